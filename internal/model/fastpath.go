@@ -51,8 +51,8 @@ type FastpathKey struct {
 // String does not tell the secret.
 func (k FastpathKey) String() string { return fmt.Sprintf("fastpath key %d", k.ID) }
 
-// fastpath holds that the sources are prefixes of the VIP's family, each once.
-func (v *validator) fastpath(vip VIP) {
+// validateFastpath holds that the sources are prefixes of the VIP's family, each once.
+func (vip VIP) validateFastpath(v *validator) {
 	f := vip.Fastpath
 	if f == nil {
 		return

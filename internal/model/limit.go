@@ -10,7 +10,7 @@ type Limits struct {
 // MaxLimit bounds each of Limits.
 const MaxLimit = 1_000_000_000_000
 
-func (v *validator) limits(vip VIP) {
+func (vip VIP) validateLimits(v *validator) {
 	l := vip.Limits
 	if l == nil {
 		return
@@ -21,10 +21,10 @@ func (v *validator) limits(vip VIP) {
 	if len(vip.Endpoints) == 0 {
 		v.refuse("limits", "are of what comes to endpoints, of which there is none")
 	}
-	v.mostLimits("limits", *l)
+	l.validate(v, "limits")
 }
 
-func (v *validator) mostLimits(path string, l Limits) {
+func (l Limits) validate(v *validator, path string) {
 	for field, n := range map[string]uint64{"packets": l.Packets, "bytes": l.Bytes, "connections": l.Connections} {
 		if n > MaxLimit {
 			v.refuse(path+"."+field, "must be at most %d, is %d", uint64(MaxLimit), n)

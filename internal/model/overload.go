@@ -85,7 +85,7 @@ func (l *Limits) Least(other *Limits) *Limits {
 	}
 }
 
-func (v *validator) overload(vip VIP) {
+func (vip VIP) validateOverload(v *validator) {
 	o := vip.Overload
 	if o == nil {
 		return
@@ -110,7 +110,7 @@ func (v *validator) overload(vip VIP) {
 	}
 	before := -1
 	for i, step := range o.Steps {
-		before = v.overloadStep(fmt.Sprintf("overload.steps[%d]", i), step, before)
+		before = step.validate(v, fmt.Sprintf("overload.steps[%d]", i), before)
 	}
 	if o.HoldDown < MinHoldDown || o.HoldDown > MaxHoldDown {
 		v.refuse("overload.holdDown", "must be %s to %s, is %s", MinHoldDown, MaxHoldDown, o.HoldDown)
@@ -120,30 +120,30 @@ func (v *validator) overload(vip VIP) {
 	}
 }
 
-// overloadStep looks at a step that follows one of that severity, and returns its own.
-func (v *validator) overloadStep(path string, step OverloadStep, before int) int {
-	severity := slices.Index(OverloadActions, step.Action)
+// validate looks at a step that follows one of that severity, and returns its own.
+func (s OverloadStep) validate(v *validator, path string, before int) int {
+	severity := slices.Index(OverloadActions, s.Action)
 	switch {
 	case severity < 0:
-		v.refuse(path+".action", "must be limit, scrub or blackhole, is %.64q", string(step.Action))
+		v.refuse(path+".action", "must be limit, scrub or blackhole, is %.64q", string(s.Action))
 	case severity <= before:
-		v.refuse(path+".action", "%s must not come after %s: steps go from limit to scrub to blackhole", step.Action, OverloadActions[before])
+		v.refuse(path+".action", "%s must not come after %s: steps go from limit to scrub to blackhole", s.Action, OverloadActions[before])
 	}
-	if step.After < MinAfter || step.After > MaxHoldDown {
-		v.refuse(path+".after", "must be %s to %s, is %s", MinAfter, MaxHoldDown, step.After)
+	if s.After < MinAfter || s.After > MaxHoldDown {
+		v.refuse(path+".after", "must be %s to %s, is %s", MinAfter, MaxHoldDown, s.After)
 	}
-	switch limited := step.Action == ActionLimit; {
-	case limited && (step.Limits == nil || *step.Limits == Limits{}):
+	switch limited := s.Action == ActionLimit; {
+	case limited && (s.Limits == nil || *s.Limits == Limits{}):
 		v.refuse(path+".limits", "must limit packets, bytes or connections")
-	case !limited && step.Limits != nil:
+	case !limited && s.Limits != nil:
 		v.refuse(path+".limits", "are for the action limit only")
 	case limited:
-		v.mostLimits(path+".limits", *step.Limits)
+		s.Limits.validate(v, path+".limits")
 	}
-	switch scrubs := step.Action == ActionScrub; {
-	case scrubs && step.Scrubber == "":
+	switch scrubs := s.Action == ActionScrub; {
+	case scrubs && s.Scrubber == "":
 		v.refuse(path+".scrubber", "must name a scrubber of the address's pool")
-	case !scrubs && step.Scrubber != "":
+	case !scrubs && s.Scrubber != "":
 		v.refuse(path+".scrubber", "is for the action scrub only")
 	}
 	return max(severity, before)
@@ -191,7 +191,7 @@ const (
 	MaxScrubbers   = 16
 )
 
-func (v *validator) diversions(p AddressPool) {
+func (p AddressPool) validateDiversions(v *validator) {
 	if n := len(p.Scrubbers); n > MaxScrubbers {
 		v.refuse("scrubbers", "must be at most %d, are %d", MaxScrubbers, n)
 	}
@@ -201,14 +201,14 @@ func (v *validator) diversions(p AddressPool) {
 		if j := slices.IndexFunc(p.Scrubbers, func(other Scrubber) bool { return other.Name == s.Name }); j < i {
 			v.refuse(path+".name", "is %s again, as scrubbers[%d]", s.Name, j)
 		}
-		v.diversion(path, s.Diversion, p)
+		s.validate(v, path, p)
 	}
 	if p.Blackhole != nil {
-		v.diversion("blackhole", *p.Blackhole, p)
+		p.Blackhole.validate(v, "blackhole", p)
 	}
 }
 
-func (v *validator) diversion(path string, d Diversion, p AddressPool) {
+func (d Diversion) validate(v *validator, path string, p AddressPool) {
 	if len(d.NextHops)+len(d.Communities) == 0 {
 		v.refuse(path, "must have a next hop or a community")
 	}

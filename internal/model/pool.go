@@ -113,7 +113,7 @@ func (p AddressPool) Validate() error {
 			v.refuse(field, "is %s again, as tenants[%d]", tenant, j)
 		}
 	}
-	v.diversions(p)
+	p.validateDiversions(&v)
 	return errors.Join(v.errs...)
 }
 

@@ -71,8 +71,8 @@ func NextSYNSecrets(secrets []SYNSecret, now time.Time, life time.Duration, draw
 	return next[max(0, len(next)-SYNSecrets):]
 }
 
-// synCookies holds that the mode is one, and of TCP.
-func (v *validator) synCookies(path string, e Endpoint) {
+// validateSYNCookies holds that the mode is one, and of TCP.
+func (e Endpoint) validateSYNCookies(v *validator, path string) {
 	switch e.SYNCookies {
 	case "", SYNCookiesAuto, SYNCookiesAlways, SYNCookiesNever:
 	default:

@@ -41,7 +41,8 @@ var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // ValidName says whether s is a DNS label, as names of VIPs, tenants and nodes must be.
 func ValidName(s string) bool { return dnsLabel.MatchString(s) }
 
-// validator collects every reason, so that a user mends a manifest in one go.
+// validator collects every reason, so that a user mends a manifest in one go. Its methods look at single fields, the
+// validate methods of types at a whole.
 type validator struct{ errs []error }
 
 // mostErrors bounds how many reasons a refusal has.
@@ -132,7 +133,7 @@ func (vip VIP) Validate() error {
 	var v validator
 	v.name("name", vip.Name)
 	v.name("tenant", vip.Tenant)
-	v.pooled(vip)
+	vip.validateAddress(&v)
 	oneOf(&v, "consistency", vip.Consistency, ConsistencyAuto, ConsistencyFlowTable)
 	oneOf(&v, "ping", vip.Ping, PingAnswer, PingIgnore)
 	if vip.FlowLimit > MaxFlowLimit {
@@ -140,13 +141,13 @@ func (vip VIP) Validate() error {
 	}
 	switch {
 	case vip.SNAT != nil:
-		v.snat(vip)
+		vip.SNAT.validate(&v, vip)
 	case len(vip.Endpoints) == 0:
 		v.refuse("endpoints", "must have at least one, unless there is snat")
 	}
-	v.fastpath(vip)
-	v.limits(vip)
-	v.overload(vip)
+	vip.validateFastpath(&v)
+	vip.validateLimits(&v)
+	vip.validateOverload(&v)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))
 	for i, e := range vip.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)
@@ -156,13 +157,13 @@ func (vip VIP) Validate() error {
 		} else {
 			first[key] = i
 		}
-		v.endpoint(path, vip.Address, e)
+		e.validate(&v, path, vip.Address)
 	}
 	return errors.Join(v.errs...)
 }
 
-// pooled holds that the VIP has an address, or a pool to take one from.
-func (v *validator) pooled(vip VIP) {
+// validateAddress holds that the VIP has an address, or a pool to take one from.
+func (vip VIP) validateAddress(v *validator) {
 	if vip.Address.IsValid() || vip.Pool == "" {
 		v.address("address", vip.Address)
 	}
@@ -205,7 +206,7 @@ func oneOf[T ~string](v *validator, field string, s, first, second T) {
 	}
 }
 
-func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
+func (e Endpoint) validate(v *validator, path string, vip netip.Addr) {
 	if e.Protocol != TCP && e.Protocol != UDP {
 		v.refuse(path+".protocol", "must be TCP or UDP")
 	}
@@ -214,21 +215,21 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	if e.IdleTimeout != 0 && (e.IdleTimeout < MinIdle || e.IdleTimeout > MaxIdle) {
 		v.refuse(path+".idleTimeout", "must be %s to %s, is %s", MinIdle, MaxIdle, e.IdleTimeout)
 	}
-	v.synCookies(path+".synCookies", e)
+	e.validateSYNCookies(v, path+".synCookies")
 	v.sources(path+".allow", vip, e.Allow)
 	v.sources(path+".deny", vip, e.Deny)
 	v.lists(path+".allowLists", e.AllowLists)
 	v.lists(path+".denyLists", e.DenyLists)
 	if e.HealthCheck != nil {
-		v.healthCheck(path+".healthCheck", *e.HealthCheck)
+		e.HealthCheck.validate(v, path+".healthCheck")
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {
 			v.refuse(path+".healthCheck.port", "is required for an endpoint of all ports")
 		}
 	}
-	v.backends(path, vip, e)
+	e.validateBackends(v, path, vip)
 }
 
-func (v *validator) backends(path string, vip netip.Addr, e Endpoint) {
+func (e Endpoint) validateBackends(v *validator, path string, vip netip.Addr) {
 	if len(e.Backends) > MaxBackends {
 		v.refuse(path+".backends", "must be at most %d, are %d", MaxBackends, len(e.Backends))
 	}
@@ -236,7 +237,7 @@ func (v *validator) backends(path string, vip netip.Addr, e Endpoint) {
 	tunnel := make(map[netip.Addr]int, len(e.Backends))
 	for i, b := range e.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
-		v.backend(at, vip, e, b)
+		b.validate(v, at, vip, e)
 		if !b.Address.IsValid() {
 			continue
 		}
@@ -254,7 +255,7 @@ func (v *validator) backends(path string, vip netip.Addr, e Endpoint) {
 	}
 }
 
-func (v *validator) backend(path string, vip netip.Addr, e Endpoint, b Backend) {
+func (b Backend) validate(v *validator, path string, vip netip.Addr, e Endpoint) {
 	v.address(path+".address", b.Address)
 	if b.Address.IsValid() && vip.IsValid() && b.Address.Is4() != vip.Is4() {
 		v.refuse(path+".address", "must be of the VIP's family (%s), is %s", family(vip), b.Address)
@@ -287,11 +288,11 @@ func (v *validator) host(field, s string) {
 // Validate says everything that is wrong with the check, as joined FieldErrors below path.
 func (c HealthCheck) Validate(path string) error {
 	var v validator
-	v.healthCheck(path, c)
+	c.validate(&v, path)
 	return errors.Join(v.errs...)
 }
 
-func (v *validator) healthCheck(path string, c HealthCheck) {
+func (c HealthCheck) validate(v *validator, path string) {
 	switch c.Type {
 	case CheckTCP:
 		if c.Path != "" || c.Host != "" {

@@ -12,16 +12,15 @@ const (
 	MaxExcept    = 64
 )
 
-// snat holds that what a VIP says of source NAT, with its defaults, makes sense.
-func (v *validator) snat(vip VIP) {
-	s := *vip.SNAT
+// validate holds that what a VIP says of source NAT, with its defaults, makes sense.
+func (s SNAT) validate(v *validator, vip VIP) {
 	for i, e := range vip.Endpoints {
 		if e.Port == AllPorts {
 			v.refuse(fmt.Sprintf("endpoints[%d].port", i), "must not be all ports, as the VIP has snat, whose answers need some")
 		}
 	}
-	v.workloads(vip, s)
-	v.ports(s)
+	s.validateWorkloads(v, vip)
+	s.validatePorts(v)
 	if s.RequestRate < 1 || s.RequestRate > MaxRequestRate {
 		v.refuse("snat.requestRate", "must be 1 to %d, is %d", MaxRequestRate, s.RequestRate)
 	}
@@ -50,7 +49,7 @@ func (v *validator) snat(vip VIP) {
 	}
 }
 
-func (v *validator) workloads(vip VIP, s SNAT) {
+func (s SNAT) validateWorkloads(v *validator, vip VIP) {
 	switch n := len(s.Workloads); {
 	case n == 0:
 		v.refuse("snat.workloads", "must have at least one")
@@ -92,8 +91,8 @@ func (v *validator) familyOf(field string, vip VIP, a netip.Addr) {
 	}
 }
 
-// ports holds that the numbers of ports make sense.
-func (v *validator) ports(s SNAT) {
+// validatePorts holds that the numbers of ports make sense.
+func (s SNAT) validatePorts(v *validator) {
 	if s.MaxPorts < RangePorts || s.MaxPorts > MaxMaxPorts || s.MaxPorts%RangePorts != 0 {
 		v.refuse("snat.maxPorts", "must be a multiple of %d, %d to %d, is %d", RangePorts, RangePorts, MaxMaxPorts, s.MaxPorts)
 	}

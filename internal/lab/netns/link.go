@@ -26,47 +26,55 @@ func Veth(a *NS, aName string, b *NS, bName string) error {
 	return b.SetUp(bName)
 }
 
-func (ns *NS) link(name string) (netlink.Link, error) {
-	link, err := ns.netlink.LinkByName(name)
+// links are the interfaces of a namespace, with their addresses and routes.
+type links struct {
+	name    string // of the namespace
+	netlink *netlink.Handle
+}
+
+func (l *links) link(name string) (netlink.Link, error) {
+	link, err := l.netlink.LinkByName(name)
 	if err != nil {
-		return nil, fmt.Errorf("find interface %s in namespace %s: %w", name, ns.name, err)
+		return nil, fmt.Errorf("find interface %s in namespace %s: %w", name, l.name, err)
 	}
 	return link, nil
 }
 
 // SetUp sets an interface up.
-func (ns *NS) SetUp(name string) error { return ns.change(name, "set up", ns.netlink.LinkSetUp) }
+func (l *links) SetUp(name string) error { return l.change(name, "set up", l.netlink.LinkSetUp) }
 
 // SetDown takes an interface down. Routes by it are lost.
-func (ns *NS) SetDown(name string) error { return ns.change(name, "take down", ns.netlink.LinkSetDown) }
+func (l *links) SetDown(name string) error { return l.change(name, "take down", l.netlink.LinkSetDown) }
 
 // SetMTU sets an interface's MTU.
-func (ns *NS) SetMTU(name string, mtu int) error {
-	return ns.change(name, "set the MTU of", func(l netlink.Link) error { return ns.netlink.LinkSetMTU(l, mtu) })
+func (l *links) SetMTU(name string, mtu int) error {
+	return l.change(name, "set the MTU of", func(link netlink.Link) error { return l.netlink.LinkSetMTU(link, mtu) })
 }
 
 // SetMAC gives an interface another Ethernet address.
-func (ns *NS) SetMAC(name string, mac [6]byte) error {
-	return ns.change(name, "set the mac of", func(l netlink.Link) error { return ns.netlink.LinkSetHardwareAddr(l, mac[:]) })
+func (l *links) SetMAC(name string, mac [6]byte) error {
+	return l.change(name, "set the mac of", func(link netlink.Link) error {
+		return l.netlink.LinkSetHardwareAddr(link, mac[:])
+	})
 }
 
 // DeleteLink removes an interface.
-func (ns *NS) DeleteLink(name string) error { return ns.change(name, "delete", ns.netlink.LinkDel) }
+func (l *links) DeleteLink(name string) error { return l.change(name, "delete", l.netlink.LinkDel) }
 
-func (ns *NS) change(name, what string, how func(netlink.Link) error) error {
-	link, err := ns.link(name)
+func (l *links) change(name, what string, how func(netlink.Link) error) error {
+	link, err := l.link(name)
 	if err != nil {
 		return err
 	}
 	if err := how(link); err != nil {
-		return fmt.Errorf("%s interface %s in namespace %s: %w", what, name, ns.name, err)
+		return fmt.Errorf("%s interface %s in namespace %s: %w", what, name, l.name, err)
 	}
 	return nil
 }
 
 // Index is an interface's index.
-func (ns *NS) Index(name string) (int, error) {
-	link, err := ns.link(name)
+func (l *links) Index(name string) (int, error) {
+	link, err := l.link(name)
 	if err != nil {
 		return 0, err
 	}
@@ -74,8 +82,8 @@ func (ns *NS) Index(name string) (int, error) {
 }
 
 // MAC is an interface's hardware address.
-func (ns *NS) MAC(name string) (net.HardwareAddr, error) {
-	link, err := ns.link(name)
+func (l *links) MAC(name string) (net.HardwareAddr, error) {
+	link, err := l.link(name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +92,15 @@ func (ns *NS) MAC(name string) (net.HardwareAddr, error) {
 
 // AddAddress gives an interface addresses, each with the length of its network. IPv6 ones are usable
 // at once: nothing looks for duplicates.
-func (ns *NS) AddAddress(name string, addresses ...netip.Prefix) error {
+func (l *links) AddAddress(name string, addresses ...netip.Prefix) error {
 	for _, a := range addresses {
 		address := &netlink.Addr{IPNet: ipNet(a)}
 		if a.Addr().Is6() {
 			address.Flags = unix.IFA_F_NODAD
 		}
-		err := ns.change(name, "add "+a.String()+" to", func(l netlink.Link) error { return ns.netlink.AddrAdd(l, address) })
+		err := l.change(name, "add "+a.String()+" to", func(link netlink.Link) error {
+			return l.netlink.AddrAdd(link, address)
+		})
 		if err != nil {
 			return err
 		}
@@ -99,25 +109,25 @@ func (ns *NS) AddAddress(name string, addresses ...netip.Prefix) error {
 }
 
 // AddRoute adds a route by way of a gateway. A default route has the prefix 0.0.0.0/0 or ::/0.
-func (ns *NS) AddRoute(to netip.Prefix, via netip.Addr) error {
-	if err := ns.netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
-		return fmt.Errorf("add route to %s via %s in namespace %s: %w", to, via, ns.name, err)
+func (l *links) AddRoute(to netip.Prefix, via netip.Addr) error {
+	if err := l.netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
+		return fmt.Errorf("add route to %s via %s in namespace %s: %w", to, via, l.name, err)
 	}
 	return nil
 }
 
 // ReplaceRoute adds a route by way of a gateway, or changes the one that is there.
-func (ns *NS) ReplaceRoute(to netip.Prefix, via netip.Addr) error {
-	if err := ns.netlink.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
-		return fmt.Errorf("replace route to %s via %s in namespace %s: %w", to, via, ns.name, err)
+func (l *links) ReplaceRoute(to netip.Prefix, via netip.Addr) error {
+	if err := l.netlink.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
+		return fmt.Errorf("replace route to %s via %s in namespace %s: %w", to, via, l.name, err)
 	}
 	return nil
 }
 
 // AddLinkRoute adds a route to what is reached directly on an interface.
-func (ns *NS) AddLinkRoute(to netip.Prefix, name string) error {
-	return ns.change(name, "add route to "+to.String()+" on", func(l netlink.Link) error {
-		return ns.netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK})
+func (l *links) AddLinkRoute(to netip.Prefix, name string) error {
+	return l.change(name, "add route to "+to.String()+" on", func(link netlink.Link) error {
+		return l.netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK})
 	})
 }
 

@@ -13,10 +13,9 @@ import (
 
 // NS is a network namespace with a name.
 type NS struct {
-	name    string
-	handle  netns.NsHandle
-	netlink *netlink.Handle
-	tied    bool // processes end with this one
+	links
+	handle netns.NsHandle
+	tied   bool // processes end with this one
 
 	starting sync.Mutex
 	starter  *thread // started when first needed
@@ -90,7 +89,7 @@ func Open(name string) (*NS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open namespace %s: %w", name, errors.Join(err, handle.Close()))
 	}
-	return &NS{name: name, handle: handle, netlink: link}, nil
+	return &NS{links: links{name: name, netlink: link}, handle: handle}, nil
 }
 
 // Name is the namespace's name.

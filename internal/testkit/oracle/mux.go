@@ -17,7 +17,7 @@ type Mux struct {
 	MAC              [6]byte                      // of the interface
 	Hops             map[netip.Addr]model.NextHop // by tunnel, and by address of a mux
 	Self             string                       // name among Members
-	Members          []model.PoolMember           // of the pool; empty: this mux is alone
+	Members          pool                         // empty: this mux is alone
 
 	SNAT []model.MuxSNAT // whose ports are whose
 
@@ -93,8 +93,8 @@ func (m *Mux) whole(p *packet) Outcome {
 	return out
 }
 
-// isMartian says whether no packet to the VIP comes from the address (RFC 1812, section 5.3.7): from the VIP itself only what
-// workloads send that leave as it.
+// isMartian says whether no packet to the VIP comes from the address (RFC 1812, section 5.3.7): from the VIP itself only
+// what workloads send that leave as it.
 func (m *Mux) isMartian(from, vip netip.Addr) bool {
 	return !isHost(from) || from == vip && !m.isSNAT(vip)
 }

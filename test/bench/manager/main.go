@@ -106,13 +106,13 @@ func (b *bench) bounds(ctx context.Context) error {
 			if err := w.burst(ctx, "burst", b.scale(1000), 2); err != nil {
 				return err
 			}
-			if err := w.loadPorts(ctx); err != nil {
+			if err := (ports{w}).makeVIPs(ctx); err != nil {
 				return err
 			}
-			if err := w.ports(ctx, b.scale(500), 5*time.Second); err != nil {
+			if err := (ports{w}).measure(ctx, b.scale(500), 5*time.Second); err != nil {
 				return err
 			}
-			if err := w.burstAndPorts(ctx, b.scale(1000), b.scale(2000)); err != nil {
+			if err := (ports{w}).besideBurst(ctx, b.scale(1000), b.scale(2000)); err != nil {
 				return err
 			}
 			if err := w.health(ctx, b.scale(200)); err != nil {
@@ -133,10 +133,10 @@ func (b *bench) beside(ctx context.Context) error {
 		if err := w.burst(ctx, "burst", b.scale(1000), 2); err != nil {
 			return err
 		}
-		if err := w.loadPorts(ctx); err != nil {
+		if err := (ports{w}).makeVIPs(ctx); err != nil {
 			return err
 		}
-		return w.burstAndPorts(ctx, b.scale(1000), b.scale(2000))
+		return ports{w}.besideBurst(ctx, b.scale(1000), b.scale(2000))
 	})
 }
 

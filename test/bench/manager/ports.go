@@ -18,25 +18,30 @@ import (
 // leaving is how many VIPs the workloads leave as that ask for ports: one on each host, spread over these.
 const leaving = 20
 
-func (w *world) leavingAddress(i int) string { return fmt.Sprintf("172.31.0.%d", 1+i%leaving) }
+func leavingAddress(i int) string { return fmt.Sprintf("172.31.0.%d", 1+i%leaving) }
 
 func workloadAddress(i int) string { return fmt.Sprintf("10.200.%d.%d", i/250, i%250+1) }
 
-// loadPorts makes the VIPs that workloads leave as.
-func (w *world) loadPorts(ctx context.Context) error {
+// ports asks for ports of source NAT as the agents of a world do.
+type ports struct{ *world }
+
+// makeVIPs makes the VIPs that workloads leave as.
+func (p ports) makeVIPs(ctx context.Context) error {
 	vips := make([]*weirv1.VIP, leaving)
 	for i := range vips {
-		vips[i] = &weirv1.VIP{Name: fmt.Sprint("leaving", i), Address: w.leavingAddress(i), Snat: &weirv1.SNAT{MaxPorts: 64512, RequestRate: 100}}
+		vips[i] = &weirv1.VIP{
+			Name: fmt.Sprint("leaving", i), Address: leavingAddress(i), Snat: &weirv1.SNAT{MaxPorts: 64512, RequestRate: 100},
+		}
 	}
-	for i := range w.agents {
+	for i := range p.agents {
 		snat := vips[i%leaving].Snat
 		snat.Workloads = append(snat.Workloads, &weirv1.SNATWorkload{Address: workloadAddress(i), Host: hostName(i)})
 	}
-	r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: vips[:min(len(vips), len(w.agents))]})
+	r, err := p.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: vips[:min(len(vips), len(p.agents))]})
 	if err != nil {
 		return err
 	}
-	for _, m := range w.muxes {
+	for _, m := range p.muxes {
 		if err := m.runs(ctx, r.GetGeneration()); err != nil {
 			return err
 		}
@@ -52,8 +57,8 @@ type asked struct {
 	reason  error // of one that was refused
 }
 
-// askForPorts has workloads ask, so many a second, in turn, until ctx ends, and returns when all are answered.
-func (w *world) askForPorts(ctx context.Context, perSecond int) *asked {
+// ask has workloads ask, so many a second, in turn, until ctx ends, and returns when all are answered.
+func (p ports) ask(ctx context.Context, perSecond int) *asked {
 	all := &asked{}
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -67,18 +72,18 @@ func (w *world) askForPorts(ctx context.Context, perSecond int) *asked {
 		case <-tick.C:
 		}
 		for due := int(time.Since(begin).Seconds() * float64(perSecond)); i < due; i++ {
-			workload := i % len(w.agents)
-			open.Go(func() { w.askFor(context.WithoutCancel(ctx), workload, all) })
+			workload := i % len(p.agents)
+			open.Go(func() { p.askOnce(context.WithoutCancel(ctx), workload, all) })
 		}
 	}
 }
 
-func (w *world) askFor(ctx context.Context, i int, all *asked) {
+func (p ports) askOnce(ctx context.Context, i int, all *asked) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	begin := time.Now()
-	_, err := w.agents[i].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
-		Name: hostName(i), Vip: w.leavingAddress(i), Address: workloadAddress(i), Ports: 1,
+	_, err := p.agents[i].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
+		Name: hostName(i), Vip: leavingAddress(i), Address: workloadAddress(i), Ports: 1,
 	})
 	all.note(time.Since(begin), err)
 }
@@ -98,8 +103,8 @@ func (all *asked) note(took time.Duration, err error) {
 // crowdOver is how long after the last change of a user port requests do not wait for others any more, and some more.
 const crowdOver = time.Second
 
-// ports times port requests of themselves, when the VIPs' loading is over.
-func (w *world) ports(ctx context.Context, perSecond int, lasting time.Duration) error {
+// measure times port requests of themselves, when the VIPs' loading is over.
+func (p ports) measure(ctx context.Context, perSecond int, lasting time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -107,10 +112,10 @@ func (w *world) ports(ctx context.Context, perSecond int, lasting time.Duration)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lasting)
 	defer cancel()
-	before, cpu := w.portStages(), w.cpu()
-	w.addAsked(fmt.Sprintf("%d port requests a second", perSecond), w.askForPorts(ctx, perSecond), w.since(cpu))
-	stages := w.results[len(w.results)-1].Stages
-	for stage, took := range w.portStages() {
+	before, cpu := p.stages(), p.cpu()
+	p.addAsked(fmt.Sprintf("%d port requests a second", perSecond), p.ask(ctx, perSecond), p.since(cpu))
+	stages := p.results[len(p.results)-1].Stages
+	for stage, took := range p.stages() {
 		if n := took.count - before[stage].count; n > 0 {
 			stages[stage] = 1000 * (took.seconds - before[stage].seconds) / n
 		}
@@ -124,11 +129,11 @@ func (w *world) ports(ctx context.Context, perSecond int, lasting time.Duration)
 // spent is how long something took in all, and how often it was done.
 type spent struct{ seconds, count float64 }
 
-// portStages are what all managers say that port requests took as leader, by stage, and all of them.
-func (w *world) portStages() map[string]spent {
+// stages are what all managers say that port requests took as leader, by stage, and all of them.
+func (p ports) stages() map[string]spent {
 	all := map[string]spent{}
-	for _, p := range w.managers {
-		for line := range strings.Lines(scrape.Text("http://" + p.metrics)) {
+	for _, manager := range p.managers {
+		for line := range strings.Lines(scrape.Text("http://" + manager.metrics)) {
 			rest, is := strings.CutPrefix(line, "weir_manager_snat_port_request_")
 			name, value, _ := strings.Cut(strings.TrimSpace(rest), " ")
 			number, err := strconv.ParseFloat(value, 64)
@@ -155,25 +160,25 @@ func (w *world) portStages() map[string]spent {
 	return all
 }
 
-func (w *world) addAsked(name string, all *asked, more ...func(*result)) {
+func (p ports) addAsked(name string, all *asked, more ...func(*result)) {
 	if len(all.took) == 0 {
 		all.took = []time.Duration{0}
 	}
-	w.add(name, all.took, more...)
-	last := &w.results[len(w.results)-1]
+	p.add(name, all.took, more...)
+	last := &p.results[len(p.results)-1]
 	last.Shed, last.Quantiles, last.Stages = all.refused, quantiles(all.took), map[string]float64{}
 	if all.reason != nil {
 		fmt.Printf("  %d port requests were refused, one: %v\n", all.refused, all.reason)
 	}
 }
 
-// burstAndPorts is burst while port requests arrive.
-func (w *world) burstAndPorts(ctx context.Context, n, perSecond int) error {
+// besideBurst is burst while port requests arrive.
+func (p ports) besideBurst(ctx context.Context, n, perSecond int) error {
 	asking, stop := context.WithCancel(ctx)
 	done := make(chan *asked, 1)
-	go func() { done <- w.askForPorts(asking, perSecond) }()
-	err := w.burst(ctx, fmt.Sprintf("burst, with %d port requests a second", perSecond), n, 3)
+	go func() { done <- p.ask(asking, perSecond) }()
+	err := p.burst(ctx, fmt.Sprintf("burst, with %d port requests a second", perSecond), n, 3)
 	stop()
-	w.addAsked(fmt.Sprintf("%d port requests a second, with the burst", perSecond), <-done)
+	p.addAsked(fmt.Sprintf("%d port requests a second, with the burst", perSecond), <-done)
 	return err
 }

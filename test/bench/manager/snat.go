@@ -17,14 +17,14 @@ import (
 // snat measures Figures 15 and 13 of Ananta, at the manager: the time that port requests take, and that of normal
 // tenants' while one tenant asks more and more.
 func (b *bench) snat(ctx context.Context) error {
-	return b.leave(ctx, func(w *world) error { return w.fairness(ctx, 5*time.Second) })
+	return b.leave(ctx, func(p ports) error { return p.fairness(ctx, 5*time.Second) })
 }
 
 // portsAlone measures Figure 15 alone, and then with fewer requests.
 func (b *bench) portsAlone(ctx context.Context) error {
-	return b.leave(ctx, func(w *world) error {
+	return b.leave(ctx, func(p ports) error {
 		for _, perSecond := range []int{100, 20} {
-			if err := w.ports(ctx, perSecond, 5*time.Second); err != nil {
+			if err := p.measure(ctx, perSecond, 5*time.Second); err != nil {
 				return err
 			}
 		}
@@ -33,16 +33,17 @@ func (b *bench) portsAlone(ctx context.Context) error {
 }
 
 // leave measures Figure 15, and then does more.
-func (b *bench) leave(ctx context.Context, then func(*world) error) error {
+func (b *bench) leave(ctx context.Context, then func(ports) error) error {
 	of := size{replicas: 5, vips: b.scale(100), muxes: 8, agents: b.scale(200)}
 	return b.with(ctx, of, func(w *world) error {
-		if err := w.loadPorts(ctx); err != nil {
+		p := ports{w}
+		if err := p.makeVIPs(ctx); err != nil {
 			return err
 		}
-		if err := w.ports(ctx, 500, 10*time.Second); err != nil {
+		if err := p.measure(ctx, 500, 10*time.Second); err != nil {
 			return err
 		}
-		return then(w)
+		return then(p)
 	})
 }
 
@@ -57,7 +58,7 @@ var greedySteps = []int{0, 10, 50, 100, 250, 500, 1000, 2000}
 
 // fairness has some tenants ask for ports as often as 150 connections a minute would, each with a port of its own
 // range, while another one, on a host and with a VIP of its own, asks without bound.
-func (w *world) fairness(ctx context.Context, step time.Duration) error {
+func (p ports) fairness(ctx context.Context, step time.Duration) error {
 	var vips []*weirv1.VIP
 	for i := range normalTenants + 1 {
 		vips = append(vips, &weirv1.VIP{
@@ -68,12 +69,12 @@ func (w *world) fairness(ctx context.Context, step time.Duration) error {
 			vips[i].Snat.MaxPorts = 64512
 		}
 	}
-	if _, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: vips}); err != nil {
+	if _, err := p.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: vips}); err != nil {
 		return err
 	}
 	for _, perSecond := range greedySteps {
-		normal, greedy := w.beside(ctx, perSecond, step)
-		w.addAsked(fmt.Sprintf("%d tenants, while one asks %d times a second", normalTenants, perSecond), normal)
+		normal, greedy := p.beside(ctx, perSecond, step)
+		p.addAsked(fmt.Sprintf("%d tenants, while one asks %d times a second", normalTenants, perSecond), normal)
 		fmt.Printf("  the one was given ports %d times, and refused %d times\n", len(greedy.took), greedy.refused)
 	}
 	return nil
@@ -82,7 +83,7 @@ func (w *world) fairness(ctx context.Context, step time.Duration) error {
 func tenantAddress(i int) string { return fmt.Sprintf("172.31.1.%d", i+1) }
 
 // beside returns what became of the requests of the normal tenants, and of those of the greedy one.
-func (w *world) beside(ctx context.Context, perSecond int, step time.Duration) (normal, greedy *asked) {
+func (p ports) beside(ctx context.Context, perSecond int, step time.Duration) (normal, greedy *asked) {
 	ctx, cancel := context.WithTimeout(ctx, step)
 	defer cancel()
 	normal, greedy = &asked{}, &asked{}
@@ -93,7 +94,7 @@ func (w *world) beside(ctx context.Context, perSecond int, step time.Duration) (
 			tick := time.NewTicker(normalEvery)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				w.askAs(context.WithoutCancel(ctx), i, normal)
+				p.askAs(context.WithoutCancel(ctx), i, normal)
 				select {
 				case <-ctx.Done():
 				case <-tick.C:
@@ -111,16 +112,16 @@ func (w *world) beside(ctx context.Context, perSecond int, step time.Duration) (
 		case <-tick.C:
 		}
 		for due := int(time.Since(begin).Seconds() * float64(perSecond)); i < due; i++ {
-			open.Go(func() { w.askAs(context.WithoutCancel(ctx), normalTenants, greedy) })
+			open.Go(func() { p.askAs(context.WithoutCancel(ctx), normalTenants, greedy) })
 		}
 	}
 }
 
-func (w *world) askAs(ctx context.Context, tenant int, all *asked) {
+func (p ports) askAs(ctx context.Context, tenant int, all *asked) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	begin := time.Now()
-	_, err := w.agents[tenant].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
+	_, err := p.agents[tenant].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
 		Name: hostName(tenant), Vip: tenantAddress(tenant), Address: fmt.Sprintf("10.201.0.%d", tenant+1), Ports: 1,
 	})
 	all.note(time.Since(begin), err)
