@@ -25,7 +25,6 @@ var large = map[string]int{
 	"internal/lab/netlab":     2800,
 	"internal/manager":        4200,
 	"internal/muxd":           3500,
-	"internal/rpc":            2900,
 	"internal/store":          6500,
 
 	"internal/agentd.ports":            30,

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/fakemanager"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // emptyHost is a snapshot without backends.
-func emptyHost(generation model.Generation) rpc.HostUpdate {
-	return rpc.HostUpdate{Generation: generation, Snapshot: true, HashKey: [40]byte{1}}
+func emptyHost(generation model.Generation) wire.HostUpdate {
+	return wire.HostUpdate{Generation: generation, Snapshot: true, HashKey: [40]byte{1}}
 }
 
 // An agent that was killed knows at its next start what it had seen: an old leader, which may be all that it reaches

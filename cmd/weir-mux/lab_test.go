@@ -18,8 +18,8 @@ import (
 	"github.com/weirlb/weir/internal/lab/frr"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/fakemanager"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // The topology of these tests. weir-mux is a process of this test binary, the router a real FRR; the
@@ -178,13 +178,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // table is the VIP on one backend behind the host.
-func table(generation model.Generation) rpc.MuxUpdate {
+func table(generation model.Generation) wire.MuxUpdate {
 	e := model.MuxEndpoint{
 		Key:      model.EndpointKey{VIP: vip, Protocol: model.UDP, Port: 53},
 		Buckets:  []model.Slot{1, 1, 1, 1},
 		Backends: []model.MuxBackend{{Slot: 1, Tunnel: host, Backend: netip.AddrPortFrom(host, 53)}},
 	}
-	return rpc.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: []model.MuxEndpoint{e}, HashKey: [40]byte{1, 2, 3}}
+	return wire.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: []model.MuxEndpoint{e}, HashKey: [40]byte{1, 2, 3}}
 }
 
 // stream sends numbered datagrams from the client to the VIP and notes which arrive at the host.

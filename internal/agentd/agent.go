@@ -22,6 +22,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -171,7 +172,7 @@ func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1
 // apply applies one message of the stream. After an error, an invalid message, the stream must begin with a snapshot.
 func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	a.stream.Message()
-	update, err := rpc.HostUpdateFromProto(message)
+	update, err := wire.HostUpdateFromProto(message)
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)
 		a.reports.trigger()

@@ -10,13 +10,13 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 var muxes = []netip.Prefix{netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("10.1.0.2/32")}
 
-func snapshot(g model.Generation, backends ...model.HostBackend) rpc.HostUpdate {
-	return rpc.HostUpdate{Generation: g, Snapshot: true, Backends: backends, Muxes: muxes}
+func snapshot(g model.Generation, backends ...model.HostBackend) wire.HostUpdate {
+	return wire.HostUpdate{Generation: g, Snapshot: true, Backends: backends, Muxes: muxes}
 }
 
 func runs(g uint64) func(*weirv1.ReportHostRequest) bool {
@@ -45,12 +45,12 @@ func TestSnapshotAndDeltasAreAppliedAndAcknowledged(t *testing.T) {
 	if s := report.GetStatus(); s.GetUplink() != "eth0" || s.GetSessions() != 42 || len(s.GetVerdicts()) != 2 || s.GetVerdicts()[0].GetPackets() != 3 {
 		t.Errorf("status is %v", s)
 	}
-	b.manager.updates <- rpc.HostUpdate{Generation: 6, Backends: []model.HostBackend{unchecked(2)}, Removed: []model.HostBackendKey{unchecked(1).Key()}, Muxes: muxes[:1]}
+	b.manager.updates <- wire.HostUpdate{Generation: 6, Backends: []model.HostBackend{unchecked(2)}, Removed: []model.HostBackendKey{unchecked(1).Key()}, Muxes: muxes[:1]}
 	b.manager.await(t, "generation 6", runs(6))
 	if got, want := b.datapath.took(), "muxes 1, workloads 1, apply +1 -1, generation 6"; got != want {
 		t.Errorf("the data plane was told %q, want %q", got, want)
 	}
-	b.manager.updates <- rpc.HostUpdate{Generation: 7, Muxes: muxes[:1]}
+	b.manager.updates <- wire.HostUpdate{Generation: 7, Muxes: muxes[:1]}
 	b.manager.await(t, "generation 7", runs(7))
 	if got, want := b.datapath.took(), "generation 7"; got != want {
 		t.Errorf("for what is none of its business the data plane was told %q, want %q", got, want)
@@ -77,18 +77,18 @@ func TestRefusedGenerationIsRejectedAndRetried(t *testing.T) {
 	b := newBench(t, func(_ *Config, b *bench) { b.datapath.fit(1) })
 	b.manager.updates <- snapshot(5, unchecked(1))
 	b.manager.await(t, "generation 5", runs(5))
-	b.manager.updates <- rpc.HostUpdate{Generation: 6, Backends: []model.HostBackend{unchecked(2)}, Muxes: muxes}
+	b.manager.updates <- wire.HostUpdate{Generation: 6, Backends: []model.HostBackend{unchecked(2)}, Muxes: muxes}
 	report := b.manager.await(t, "a rejection", func(r *weirv1.ReportHostRequest) bool { return r.GetRejection() != nil })
 	if r := report.GetRejection(); r.GetGeneration() != 6 || r.GetReason() != "set rules: needs 2, has room for 1" || report.GetGeneration() != 5 {
 		t.Errorf("runs %d, rejects %v", report.GetGeneration(), r)
 	}
 	b.datapath.took()
-	b.manager.updates <- rpc.HostUpdate{Generation: 7, Removed: []model.HostBackendKey{unchecked(1).Key()}, Muxes: muxes}
+	b.manager.updates <- wire.HostUpdate{Generation: 7, Removed: []model.HostBackendKey{unchecked(1).Key()}, Muxes: muxes}
 	b.manager.await(t, "generation 7", runs(7))
 	if calls := b.datapath.took(); !strings.Contains(calls, "replace 1") {
 		t.Errorf("after a refusal the data plane was told %q, want a whole replacement", calls)
 	}
-	b.manager.updates <- rpc.HostUpdate{Generation: 8, Backends: backends(2), Muxes: muxes}
+	b.manager.updates <- wire.HostUpdate{Generation: 8, Backends: backends(2), Muxes: muxes}
 	b.manager.await(t, "a rejection of 8", func(r *weirv1.ReportHostRequest) bool { return r.GetRejection().GetGeneration() == 8 })
 	b.datapath.fit(9)
 	b.manager.await(t, "generation 8", runs(8))
@@ -102,7 +102,7 @@ func TestUnreadableMessageBreaksTheStream(t *testing.T) {
 	b.manager.await(t, "generation 5", runs(5))
 	wrong := unchecked(2)
 	wrong.Backend = netip.AddrPortFrom(wrong.Backend.Addr(), 0)
-	b.manager.updates <- rpc.HostUpdate{Generation: 6, Backends: []model.HostBackend{wrong}, Muxes: muxes}
+	b.manager.updates <- wire.HostUpdate{Generation: 6, Backends: []model.HostBackend{wrong}, Muxes: muxes}
 	report := b.manager.await(t, "a rejection", func(r *weirv1.ReportHostRequest) bool { return r.GetRejection().GetGeneration() == 6 })
 	if reason := report.GetRejection().GetReason(); !strings.Contains(reason, "backends[0].port") {
 		t.Errorf("reason %q does not name the field", reason)

@@ -24,6 +24,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // fakeDatapath holds tables without a kernel, and refuses more rules than room.
@@ -229,8 +230,8 @@ func (w *fakeWorkloads) Watch(ctx context.Context, changed func()) error {
 // fakeManager serves one host's stream and keeps what it reports.
 type fakeManager struct {
 	weirv1connect.UnimplementedSyncServiceHandler
-	updates chan rpc.HostUpdate // sent on the open stream
-	hangUp  chan struct{}       // ends it
+	updates chan wire.HostUpdate // sent on the open stream
+	hangUp  chan struct{}        // ends it
 	hello   chan *weirv1.SyncHostRequest
 
 	mu      sync.Mutex
@@ -246,7 +247,7 @@ func (m *fakeManager) SyncHost(ctx context.Context, hello *weirv1.SyncHostReques
 		case <-m.hangUp:
 			return nil
 		case update := <-m.updates:
-			if err := stream.Send(rpc.HostUpdateToProto(update)); err != nil {
+			if err := stream.Send(wire.HostUpdateToProto(update)); err != nil {
 				return err
 			}
 		}
@@ -314,7 +315,7 @@ func newBench(t *testing.T, prepare func(*Config, *bench)) *bench {
 	b := &bench{
 		datapath: newFakeDatapath(), workloads: newFakeWorkloads(),
 		manager: &fakeManager{
-			updates: make(chan rpc.HostUpdate), hangUp: make(chan struct{}), hello: make(chan *weirv1.SyncHostRequest, 16),
+			updates: make(chan wire.HostUpdate), hangUp: make(chan struct{}), hello: make(chan *weirv1.SyncHostRequest, 16),
 		},
 		probes: &probes{count: map[netip.AddrPort]int{}},
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Translation is the source NAT of the data plane.
@@ -141,7 +142,7 @@ func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]n
 }
 
 // apply applies the source NAT part of a message of the manager.
-func (p *ports) apply(update rpc.HostUpdate) error {
+func (p *ports) apply(update wire.HostUpdate) error {
 	if p.config.Datapath == nil {
 		return nil
 	}

@@ -13,15 +13,15 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // listOf is all of source NAT, as a manager's stream begins with.
-func listOf(cluster uint64, s ...model.HostSNAT) rpc.HostUpdate {
+func listOf(cluster uint64, s ...model.HostSNAT) wire.HostUpdate {
 	for i := range s {
 		s[i].Cluster, s[i].MaxPorts, s[i].KeepPorts, s[i].IdleTimeout = cluster, 512, 8, time.Minute
 	}
-	return rpc.HostUpdate{Cluster: cluster, SNATSnapshot: true, SNAT: s}
+	return wire.HostUpdate{Cluster: cluster, SNATSnapshot: true, SNAT: s}
 }
 
 func (w *portWorld) holds(t *testing.T, what string, want ...model.Range) {
@@ -33,7 +33,7 @@ func (w *portWorld) holds(t *testing.T, what string, want ...model.Range) {
 	}
 }
 
-func mustApply(t *testing.T, p *ports, update rpc.HostUpdate) {
+func mustApply(t *testing.T, p *ports, update wire.HostUpdate) {
 	t.Helper()
 	if err := p.apply(update); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRestartedAgentTakesNoOlderList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			live := []model.HostSNAT{{Key: key, Ranges: []model.Range{300, 301, 302}, Reclaim: []model.Range{302}, Written: 7, Cluster: 1}}
 			for what, c := range map[string]struct {
-				list rpc.HostUpdate
+				list wire.HostUpdate
 				want []model.Range
 			}{
 				"behind":          {listOf(1, model.HostSNAT{Key: key, Ranges: []model.Range{300}, Written: 3}), []model.Range{300, 301, 302}},

@@ -9,9 +9,9 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // release releases idle ranges, and those that the manager reclaims, in two rounds: the first closes a range to new flows,
@@ -152,7 +152,7 @@ func (p *ports) portUsage() (all []*weirv1.SNATUse, tellsRanges bool) {
 			u.FlowsLocal, u.Written = use.Begun, uint64(user.config.Written)
 		}
 		if p.reportsRanges {
-			u.RangeNumbers = rpc.RangesToProto(use.Ranges)
+			u.RangeNumbers = wire.RangesToProto(use.Ranges)
 		}
 		all = append(all, u)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // portWorld is a data plane, a wire and a manager for ports, which note what they are asked.
@@ -104,7 +105,7 @@ func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *ports) {
 	t.Helper()
 	w := &portWorld{given: []uint32{300}}
 	p := newPorts(PortsConfig{Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
-	err := p.apply(rpc.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
+	err := p.apply(wire.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
 		Key: portKey, Ranges: ranges, MaxPorts: 64, KeepPorts: 8, IdleTimeout: time.Minute, Exhausted: model.ExhaustedReject, Written: 3,
 	}}})
 	if err != nil {
@@ -152,7 +153,7 @@ func TestPortsServeWhatWaits(t *testing.T) {
 	}
 	// What the manager said before its answer is no news.
 	old := model.HostSNAT{Key: portKey, MaxPorts: 64, Written: 6}
-	if err := p.apply(rpc.HostUpdate{SNAT: []model.HostSNAT{old}}); err != nil || len(w.ranges) != 1 {
+	if err := p.apply(wire.HostUpdate{SNAT: []model.HostSNAT{old}}); err != nil || len(w.ranges) != 1 {
 		t.Errorf("an older list leaves %v, %v", w.ranges, err)
 	}
 }
@@ -203,7 +204,7 @@ func TestRangesAreToldWhenAskedFor(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301)
 	w.ranges = []model.Range{300, 301}
 	for _, asked := range []bool{false, true, false} {
-		if err := p.apply(rpc.HostUpdate{TellRanges: asked}); err != nil {
+		if err := p.apply(wire.HostUpdate{TellRanges: asked}); err != nil {
 			t.Fatal(err)
 		}
 		uses, told := p.portUsage()

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -145,12 +146,12 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 	if r.counts && r.counted == now.changes {
 		request.SessionsCounted = true
 		for _, s := range r.sessionReport.Backends {
-			request.Sessions = append(request.Sessions, rpc.BackendSessionsToProto(s))
+			request.Sessions = append(request.Sessions, wire.BackendSessionsToProto(s))
 		}
 	}
 	news = r.news(findings)
 	for _, f := range news {
-		request.Health = append(request.Health, rpc.BackendHealthToProto(f.health))
+		request.Health = append(request.Health, wire.BackendHealthToProto(f.health))
 	}
 	return request, news, r.stream
 }
@@ -181,7 +182,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
-	status.Verdicts = rpc.CountersToProto(verdicts)
+	status.Verdicts = wire.CountersToProto(verdicts)
 	for _, t := range r.sessionReport.Tenants {
 		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Confirmed), Limit: uint64(t.Limit)})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // The manager ends the moves of buckets by these counts, so one from before a change of the tables
@@ -34,7 +34,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 		return request
 	}
 	before := tables.standing().changes
-	tables.apply(rpc.HostUpdate{Generation: 5, Snapshot: true, Backends: []model.HostBackend{b}, HashKey: flowhash.Key{1: 2}})
+	tables.apply(wire.HostUpdate{Generation: 5, Snapshot: true, Backends: []model.HostBackend{b}, HashKey: flowhash.Key{1: 2}})
 	r.sessions(before, found, nil)
 	if got := report(); got.GetSessionsCounted() || len(got.GetSessions()) != 0 {
 		t.Errorf("a count from before the tables was told: %v", got.GetSessions())
@@ -43,7 +43,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 		t.Error("the data plane was not told the hash key")
 	}
 	r.sessions(tables.standing().changes, found, nil)
-	tables.apply(rpc.HostUpdate{Generation: 6}) // others' business
+	tables.apply(wire.HostUpdate{Generation: 6}) // others' business
 	got := report()
 	if !got.GetSessionsCounted() || len(got.GetSessions()) != 1 || got.GetSessions()[0].GetDraining() != 1 {
 		t.Errorf("the count was not told: %v", got)

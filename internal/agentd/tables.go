@@ -14,7 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // tables keeps the data plane at the desired state of this host.
@@ -64,7 +64,7 @@ func newTables(config Config) (*tables, error) {
 }
 
 // apply applies an update and returns all backends that are desired after it.
-func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
+func (t *tables) apply(update wire.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	whole := update.Snapshot || t.stale
@@ -156,7 +156,7 @@ func (t *tables) replace() error {
 	return t.program(func() error { return t.datapath.Replace(slices.Collect(maps.Values(t.backends))) })
 }
 
-func (t *tables) change(update rpc.HostUpdate) error {
+func (t *tables) change(update wire.HostUpdate) error {
 	return t.program(func() error { return t.datapath.Apply(update.Backends, update.Removed) })
 }
 

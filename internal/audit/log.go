@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -83,7 +83,7 @@ const (
 func (a *Log) isRepetitive(e trust.AuditEntry) bool {
 	who := e.Identity
 	if who == (trust.Identity{}).String() {
-		who = bound.SourceOf(e.From)
+		who = limits.SourceOf(e.From)
 	}
 	return e.Refused && a.rates.Take(who, refusalsRate, refusalsAtOnce, 1, e.Time) > 0
 }

@@ -5,7 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -15,7 +15,7 @@ func TestEveryProcedureHasARule(t *testing.T) {
 	for procedure := range Procedures() {
 		left[procedure] = true
 	}
-	for _, service := range bound.Services() {
+	for _, service := range limits.Services() {
 		for i := range service.Methods().Len() {
 			procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(i).Name())
 			if !left[procedure] {

@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // Listener bounds how many connections of unauthenticated clients are accepted, at once and a second, by source address and
-// of all together (rpc/bound). What is beyond waits in a queue, served round robin by source address: one that opens
+// of all together (internal/limits). What is beyond waits in a queue, served round robin by source address: one that opens
 // thousands waits for itself.
 //
 // The bounds are token buckets: an accepted connection holds a token of its source address and one of all. It gives them
@@ -98,7 +98,7 @@ const (
 func New(below net.Listener, timeout time.Duration) *Listener {
 	return &Listener{
 		Listener: below, accepted: make(chan *conn, backlog), ended: make(chan struct{}), timeout: timeout,
-		all:     newBucket(bound.HandshakesAll, bound.ConnectionsAll),
+		all:     newBucket(limits.HandshakesAll, limits.ConnectionsAll),
 		sources: map[string]*source{}, trusted: map[string]time.Time{},
 	}
 }
@@ -114,7 +114,7 @@ func (l *Listener) Run() {
 			l.end(err)
 			return
 		}
-		l.arrive(&conn{Conn: accepted, listener: l, source: bound.SourceOf(accepted.RemoteAddr().String())})
+		l.arrive(&conn{Conn: accepted, listener: l, source: limits.SourceOf(accepted.RemoteAddr().String())})
 	}
 }
 
@@ -161,12 +161,12 @@ func (l *Listener) arrive(c *conn) {
 	s := l.sources[c.source]
 	if s == nil {
 		l.sweep(now)
-		s = &source{bucket: newBucket(bound.HandshakesEach, bound.ConnectionsEach)}
+		s = &source{bucket: newBucket(limits.HandshakesEach, limits.ConnectionsEach)}
 		l.sources[c.source] = s
 	}
 	switch {
 	case len(s.queued) == 0 && l.admit(s, c, now):
-	case l.queueLength >= bound.ConnectionsWait || len(s.queued) >= bound.ConnectionsWaitEach:
+	case l.queueLength >= limits.ConnectionsWait || len(s.queued) >= limits.ConnectionsWaitEach:
 		c.Conn.Close()
 	default:
 		if len(s.queued) == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // arrivals is a listener whose connections the test makes.
@@ -93,15 +93,15 @@ func TestUnauthenticatedHandshakesHaveARate(t *testing.T) {
 		for range 1000 {
 			listener <- &arrival{from: client1}
 		}
-		if n := served(client1); n != bound.ConnectionsEach {
-			t.Errorf("%d are served at once, want %d", n, bound.ConnectionsEach)
+		if n := served(client1); n != limits.ConnectionsEach {
+			t.Errorf("%d are served at once, want %d", n, limits.ConnectionsEach)
 		}
 		listener <- &arrival{from: another}
 		if n := served(another); n != 1 {
 			t.Error("another address waits")
 		}
 		time.Sleep(10 * time.Second)
-		if n, want := served(client1), bound.ConnectionsEach+10*bound.HandshakesEach; n < want-5 || n > want {
+		if n, want := served(client1), limits.ConnectionsEach+10*limits.HandshakesEach; n < want-5 || n > want {
 			t.Errorf("%d are served in 10 s, want %d", n, want)
 		}
 	})
@@ -145,7 +145,7 @@ func TestSourcesOfAuthenticatedClientsDoNotWait(t *testing.T) {
 		listener <- &arrival{from: another}
 		served(another)
 		stranger := another
-		for range bound.ConnectionsAll {
+		for range limits.ConnectionsAll {
 			stranger = stranger.Next()
 			listener <- &arrival{from: stranger}
 		}

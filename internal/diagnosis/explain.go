@@ -14,13 +14,13 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Explain says which backend a new flow gets, from the tables.
 func (m *Service) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
-	flow, err := rpc.FlowFromProto(r)
+	flow, err := wire.FlowFromProto(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

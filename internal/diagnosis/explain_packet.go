@@ -6,13 +6,13 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // nameParts adds the names that only the desired state has: of the VIP and of the backend.
 func nameParts(s *store.State, p *weirv1.PacketExplanation) {
-	key, err := rpc.EndpointKeyFromProto(p.GetEndpoint())
+	key, err := wire.EndpointKeyFromProto(p.GetEndpoint())
 	if p.GetEndpoint() == nil || err != nil {
 		return
 	}

@@ -12,8 +12,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Bounds of tasks.
@@ -166,7 +166,7 @@ func (m *Service) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (
 
 // ExplainPacket runs a packet through the program of one mux.
 func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
-	if err := rpc.CheckExplainFrame(r.GetFrame()); err != nil {
+	if err := wire.CheckExplainFrame(r.GetFrame()); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	state := m.Store.State()
@@ -201,7 +201,7 @@ func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 
 // Capture streams copies of a mux's packets.
 func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
-	capture, err := rpc.CaptureFromProto(r)
+	capture, err := wire.CaptureFromProto(r)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}
@@ -212,7 +212,7 @@ func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 		return apierr.ToConnect(relayCapture(ctx, client, r, stream))
 	}
 	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
-		Task: &weirv1.MuxTask_Capture{Capture: rpc.CaptureTaskToProto(r, capture)},
+		Task: &weirv1.MuxTask_Capture{Capture: wire.CaptureTaskToProto(r, capture)},
 	})
 	if err != nil {
 		return err

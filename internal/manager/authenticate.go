@@ -18,8 +18,8 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/connlimit"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -82,7 +82,7 @@ func (m *Manager) entered(w http.ResponseWriter, r *http.Request, caller trust.I
 // boundReading bounds the time in which the body of a request must come. What streams has it for its first message, and
 // goes on long after it.
 func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
-	within := bound.Callers[bound.KindOf(caller)].Sending
+	within := limits.Callers[limits.KindOf(caller)].Sending
 	if caller.Anonymous() {
 		within = m.unauthenticatedTime
 		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.
@@ -116,9 +116,9 @@ func admissible(r *http.Request, caller trust.Identity) error {
 	switch {
 	case caller.Anonymous() && !joins && !open(r.URL.Path):
 		return apierr.Unauthenticated(caller)
-	case caller.Anonymous() && r.ContentLength > bound.Unknown:
+	case caller.Anonymous() && r.ContentLength > limits.Unknown:
 		return connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, bound.Unknown))
+			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, limits.Unknown))
 	case joins && packed(r):
 		return connect.NewError(connect.CodeUnimplemented, errors.New("a join may not be compressed"))
 	}
@@ -131,11 +131,11 @@ func admissible(r *http.Request, caller trust.Identity) error {
 func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, procedure string) (size int64, err error) {
 	size = r.ContentLength
 	if caller.Anonymous() {
-		r.Body = http.MaxBytesReader(w, r.Body, bound.Unknown)
+		r.Body = http.MaxBytesReader(w, r.Body, limits.Unknown)
 	}
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && !streams(r.URL.Path) {
-		body := bufio.NewReaderSize(r.Body, bound.MessageHead)
-		if head, err := body.Peek(bound.MessageHead); err == nil {
+		body := bufio.NewReaderSize(r.Body, limits.MessageHead)
+		if head, err := body.Peek(limits.MessageHead); err == nil {
 			size = int64(binary.BigEndian.Uint32(head[1:]))
 		}
 		r.Body = struct {
@@ -143,7 +143,7 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, pr
 			io.Closer
 		}{body, r.Body}
 	}
-	if most := int64(bound.Of(procedure).Bytes); size > most && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
+	if most := int64(limits.Of(procedure).Bytes); size > most && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
 		return size, apierr.TooLarge(size, most)
 	}
 	return size, nil

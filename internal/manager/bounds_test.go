@@ -20,8 +20,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -255,24 +255,24 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 		return n
 	}
 	patch, status := weirv1connect.WeirServicePatchVIPProcedure, weirv1connect.WeirServiceGetStatusProcedure
-	each, all := bound.Callers[bound.User].Burst, bound.Callers[bound.Tenant].Burst
+	each, all := limits.Callers[limits.User].Burst, limits.Callers[limits.Tenant].Burst
 	for i, c := range []struct {
 		caller    trust.Identity
 		procedure string
 		want      int
 	}{
 		{user("rita", "red"), patch, each},
-		{user("ron", "red"), status, each / bound.Of(status).Cost},
+		{user("ron", "red"), status, each / limits.Of(status).Cost},
 		{user("rob", "red"), patch, all - 2*each},
 		{user("bea", "blue"), patch, each},
-		{trust.Identity{Kind: trust.Host, Name: "host1"}, weirv1connect.SyncServiceSyncHostProcedure, bound.Callers[bound.Host].Opening},
+		{trust.Identity{Kind: trust.Host, Name: "host1"}, weirv1connect.SyncServiceSyncHostProcedure, limits.Callers[limits.Host].Opening},
 		{trust.Identity{Kind: trust.Manager, Name: "m2"}, patch, 30000},
 	} {
 		if n := makes(c.caller, c.procedure); n != c.want {
 			t.Errorf("%d: %s makes %d calls of %s at once, want %d", i, c.caller, n, c.procedure, c.want)
 		}
 	}
-	if now = now.Add(time.Second); makes(user("bea", "blue"), patch) != int(bound.Callers[bound.User].Rate) {
+	if now = now.Add(time.Second); makes(user("bea", "blue"), patch) != int(limits.Callers[limits.User].Rate) {
 		t.Error("a second later blue has other than its rate")
 	}
 }

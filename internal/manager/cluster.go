@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -193,7 +194,7 @@ func (c cluster) replica(ctx context.Context) *weirv1.Replica {
 
 // RegisterNode registers a node whose stream another manager holds.
 func (c cluster) RegisterNode(ctx context.Context, r *weirv1.RegisterNodeRequest) (*weirv1.RegisterNodeResponse, error) {
-	node, err := rpc.NodeFromRegistration(r)
+	node, err := wire.NodeFromRegistration(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // fakeMux follows a manager as weir-mux does, into maps instead of a data plane.
@@ -42,10 +43,10 @@ type fakeMux struct {
 	usual      int                   // messages that told of none
 	pressures  []*weirv1.VIPPressure // that it reports
 	lists      map[string]model.PrefixSet
-	chunks     rpc.PrefixChunks // of the stream alone
-	pieces     int              // messages of chunks alone
-	sent       int              // chunks that came with updates
-	moved      int              // buckets that named another backend too, when they were most
+	chunks     wire.PrefixChunks // of the stream alone
+	pieces     int               // messages of chunks alone
+	sent       int               // chunks that came with updates
+	moved      int               // buckets that named another backend too, when they were most
 	acks       rpc.Acknowledger
 }
 
@@ -76,7 +77,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		m.pieces++
 		return err
 	}
-	u, err := rpc.MuxUpdateFromProto(p, &m.chunks)
+	u, err := wire.MuxUpdateFromProto(p, &m.chunks)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	return err
 }
 
-func (m *fakeMux) applyLists(p *weirv1.SyncMuxResponse, u rpc.MuxUpdate) {
+func (m *fakeMux) applyLists(p *weirv1.SyncMuxResponse, u wire.MuxUpdate) {
 	m.sent += len(p.GetPrefixChunks())
 	for _, l := range u.Lists {
 		m.lists[l.Name] = l.Prefixes
@@ -264,7 +265,7 @@ func startHostWith(t *testing.T, url, name string, has map[model.SNATKey]model.H
 }
 
 func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
-	u, err := rpc.HostUpdateFromProto(p)
+	u, err := wire.HostUpdateFromProto(p)
 	if err != nil {
 		return err
 	}
@@ -317,13 +318,13 @@ func (h *fakeHost) report(health ...model.BackendHealth) error {
 			use.Digest++
 		}
 		if h.tells {
-			use.RangeNumbers = rpc.RangesToProto(s.Ranges)
+			use.RangeNumbers = wire.RangesToProto(s.Ranges)
 		}
 		r.Status.Snat = append(r.Status.Snat, use)
 	}
 	h.mu.Unlock()
 	for _, b := range health {
-		r.Health = append(r.Health, rpc.BackendHealthToProto(b))
+		r.Health = append(r.Health, wire.BackendHealthToProto(b))
 	}
 	_, err := h.client.ReportHost(context.Background(), r)
 	return err

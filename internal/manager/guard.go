@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/authz"
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -36,7 +36,7 @@ func within(message any) error {
 	if !ok {
 		return nil
 	}
-	if err := bound.Check(m); err != nil {
+	if err := limits.Check(m); err != nil {
 		return apierr.ToConnect(err)
 	}
 	return nil

@@ -9,9 +9,8 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/diagnosis"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/resource"
-	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/snatalloc"
 )
 
@@ -54,8 +53,8 @@ func (m *Manager) handler() (http.Handler, error) {
 
 // bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing.
 func bounded(spec connect.Spec) []connect.HandlerOption {
-	b := bound.Of(spec.Procedure)
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.Bytes), rpc.WithCodecs(b.Messages)}
+	b := limits.Of(spec.Procedure)
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.Bytes), limits.Codecs(b.Messages)}
 	if authz.AllowsAnonymous(spec.Procedure) {
 		options = append(options, connect.WithCompression("gzip", nil, nil))
 	}

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // Of every procedure it is known which manager carries it out, by REST as by the other protocols.
 func TestEveryProcedureHasAPlace(t *testing.T) {
 	places := maps.Clone(handling)
-	for _, service := range bound.Services() {
+	for _, service := range limits.Services() {
 		for i := range service.Methods().Len() {
 			procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(i).Name())
 			if places[procedure] == 0 {

@@ -22,10 +22,10 @@ import (
 	"github.com/weirlb/weir/internal/diagnosis"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/inflight"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/resource"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
@@ -138,7 +138,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
 		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
-		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
+		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.makeParts()
 	return m, nil

@@ -7,8 +7,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Bounds of what a mux may tell.
@@ -75,6 +75,6 @@ func toldOf(e *weirv1.MuxEvent) (vip netip.Addr, what string, err error) {
 		vip, err = netip.ParseAddr(e.GetVip())
 		return vip, vip.String(), err
 	}
-	key, err := rpc.EndpointKeyFromProto(e.GetEndpoint())
+	key, err := wire.EndpointKeyFromProto(e.GetEndpoint())
 	return key.VIP, key.String(), err
 }

@@ -8,6 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // A request is under way, and is not answered, until the muxes have answered: replies to a port that a mux does not know
@@ -58,7 +59,7 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 	}
 	mux.setMute(true)
 	released, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
 	})
 	if err != nil {
 		t.Fatal(err)

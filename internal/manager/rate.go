@@ -6,22 +6,22 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // limited says why a caller may not make a call now: it, or its tenant, makes too many.
 func (m *Manager) limited(caller trust.Identity, procedure string) error {
-	kind := bound.KindOf(caller)
-	if caller.Method == trust.Insecure || kind == bound.Manager || kind == bound.Unauthenticated { // strangers are judged before
+	kind := limits.KindOf(caller)
+	if caller.Method == trust.Insecure || kind == limits.Manager || kind == limits.Unauthenticated { // strangers are judged before
 		return nil
 	}
-	now, cost := m.now(), bound.Of(procedure).Cost
+	now, cost := m.now(), limits.Of(procedure).Cost
 	refuse := func(who string, wait time.Duration) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, fmt.Errorf("%s makes too many requests: try again in %s", who, wait.Round(time.Millisecond)), wait)
 	}
-	b := bound.Callers[kind]
+	b := limits.Callers[kind]
 	if wait := m.rates.Take(caller.String(), b.Rate, b.Burst, cost, now); wait > 0 {
 		return refuse(caller.String(), wait)
 	}
@@ -30,8 +30,8 @@ func (m *Manager) limited(caller trust.Identity, procedure string) error {
 			return refuse(caller.String()+", which opens streams,", wait)
 		}
 	}
-	if tenant := caller.Share(); kind == bound.User && tenant != caller.String() {
-		b := bound.Callers[bound.Tenant]
+	if tenant := caller.Share(); kind == limits.User && tenant != caller.String() {
+		b := limits.Callers[limits.Tenant]
 		if wait := m.rates.Take(tenant, b.Rate, b.Burst, cost, now); wait > 0 {
 			return refuse(tenant, wait)
 		}

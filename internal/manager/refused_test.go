@@ -19,9 +19,9 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -111,7 +111,7 @@ func send(t *testing.T, by *trust.Credential, method, url, kind string, body io.
 }
 
 // maxApply bounds an apply, in bytes.
-var maxApply = bound.Of(weirv1connect.WeirServiceApplyVIPsProcedure).Bytes
+var maxApply = limits.Of(weirv1connect.WeirServiceApplyVIPsProcedure).Bytes
 
 // unsized hides how long a body is.
 type unsized struct{ io.Reader }
@@ -140,9 +140,9 @@ func TestRequestsThatAreNone(t *testing.T) {
 		want       string
 		header     []string
 	}{
-		"a large join":                 {nil, join, proto, large(bound.Unknown + 1), 429, "send a token, a name and a request", nil},
-		"a large join of no length":    {nil, join, proto, unsized{large(bound.Unknown + 1)}, 429, "resource_exhausted", nil},
-		"a large call by nobody":       {nil, apply, proto, large(4 * bound.Unknown), 401, "show a client certificate or a bearer token", nil},
+		"a large join":                 {nil, join, proto, large(limits.Unknown + 1), 429, "send a token, a name and a request", nil},
+		"a large join of no length":    {nil, join, proto, unsized{large(limits.Unknown + 1)}, 429, "resource_exhausted", nil},
+		"a large call by nobody":       {nil, apply, proto, large(4 * limits.Unknown), 401, "show a client certificate or a bearer token", nil},
 		"a large apply":                {boss, apply, proto, large(maxApply + 1), 429, "apply fewer VIPs at a time", nil},
 		"a large apply of no length":   {boss, apply, proto, unsized{large(maxApply + 1)}, 429, "resource_exhausted", nil},
 		"a large apply by REST":        {boss, "/v1/vips:apply", json, unsized{io.MultiReader(strings.NewReader(`{"vips": "`), large(maxApply))}, 413, "apply fewer VIPs at a time", nil},
@@ -166,7 +166,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 			t.Errorf("%s: got %d %.300s, want %d with %q", what, status, text, c.status, c.want)
 		}
 	}
-	auditedWith(t, admin, "nobody "+join, fmt.Sprintf("the request has %d bytes", bound.Unknown+1), "user/admin "+apply, "malformed", "only a manager may", "mux/mux1 may not call on behalf")
+	auditedWith(t, admin, "nobody "+join, fmt.Sprintf("the request has %d bytes", limits.Unknown+1), "user/admin "+apply, "malformed", "only a manager may", "mux/mux1 may not call on behalf")
 	if after := m.store.State().Generation; after != before {
 		t.Errorf("the generation went from %d to %d", before, after)
 	}
@@ -268,7 +268,7 @@ func TestSlowStrangersAreHungUpOn(t *testing.T) {
 		"a call without body":   raw(t, m, true, strings.Replace(post, weirv1connect.TrustServiceJoinProcedure, weirv1connect.WeirServiceApplyVIPsProcedure, 1)),
 		"no HTTP":               raw(t, m, true, "\x00\x01\x02\r\n\r\n"),
 		"HTTP without TLS":      raw(t, m, false, "GET /healthz HTTP/1.1\r\nHost: m\r\n\r\n"),
-		"headers without end":   raw(t, m, true, "GET /healthz HTTP/1.1\r\nHost: m\r\nX-Long: "+strings.Repeat("a", 2*bound.HeadersCertified)),
+		"headers without end":   raw(t, m, true, "GET /healthz HTTP/1.1\r\nHost: m\r\nX-Long: "+strings.Repeat("a", 2*limits.HeadersCertified)),
 		"a path that is no one": raw(t, m, true, "GET /../../etc HTTP/1.1\r\nHost: m\r\n\r\n"),
 	}
 	if _, err := admin.GetStatus(t.Context(), &weirv1.GetStatusRequest{}); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // storeEvery is how old what the store has of a node's counters may become.
@@ -157,7 +157,7 @@ func healthFromProto(list []*weirv1.BackendHealth) ([]model.BackendHealth, error
 	health := make([]model.BackendHealth, 0, len(list))
 	var errs []error
 	for i, p := range list {
-		h, err := rpc.BackendHealthFromProto(p)
+		h, err := wire.BackendHealthFromProto(p)
 		for _, e := range model.FieldErrors(err) {
 			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("health[%d].%s", i, e.Field), Reason: e.Reason})
 		}

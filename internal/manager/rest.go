@@ -21,8 +21,8 @@ import (
 
 	"github.com/weirlb/weir/api/openapi"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/typo"
 )
 
@@ -81,7 +81,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 		for method, call := range methods {
 			known := call.query()
 			pattern := strings.ToUpper(method) + " " + path
-			serve := boundedBody(gateway, bound.Of(procedures[pattern]))
+			serve := boundedBody(gateway, limits.Of(procedures[pattern]))
 			if watch, is := watches[path]; is {
 				serve = m.watchHandler(watch, gateway)
 			}
@@ -102,19 +102,19 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			restRouting(r.Context(), gateway, marshaler, w, r, http.StatusMethodNotAllowed)
 			return
 		}
-		boundedBody(gateway, bound.Of("")).ServeHTTP(w, r)
+		boundedBody(gateway, limits.Of("")).ServeHTTP(w, r)
 	})
 	return nil
 }
 
 // boundedBody holds the JSON of requests to what their procedure takes.
-func boundedBody(next http.Handler, b bound.Request) http.Handler {
+func boundedBody(next http.Handler, b limits.Request) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		limited := http.MaxBytesReader(w, r.Body, int64(b.Bytes))
 		r.Body = struct {
 			io.Reader
 			io.Closer
-		}{bound.NewJSON(limited, b.Messages), limited}
+		}{limits.NewJSON(limited, b.Messages), limited}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -122,7 +122,7 @@ func boundedBody(next http.Handler, b bound.Request) http.Handler {
 // restProcedures are the procedures of REST by method and path, as their annotations have them.
 func restProcedures() map[string]string {
 	all := map[string]string{}
-	for _, service := range bound.Services() {
+	for _, service := range limits.Services() {
 		for i := range service.Methods().Len() {
 			method := service.Methods().Get(i)
 			rule, _ := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)

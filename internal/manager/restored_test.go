@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // restoreOf makes a data directory of a backup.
@@ -75,7 +76,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	backup := backUpTo(t, first)
 	// After the backup host1 gives back what it got, and host2 is given as much as there is.
 	back := hosts[0].holds(firstSNATClient).Ranges[1:]
-	release := &weirv1.ReleasePortsRequest{Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(back)}
+	release := &weirv1.ReleasePortsRequest{Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(back)}
 	if _, err := client.ReleasePorts(t.Context(), release); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/connlimit"
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 const (
@@ -40,8 +40,8 @@ func (m *Manager) serve(ctx context.Context) error {
 	defer m.listener.Close()
 
 	servers := []*http.Server{
-		m.server(handler, bound.StreamsCertified, bound.HeadersCertified, idleTimeout),
-		m.server(handler, bound.StreamsOthers, bound.HeadersOthers, m.unauthenticatedTime),
+		m.server(handler, limits.StreamsCertified, limits.HeadersCertified, idleTimeout),
+		m.server(handler, limits.StreamsOthers, limits.HeadersOthers, m.unauthenticatedTime),
 	}
 	listeners := []net.Listener{limited}
 	if m.identity.Insecure() {
@@ -123,7 +123,7 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 			return
 		}
 		go func() { // as many as connlimit accepts
-			below := &handshakeConn{Conn: accepted, left: bound.HandshakeBytes}
+			below := &handshakeConn{Conn: accepted, left: limits.HandshakeBytes}
 			conn := tls.Server(below, config)
 			within, cancel := context.WithTimeout(ctx, m.unauthenticatedTime)
 			defer cancel()
@@ -147,7 +147,7 @@ type handshakeConn struct {
 	complete atomic.Bool
 }
 
-var errLongHandshake = fmt.Errorf("the TLS handshake has more than %d bytes", bound.HandshakeBytes)
+var errLongHandshake = fmt.Errorf("the TLS handshake has more than %d bytes", limits.HandshakeBytes)
 
 // Read reads what is left to the handshake, or what follows it.
 func (c *handshakeConn) Read(p []byte) (int, error) {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -37,9 +37,9 @@ func TestStreamsOfAConnection(t *testing.T) {
 		certificates []tls.Certificate
 		streams      uint32
 	}{
-		"without a certificate": {nil, bound.StreamsOthers},
-		"of another authority":  {credential(forger), bound.StreamsOthers},
-		"certified":             {credential(m.identity.Authority()), bound.StreamsCertified},
+		"without a certificate": {nil, limits.StreamsOthers},
+		"of another authority":  {credential(forger), limits.StreamsOthers},
+		"certified":             {credential(m.identity.Authority()), limits.StreamsCertified},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: c.certificates} //nolint:gosec // the test asks who is let in

@@ -14,6 +14,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // ledger is who was given which range, by the answers alone: what no manager can take back unseen.
@@ -118,7 +119,7 @@ func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 				given := held[:len(held)/2]
 				h.ledger.back(given) // from here on it is not used, whatever becomes of the call
 				client.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{
-					Name: hostOf(snatClient), Vip: firstSNATClient.VIP.String(), Address: snatClient.String(), Ranges: rpc.RangesToProto(given),
+					Name: hostOf(snatClient), Vip: firstSNATClient.VIP.String(), Address: snatClient.String(), Ranges: wire.RangesToProto(given),
 				})
 			}
 			r, err := client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
@@ -127,7 +128,7 @@ func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 			if err != nil {
 				return
 			}
-			ranges, err := rpc.RangesFromProto(r.GetRanges())
+			ranges, err := wire.RangesFromProto(r.GetRanges())
 			if err != nil {
 				t.Error(err)
 			}

@@ -14,6 +14,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // crawler is a VIP as which two workloads leave, on two hosts.
@@ -57,7 +58,7 @@ func allocate(t *testing.T, client *rpc.Client, host string, key model.SNATKey, 
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := rpc.RangesFromProto(r.GetRanges())
+	ranges, err := wire.RangesFromProto(r.GetRanges())
 	if err != nil || r.GetGeneration() == 0 {
 		t.Errorf("answered %v: %v", r, err)
 	}
@@ -181,7 +182,7 @@ func TestPortsOfOtherHostsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host2", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host2", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
 	})
 	if connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a release by another host: got %v", err)
@@ -265,7 +266,7 @@ func TestReleasedPortsAreQuarantined(t *testing.T) {
 		t.Fatal(err)
 	}
 	release := &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
 	}
 	for range 2 { // it may be made again
 		if _, err := client.ReleasePorts(t.Context(), release); err != nil {

@@ -17,13 +17,14 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // SyncMux registers a mux and streams the pool's tables to it.
 func (m *Manager) SyncMux(
 	ctx context.Context, r *weirv1.SyncMuxRequest, stream *connect.ServerStream[weirv1.SyncMuxResponse],
 ) error {
-	node, err := rpc.MuxFromProto(r)
+	node, err := wire.MuxFromProto(r)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}
@@ -45,13 +46,13 @@ func (m *Manager) SyncMux(
 	return m.stream(ctx, feed.Wake(), asked, ask, func() (bool, error) {
 		before := feed.Sent()
 		if chunks := feed.TakeChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
-			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: rpc.ChunksToProto(chunks)})
+			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: wire.ChunksToProto(chunks)})
 		}
 		update, due := feed.Take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}
-		message := rpc.MuxUpdateToProto(update)
+		message := wire.MuxUpdateToProto(update)
 		message.Acknowledge = true
 		message.TraceParents = m.sending(node, before, update.Generation)
 		message.Cluster, message.Epoch = m.stamp()
@@ -63,7 +64,7 @@ func (m *Manager) SyncMux(
 func (m *Manager) SyncHost(
 	ctx context.Context, r *weirv1.SyncHostRequest, stream *connect.ServerStream[weirv1.SyncHostResponse],
 ) error {
-	node, err := rpc.HostFromProto(r)
+	node, err := wire.HostFromProto(r)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}
@@ -82,7 +83,7 @@ func (m *Manager) SyncHost(
 		if !due {
 			return false, nil
 		}
-		message := rpc.HostUpdateToProto(update)
+		message := wire.HostUpdateToProto(update)
 		message.TraceParents = m.sending(node, update.Generation-1, update.Generation)
 		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)
@@ -160,7 +161,7 @@ func (m *Manager) registered(ctx context.Context, node model.Node) (model.Genera
 	if err != nil {
 		return 0, err
 	}
-	r, err := client.RegisterNode(ctx, rpc.RegistrationToProto(node))
+	r, err := client.RegisterNode(ctx, wire.RegistrationToProto(node))
 	return model.Generation(r.GetGeneration()), err
 }
 

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // a way leads from a request to a field in it.
@@ -44,7 +44,7 @@ func ways(request protoreflect.MessageDescriptor) (all []way) {
 }
 
 // beyond is a request in which the field at the end of a way is one beyond its bound.
-func beyond(request protoreflect.MessageDescriptor, to way, b bound.Field) proto.Message {
+func beyond(request protoreflect.MessageDescriptor, to way, b limits.Field) proto.Message {
 	root := dynamicpb.NewMessage(request)
 	var m protoreflect.Message = root
 	for _, f := range to[:len(to)-1] {
@@ -78,13 +78,13 @@ func TestAManagerHoldsTheTable(t *testing.T) {
 	t.Parallel()
 	url, stop := start(t, Config{})
 	defer stop()
-	for _, service := range bound.Services() {
+	for _, service := range limits.Services() {
 		for i := range service.Methods().Len() {
 			method := service.Methods().Get(i)
 			procedure := "/" + string(service.FullName()) + "/" + string(method.Name())
 			for _, to := range ways(method.Input()) {
 				f := to[len(to)-1]
-				b := bound.OfField(f)
+				b := limits.OfField(f)
 				message, err := proto.Marshal(beyond(method.Input(), to, b))
 				if err != nil {
 					t.Fatal(err)
@@ -108,7 +108,7 @@ func TestAManagerHoldsTheTable(t *testing.T) {
 	if status != http.StatusBadRequest || !strings.Contains(text, "vips[0].name: must have at most 256 bytes, has 257") {
 		t.Errorf("by REST: got %d %s", status, text)
 	}
-	status, text = send(t, nil, http.MethodPost, url+"/v1/tokens", "application/json", strings.NewReader(`{"role": "`+strings.Repeat("x", bound.Of("").Bytes)+`"}`))
+	status, text = send(t, nil, http.MethodPost, url+"/v1/tokens", "application/json", strings.NewReader(`{"role": "`+strings.Repeat("x", limits.Of("").Bytes)+`"}`))
 	if status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a token's request of 64 KiB by REST: got %d %s", status, text)
 	}

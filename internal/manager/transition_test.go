@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // count tells the manager the connections of a backend on h, and that there are no others.
@@ -21,7 +22,7 @@ func (h *fakeHost) count(s model.BackendSessions) error {
 	}
 	h.mu.Unlock()
 	if s.Sessions > 0 {
-		r.Sessions = []*weirv1.BackendSessions{rpc.BackendSessionsToProto(s)}
+		r.Sessions = []*weirv1.BackendSessions{wire.BackendSessionsToProto(s)}
 	}
 	_, err := h.client.ReportHost(context.Background(), r)
 	return err

@@ -8,8 +8,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/internal/inflight"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -24,13 +24,13 @@ var errStrangers = errors.New("too many requests of callers that are not known: 
 
 // askTrust says whether the store may be asked once more whether it knows what a stranger shows.
 func (s *strangers) askTrust(from string, now time.Time) bool {
-	b := bound.Callers[bound.Unauthenticated]
-	return s.rates.Take("trust "+bound.SourceOf(from), b.Rate, b.Burst, 1, now) == 0
+	b := limits.Callers[limits.Unauthenticated]
+	return s.rates.Take("trust "+limits.SourceOf(from), b.Rate, b.Burst, 1, now) == 0
 }
 
 // enter takes a place of a stranger's request, which leave gives back.
 func (s *strangers) enter(from string, now time.Time) (leave func(), err error) {
-	b, source := bound.Callers[bound.Unauthenticated], bound.SourceOf(from)
+	b, source := limits.Callers[limits.Unauthenticated], limits.SourceOf(from)
 	if wait := s.rates.Take(source, b.Rate, b.Burst, 1, now); wait > 0 {
 		return nil, rpc.RetryAfter(connect.CodeResourceExhausted, errStrangers, wait)
 	}
@@ -49,10 +49,10 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 	if streams(r.URL.Path) || m.identity.Insecure() {
 		return func() {}, nil
 	}
-	kind, who := bound.KindOf(caller), caller.Share()
-	b := bound.Callers[kind]
-	if kind == bound.User && who != caller.String() {
-		b = bound.Callers[bound.Tenant]
+	kind, who := limits.KindOf(caller), caller.Share()
+	b := limits.Callers[kind]
+	if kind == limits.User && who != caller.String() {
+		b = limits.Callers[limits.Tenant]
 	}
 	refuse := func(why string) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, errors.New(why+": try again"), time.Second)
@@ -64,7 +64,7 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 	if !isLarge(r, procedure, size) {
 		return leaveRequest, nil
 	}
-	leaveLarge := m.large.Acquire(who, bound.LargeAll, bound.LargeEach)
+	leaveLarge := m.large.Acquire(who, limits.LargeAll, limits.LargeEach)
 	if leaveLarge == nil {
 		leaveRequest()
 		return nil, refuse("too many large requests are under way")
@@ -76,7 +76,7 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 // few are taken of at once.
 func isLarge(r *http.Request, procedure string, size int64) bool {
 	const uncounted = 1 << 20
-	if !bound.Of(procedure).Large() {
+	if !limits.Of(procedure).Large() {
 		return false
 	}
 	return size < 0 || size > uncounted || packed(r)

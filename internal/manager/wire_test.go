@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -70,7 +70,7 @@ type grpcAnswer struct {
 
 // firstOf reads an answer of gRPC up to the head of its first message.
 func firstOf(answer *http.Response) grpcAnswer {
-	if _, err := io.ReadFull(answer.Body, make([]byte, bound.MessageHead)); err == nil {
+	if _, err := io.ReadFull(answer.Body, make([]byte, limits.MessageHead)); err == nil {
 		return grpcAnswer{message: true}
 	}
 	return statusOf(answer)

@@ -22,6 +22,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // journal notes what the daemon does to its parts, in order.
@@ -410,7 +411,7 @@ func (b *bench) did(want ...string) {
 	}
 }
 
-func (b *bench) apply(update rpc.MuxUpdate) error {
+func (b *bench) apply(update wire.MuxUpdate) error {
 	return b.mux.tables.apply(context.Background(), update)
 }
 
@@ -458,6 +459,6 @@ func resolved(destinations ...string) HopState {
 }
 
 // snapshot is a whole table of a generation.
-func snapshot(generation model.Generation, endpoints ...model.MuxEndpoint) rpc.MuxUpdate {
-	return rpc.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: endpoints, HashKey: [40]byte{0xab}}
+func snapshot(generation model.Generation, endpoints ...model.MuxEndpoint) wire.MuxUpdate {
+	return wire.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: endpoints, HashKey: [40]byte{0xab}}
 }

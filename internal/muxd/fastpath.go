@@ -16,8 +16,8 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Redirector sends Fastpath redirects to the hosts at both ends of a connection. The mux knows both: the server's from the
@@ -39,7 +39,7 @@ func NewRedirector(log *slog.Logger) *Redirector {
 }
 
 // update applies an update of the tables.
-func (r *Redirector) update(u rpc.MuxUpdate) {
+func (r *Redirector) update(u wire.MuxUpdate) {
 	if r == nil {
 		return
 	}

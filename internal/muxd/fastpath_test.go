@@ -9,7 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 func TestRedirects(t *testing.T) {
@@ -30,7 +30,7 @@ func TestRedirects(t *testing.T) {
 	if told := r.redirects(noted(same)); told != nil {
 		t.Errorf("knows nothing, and tells %v", told)
 	}
-	r.update(rpc.MuxUpdate{Snapshot: true, Keys: keys, Endpoints: []model.MuxEndpoint{
+	r.update(wire.MuxUpdate{Snapshot: true, Keys: keys, Endpoints: []model.MuxEndpoint{
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: 80}, Fastpath: rules},
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: 81}},
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.UDP, Port: model.AllPorts}, Fastpath: rules},
@@ -63,7 +63,7 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%s: tells %v", name, told)
 		}
 	}
-	r.update(rpc.MuxUpdate{Keys: keys, Removed: []model.EndpointKey{{VIP: vip, Protocol: model.TCP, Port: 80}}})
+	r.update(wire.MuxUpdate{Keys: keys, Removed: []model.EndpointKey{{VIP: vip, Protocol: model.TCP, Port: 80}}})
 	if told := r.redirects(noted(same)); told != nil {
 		t.Errorf("the endpoint is gone, and it tells %v", told)
 	}

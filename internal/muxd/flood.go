@@ -14,8 +14,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // FloodLimits bound what the mux learns of how many SYNs an endpoint gets, in SYN/s.
@@ -310,7 +310,7 @@ func (f *floods) sampleEndpoint(key model.EndpointKey, is mux.SYNState, c mux.SY
 		f.began.Add(1)
 	}
 	f.config.Log.Warn(tell, "vip", key.VIP, "endpoint", key)
-	f.tell(&weirv1.MuxEvent{Endpoint: rpc.EndpointKeyToProto(key), Reason: reason, Message: tell, Warning: trouble})
+	f.tell(&weirv1.MuxEvent{Endpoint: wire.EndpointKeyToProto(key), Reason: reason, Message: tell, Warning: trouble})
 	return nil
 }
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // owner is what keeps a VIP live: an endpoint, or a workload with source NAT.
@@ -76,7 +76,7 @@ func (l *live) vips() map[netip.Addr]bool {
 	return vips
 }
 
-func put(update rpc.MuxUpdate) (all []owner) {
+func put(update wire.MuxUpdate) (all []owner) {
 	for _, e := range update.Endpoints {
 		all = append(all, owner{endpoint: e.Key})
 	}
@@ -86,7 +86,7 @@ func put(update rpc.MuxUpdate) (all []owner) {
 	return all
 }
 
-func removed(update rpc.MuxUpdate) (all []owner) {
+func removed(update wire.MuxUpdate) (all []owner) {
 	for _, key := range update.Removed {
 		all = append(all, owner{endpoint: key})
 	}
@@ -97,7 +97,7 @@ func removed(update rpc.MuxUpdate) (all []owner) {
 }
 
 // leaving are the VIPs without any owner after the update.
-func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
+func (l *live) leaving(update wire.MuxUpdate) map[netip.Addr]bool {
 	gone := map[netip.Addr]bool{}
 	if update.Snapshot {
 		gone = l.vips()
@@ -120,7 +120,7 @@ func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 }
 
 // apply applies an update, and says whether the set of VIPs has changed.
-func (l *live) apply(update rpc.MuxUpdate) bool {
+func (l *live) apply(update wire.MuxUpdate) bool {
 	if update.Snapshot {
 		next := newLive(nil, nil)
 		for _, h := range put(update) {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // What is counted as it changes is what counting everything anew gives.
@@ -28,7 +28,7 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, slow := newLive(nil, nil), map[owner]bool{}
 		for range rapid.IntRange(1, 12).Draw(t, "updates") {
-			update := rpc.MuxUpdate{Snapshot: rapid.Bool().Draw(t, "snapshot")}
+			update := wire.MuxUpdate{Snapshot: rapid.Bool().Draw(t, "snapshot")}
 			before := vipsOf(slow)
 			if update.Snapshot {
 				clear(slow)

@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Datapath is the data plane.
@@ -143,7 +144,7 @@ type Mux struct {
 	floods  *floods
 	watch   *watch
 	stream  *telemetry.Stream
-	chunks  rpc.PrefixChunks // of the stream alone
+	chunks  wire.PrefixChunks // of the stream alone
 }
 
 // New adopts the live tables of the data plane. Run announces their VIPs.
@@ -264,7 +265,7 @@ func (m *Mux) follow(ctx context.Context) error {
 			defer m.reports.trigger()
 		}
 		defer m.acks.soon(message.GetAcknowledge())
-		update, err := rpc.MuxUpdateFromProto(message, &m.chunks)
+		update, err := wire.MuxUpdateFromProto(message, &m.chunks)
 		if err != nil {
 			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
 			m.tables.reject(model.Generation(message.GetGeneration()), err)

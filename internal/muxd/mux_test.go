@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
@@ -45,7 +45,7 @@ func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 	// A VIP whose hosts are known is announced at once.
 	b.hops.changed(resolved("10.2.0.1", "10.2.0.2"))
 	b.take()
-	if err := b.apply(rpc.MuxUpdate{Generation: 6, Endpoints: []model.MuxEndpoint{endpoint(key(11), "10.2.0.2")}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 6, Endpoints: []model.MuxEndpoint{endpoint(key(11), "10.2.0.2")}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("apply +1 -0", "generation 6", "announce [203.0.113.10/32 203.0.113.11/32]")
@@ -74,7 +74,7 @@ func TestMuxThatReachesNoHostAnnouncesNothing(t *testing.T) {
 	b.did("next hops of [10.2.0.1 10.2.0.2]", "announce [203.0.113.10/32]")
 
 	// Hosts that are new and not yet tried tell nothing.
-	if err := b.apply(rpc.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{endpoint(key(10), "10.2.0.3")}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{endpoint(key(10), "10.2.0.3")}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("apply +1 -0", "generation 8", "destinations [10.2.0.3]")
@@ -87,11 +87,11 @@ func TestVIPsAreWithdrawnBeforeTheirEndpointsGo(t *testing.T) {
 	b.take()
 
 	// The VIP keeps an endpoint, so it keeps its route.
-	if err := b.apply(rpc.MuxUpdate{Generation: 8, Removed: []model.EndpointKey{other}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 8, Removed: []model.EndpointKey{other}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("apply +0 -1", "generation 8")
-	if err := b.apply(rpc.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(10)}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(10)}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("announce [203.0.113.11/32]", "apply +0 -1", "generation 9")
@@ -107,7 +107,7 @@ func TestRefusedTablesChangeNothing(t *testing.T) {
 	b.take()
 
 	b.datapath.full = errors.New("table buckets is full: 256 of 256 are in use")
-	update := rpc.MuxUpdate{
+	update := wire.MuxUpdate{
 		Generation: 8, Endpoints: []model.MuxEndpoint{endpoint(key(11), "10.2.0.1")}, Removed: []model.EndpointKey{key(10)},
 	}
 	if err := b.apply(update); !errors.Is(err, b.datapath.full) {
@@ -172,11 +172,11 @@ func TestAggregates(t *testing.T) {
 	}
 	b.hops.changed(resolved("10.2.0.1"))
 	b.take()
-	if err := b.apply(rpc.MuxUpdate{Generation: 8, Removed: []model.EndpointKey{key(10)}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 8, Removed: []model.EndpointKey{key(10)}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("apply +0 -1", "generation 8") // another VIP holds the aggregate
-	if err := b.apply(rpc.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(11)}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(11)}}); err != nil {
 		t.Fatal(err)
 	}
 	b.did("announce []", "apply +0 -1", "generation 9")

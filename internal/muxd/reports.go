@@ -12,7 +12,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -133,7 +133,7 @@ func (r *reports) status() *weirv1.MuxStatus {
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
-	status.Verdicts = rpc.CountersToProto(verdicts)
+	status.Verdicts = wire.CountersToProto(verdicts)
 	tenants, err := r.config.Datapath.TenantUsage()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("what tenants have of flows is missing: %v", err))
@@ -148,7 +148,7 @@ func (r *reports) status() *weirv1.MuxStatus {
 	for _, key := range slices.SortedFunc(maps.Keys(endpoints), model.EndpointKey.Compare) {
 		c := endpoints[key]
 		status.Endpoints = append(status.Endpoints, &weirv1.EndpointCounter{
-			Endpoint: rpc.EndpointKeyToProto(key), Packets: c.Packets, Bytes: c.Bytes,
+			Endpoint: wire.EndpointKeyToProto(key), Packets: c.Packets, Bytes: c.Bytes,
 		})
 	}
 	return status

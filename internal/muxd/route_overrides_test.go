@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 var (
@@ -29,7 +29,7 @@ func TestVIPsThatAreNotAnnouncedAsUsual(t *testing.T) {
 	const asUsual = "[203.0.113.10/32 203.0.113.11/32 203.0.113.12/32]"
 	const overridden = "[203.0.113.10/32 via 10.0.9.2 with [64999:911] 203.0.113.12/32]"
 	b.datapath.full = fmt.Errorf("no room")
-	if err := b.apply(rpc.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err == nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err == nil {
 		t.Fatal("a full data plane took an update")
 	}
 	b.did("announce "+overridden, "apply +0 -0")
@@ -42,13 +42,13 @@ func TestVIPsThatAreNotAnnouncedAsUsual(t *testing.T) {
 	if again.speaker.announced != overridden {
 		t.Errorf("after a restart: announced %s", again.speaker.announced)
 	}
-	if err := again.apply(rpc.MuxUpdate{Generation: 9, Routes: []model.VIPRoute{scrubbed}}); err != nil {
+	if err := again.apply(wire.MuxUpdate{Generation: 9, Routes: []model.VIPRoute{scrubbed}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := again.speaker.announced; got != "[203.0.113.10/32 via 10.0.9.2 with [64999:911] 203.0.113.11/32 203.0.113.12/32]" {
 		t.Errorf("without the black hole: %s", got)
 	}
-	if err := again.apply(rpc.MuxUpdate{Generation: 10}); err != nil {
+	if err := again.apply(wire.MuxUpdate{Generation: 10}); err != nil {
 		t.Fatal(err)
 	}
 	if again.speaker.announced != asUsual {
@@ -69,7 +69,7 @@ func TestVIPsThatAreNotAnnouncedAsUsual(t *testing.T) {
 func TestOverriddenVIPsOfAggregates(t *testing.T) {
 	aggregate := func(c *Config) { c.Routes.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} }
 	b := newBench(t, aggregate, endpoint(key(10), "10.2.0.1"), endpoint(key(11), "10.2.0.1"))
-	if err := b.apply(rpc.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.speaker.announced; got != "[203.0.113.0/24 203.0.113.10/32 via 10.0.9.2 with [64999:911]]" {
@@ -78,7 +78,7 @@ func TestOverriddenVIPsOfAggregates(t *testing.T) {
 	if got := strings.Join(b.mux.tables.allWarnings(), "\n"); !strings.Contains(got, "VIP 203.0.113.11 is to be black-holed, but aggregate 203.0.113.0/24 still brings its packets: give its pool a blackhole") {
 		t.Errorf("warnings:\n%s", got)
 	}
-	if err := b.apply(rpc.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(10)}, Routes: []model.VIPRoute{withheld}}); err != nil {
+	if err := b.apply(wire.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(10)}, Routes: []model.VIPRoute{withheld}}); err != nil {
 		t.Fatal(err)
 	}
 	if b.speaker.announced != "[]" || len(b.mux.tables.allWarnings()) != 0 {

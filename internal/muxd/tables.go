@@ -14,7 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // HopState is the state of next hops, by destination.
@@ -118,7 +118,7 @@ func (t *tables) announceLive() error {
 }
 
 // apply applies an update to the data plane. After an error, a rejection, the stream must begin with a snapshot.
-func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
+func (t *tables) apply(ctx context.Context, update wire.MuxUpdate) error {
 	t.setExcluded(update.Withdraw)
 	t.setRouteOverrides(update.Routes)
 	if t.withdraw(update) {
@@ -204,7 +204,7 @@ func others(self string, pool []model.PoolMember) []netip.Addr {
 }
 
 // withdraw withdraws the routes of VIPs that the update removes, and says whether there were any.
-func (t *tables) withdraw(update rpc.MuxUpdate) bool {
+func (t *tables) withdraw(update wire.MuxUpdate) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leaving = t.live.leaving(update)
@@ -217,7 +217,7 @@ func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 }
 
 // program writes the update to the data plane, and says whether the set of VIPs has changed.
-func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
+func (t *tables) program(update wire.MuxUpdate) (bool, error) {
 	if update.Snapshot {
 		settings := t.settings
 		settings.HashKey = update.HashKey

@@ -8,7 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -114,7 +114,7 @@ func (t *tasks) do(ctx context.Context, task *weirv1.MuxTask) {
 }
 
 func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
-	if err := rpc.CheckExplainFrame(frame); err != nil {
+	if err := wire.CheckExplainFrame(frame); err != nil {
 		return nil, err
 	}
 	generation, _, _ := t.tables.current()
@@ -124,14 +124,14 @@ func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &weirv1.AnswerTaskRequest{Explanation: rpc.ExplanationToProto(explanation, generation)}, nil
+	return &weirv1.AnswerTaskRequest{Explanation: wire.ExplanationToProto(explanation, generation)}, nil
 }
 
 // errNobodyWaits ends a capture whose caller has gone.
 var errNobodyWaits = errors.New("nobody waits for the packets")
 
 func (t *tasks) capture(ctx context.Context, id uint64, task *weirv1.CaptureTask) (lost uint64, err error) {
-	c, err := rpc.CaptureTaskFromProto(task)
+	c, err := wire.CaptureTaskFromProto(task)
 	if err != nil {
 		return 0, err
 	}
@@ -139,7 +139,7 @@ func (t *tasks) capture(ctx context.Context, id uint64, task *weirv1.CaptureTask
 		lost = lostSoFar
 		answer := &weirv1.AnswerTaskRequest{Lost: lost}
 		for _, p := range packets {
-			answer.Packets = append(answer.Packets, rpc.CapturedPacketToProto(p))
+			answer.Packets = append(answer.Packets, wire.CapturedPacketToProto(p))
 		}
 		return t.send(ctx, id, answer)
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Long prefix lists take seconds to write, so they are written in pieces in the background. Later updates apply
@@ -37,7 +37,7 @@ type listed interface {
 
 // take splits an update into the part to apply now and the pending part. While any list is pending all changes of lists
 // are, in order, as pending endpoints may still use the old ones. A snapshot is never split: it deletes what it lacks.
-func (w waiting) take(update rpc.MuxUpdate, d listed, piece int) (now rpc.MuxUpdate, next waiting) {
+func (w waiting) take(update wire.MuxUpdate, d listed, piece int) (now wire.MuxUpdate, next waiting) {
 	if update.Snapshot {
 		return update, waiting{number: w.number + 1}
 	}
@@ -74,7 +74,7 @@ func (w waiting) take(update rpc.MuxUpdate, d listed, piece int) (now rpc.MuxUpd
 
 // long says whether the lists of an update are written in pieces. They are not if the table may lack room for them: then
 // the whole update must be rejected.
-func long(update rpc.MuxUpdate, d listed, piece int) bool {
+func long(update wire.MuxUpdate, d listed, piece int) bool {
 	most, added := 0, 0
 	for _, list := range update.Lists {
 		has := d.PrefixList(list.Name)
@@ -219,7 +219,7 @@ func (t *tables) programWaiting() error {
 		return nil
 	}
 	endpoints := slices.SortedFunc(maps.Values(t.waits.endpoints), func(a, b model.MuxEndpoint) int { return a.Key.Compare(b.Key) })
-	changed, err := t.program(rpc.MuxUpdate{Endpoints: endpoints})
+	changed, err := t.program(wire.MuxUpdate{Endpoints: endpoints})
 	if err != nil {
 		return err
 	}

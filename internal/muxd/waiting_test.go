@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // listOf has the addresses of numbers, of IPv4 those that are even.
@@ -71,17 +71,17 @@ func newListBench(t *testing.T, live ...model.MuxEndpoint) *bench {
 // of it, and what is gone goes after that.
 func TestLongListsAreWrittenInPieces(t *testing.T) {
 	b := newListBench(t, endpoint(key(10), "10.2.0.1"), endpoint(key(12), "10.2.0.1"))
-	b.must(rpc.MuxUpdate{Generation: 8, Lists: []model.MuxPrefixList{listOf("old", 1, 2, 3)}, Endpoints: []model.MuxEndpoint{naming(endpoint(key(10), "10.2.0.1"), "old")}})
+	b.must(wire.MuxUpdate{Generation: 8, Lists: []model.MuxPrefixList{listOf("old", 1, 2, 3)}, Endpoints: []model.MuxEndpoint{naming(endpoint(key(10), "10.2.0.1"), "old")}})
 	b.did("apply +1 -0", "list old has 3", "generation 8")
 	b.runs(8, 8)
 
-	b.must(rpc.MuxUpdate{
+	b.must(wire.MuxUpdate{
 		Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}, ListsRemoved: []string{"old"},
 		Endpoints: []model.MuxEndpoint{naming(endpoint(key(10), "10.2.0.1"), "blocked"), endpoint(key(11), "10.2.0.1")},
 	})
 	b.did("apply +1 -0", "announce [203.0.113.10/32 203.0.113.11/32 203.0.113.12/32]")
 	b.runs(8, 9)
-	b.must(rpc.MuxUpdate{Generation: 10, Removed: []model.EndpointKey{key(12)}, Lists: []model.MuxPrefixList{listOf("other", 7)}})
+	b.must(wire.MuxUpdate{Generation: 10, Removed: []model.EndpointKey{key(12)}, Lists: []model.MuxPrefixList{listOf("other", 7)}})
 	b.did("announce [203.0.113.10/32 203.0.113.11/32]", "apply +0 -1")
 	b.runs(8, 10)
 	if got := b.mux.tables.snat().GetGeneration(); got != 10 {
@@ -99,7 +99,7 @@ func TestLongListsAreWrittenInPieces(t *testing.T) {
 func TestNoRoomForALongList(t *testing.T) {
 	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
 	b.datapath.room, b.datapath.full = 8, errors.New("no room in table sources")
-	update := rpc.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}}
+	update := wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}}
 	if err := b.apply(update); !errors.Is(err, b.datapath.full) {
 		t.Errorf("error %v", err)
 	}
@@ -111,7 +111,7 @@ func TestNoRoomForALongList(t *testing.T) {
 // Lists that can't be written are told, and tried again.
 func TestLongListThatFails(t *testing.T) {
 	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
-	b.must(rpc.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
+	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
 	b.datapath.full = errors.New("no memory")
 	w := writer{tables: b.mux.tables, waits: b.mux.tables.waitsNow()}
 	if w.write(t.Context()) || !errors.Is(w.err, b.datapath.full) {
@@ -137,13 +137,13 @@ func TestListsAreWrittenBeside(t *testing.T) {
 	go func() {
 		ended <- b.mux.tables.write(ctx, func() { whole <- struct{}{} }, func() { refused <- struct{}{} })
 	}()
-	b.must(rpc.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
+	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
 	<-whole
 	b.runs(9, 9)
 	b.mux.tables.mu.Lock()
 	b.datapath.full = errors.New("no memory")
 	b.mux.tables.mu.Unlock()
-	next := rpc.MuxUpdate{Generation: 10, Lists: []model.MuxPrefixList{listOf("blocked", upTo(30)...)}}
+	next := wire.MuxUpdate{Generation: 10, Lists: []model.MuxPrefixList{listOf("blocked", upTo(30)...)}}
 	b.mux.tables.mu.Lock()
 	_, b.mux.tables.waits = b.mux.tables.waits.take(next, b.datapath, 4)
 	b.mux.tables.ahead = 10
@@ -162,7 +162,7 @@ func TestListsAreWrittenBeside(t *testing.T) {
 // A snapshot takes the place of what waits.
 func TestSnapshotDoesNotWait(t *testing.T) {
 	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
-	b.must(rpc.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
+	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
 	stale := writer{tables: b.mux.tables, waits: b.mux.tables.waitsNow()}
 	whole := snapshot(10, naming(endpoint(key(10), "10.2.0.1"), "blocked"))
 	whole.Lists = []model.MuxPrefixList{listOf("blocked", upTo(12)...)}
@@ -175,7 +175,7 @@ func TestSnapshotDoesNotWait(t *testing.T) {
 	b.did()
 }
 
-func (b *bench) must(update rpc.MuxUpdate) {
+func (b *bench) must(update wire.MuxUpdate) {
 	b.t.Helper()
 	if err := b.apply(update); err != nil {
 		b.t.Fatal(err)
@@ -227,7 +227,7 @@ func (o *order) holds() {
 
 // next makes an update.
 func (o *order) next() {
-	update := rpc.MuxUpdate{Generation: model.Generation(7 + len(o.history))}
+	update := wire.MuxUpdate{Generation: model.Generation(7 + len(o.history))}
 	for n := range byte(4) {
 		if o.r.IntN(3) > 0 {
 			continue
@@ -252,7 +252,7 @@ func (o *order) next() {
 }
 
 // lists are those that endpoints name now. The update gets those that differ.
-func (o *order) lists(update *rpc.MuxUpdate) map[string]model.PrefixSet {
+func (o *order) lists(update *wire.MuxUpdate) map[string]model.PrefixSet {
 	lists, before := map[string]model.PrefixSet{}, o.history[len(o.history)-1]
 	for _, name := range []string{"a", "b", "c"} {
 		was, had := before[name]

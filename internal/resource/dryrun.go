@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // dryRun says what applying the lists, pools and VIPs would change. It writes nothing.
@@ -38,7 +39,7 @@ func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, cha
 			continue
 		}
 		before, had := s.Tables.Get(key)
-		p := &weirv1.EndpointEffect{Endpoint: rpc.EndpointKeyToProto(key), Change: rpc.Created, TableBytesAfter: table.Bytes()}
+		p := &weirv1.EndpointEffect{Endpoint: wire.EndpointKeyToProto(key), Change: rpc.Created, TableBytesAfter: table.Bytes()}
 		if had {
 			p.Change, p.TableBytesBefore = rpc.Updated, before.Bytes()
 		}
@@ -50,7 +51,7 @@ func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, cha
 	for _, key := range desired.Gone(old, vip) {
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
-				Endpoint: rpc.EndpointKeyToProto(key), Change: rpc.Removed, TableBytesBefore: s.Tables.At(key).Bytes(),
+				Endpoint: wire.EndpointKeyToProto(key), Change: rpc.Removed, TableBytesBefore: s.Tables.At(key).Bytes(),
 				BucketsTotal: uint32(len(s.Tables.At(key).Open())),
 			}
 			m.addSessions(p, old, key, s.Tables.At(key), desired.Effect{})

@@ -12,9 +12,9 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // ListNodes lists nodes by name.
@@ -50,7 +50,7 @@ func (m *Nodes) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.Ge
 // nodeWithStatus writes node with the newest that it said.
 func (m *Nodes) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	said, detail := m.Reported(s, node)
-	p := rpc.NodeToProto(node)
+	p := wire.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
 		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),
 		Mux: detail.GetMux(), Host: detail.GetHost(), Sync: m.sync(s, node),

@@ -70,7 +70,7 @@ func (m *Pools) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPo
 
 // writeSettings writes a pool if allowed does not say why not, and returns it as it is then.
 func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
-	if err := rpc.Known(p); err != nil {
+	if err := compile.Known(p); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	pool, err := compile.AddressPool(p)

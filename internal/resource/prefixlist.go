@@ -234,7 +234,7 @@ func (m *PrefixLists) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePref
 }
 
 func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
-	if err := rpc.Known(p); err != nil {
+	if err := compile.Known(p); err != nil {
 		return model.PrefixList{}, apierr.ToConnect(err)
 	}
 	list, err := compile.PrefixList(p)

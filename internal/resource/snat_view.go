@@ -9,9 +9,9 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // GetSNAT says who leaves as a VIP, with which ports, and how they use them.
@@ -48,10 +48,10 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 
 func workloadPorts(key model.SNATKey, h desired.PortAllocation) *weirv1.WorkloadPorts {
 	p := &weirv1.WorkloadPorts{
-		Address: key.Address.String(), Ranges: rpc.RangesToProto(h.Ranges), Reclaim: rpc.RangesToProto(h.Reclaim),
+		Address: key.Address.String(), Ranges: wire.RangesToProto(h.Ranges), Reclaim: wire.RangesToProto(h.Reclaim),
 	}
 	for _, r := range h.Quarantined {
-		p.Quarantined = append(p.Quarantined, rpc.RangesToProto(r.Ranges)...)
+		p.Quarantined = append(p.Quarantined, wire.RangesToProto(r.Ranges)...)
 	}
 	return p
 }

@@ -24,7 +24,7 @@ import (
 // ApplyVIPs admits the VIPs and pools and writes them with their tables: all of them or none. In a dry
 // run it says what that would change.
 func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	if len(r.GetVips())+len(r.GetPools())+len(r.GetPrefixLists()) == 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/inflight"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -38,17 +38,17 @@ func (w *Watches) begin(caller trust.Identity) (end func(), err error) {
 	refuse := func(who string, n int) error {
 		return rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches open already: end some, try another manager, or later", who, n))
 	}
-	each := bound.Callers[bound.KindOf(caller)].Watches
-	if w.Open() >= bound.Watches {
-		return nil, refuse("this manager", bound.Watches)
+	each := limits.Callers[limits.KindOf(caller)].Watches
+	if w.Open() >= limits.Watches {
+		return nil, refuse("this manager", limits.Watches)
 	}
-	leave := w.callers.Acquire(caller.String(), bound.Watches, each)
+	leave := w.callers.Acquire(caller.String(), limits.Watches, each)
 	if leave == nil {
 		return nil, refuse(caller.String(), each)
 	}
 	leaveTenant := func() {}
 	if tenant := caller.Share(); tenant != caller.String() {
-		most := bound.Callers[bound.Tenant].Watches
+		most := limits.Callers[limits.Tenant].Watches
 		if leaveTenant = w.tenants.Acquire(tenant, 0, most); leaveTenant == nil {
 			leave()
 			return nil, refuse(tenant, most)

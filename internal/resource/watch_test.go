@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -15,7 +15,7 @@ func TestWatchesAreShared(t *testing.T) {
 		_, err := w.begin(trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}})
 		return err
 	}
-	each, tenant := bound.Callers[bound.User].Watches, bound.Callers[bound.Tenant].Watches
+	each, tenant := limits.Callers[limits.User].Watches, limits.Callers[limits.Tenant].Watches
 	n := 0
 	for i := range 10 {
 		for open(fmt.Sprint("vic", i), "red") == nil {

@@ -13,14 +13,13 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // CreateVIP creates a VIP.
 func (m *VIPs) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	vip, err := compile.VIP(r.GetVip())
@@ -41,7 +40,7 @@ func (m *VIPs) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weir
 
 // UpdateVIP replaces a VIP.
 func (m *VIPs) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	if err := apierr.CheckName(r.GetName(), r.GetVip().GetName()); err != nil {
@@ -65,7 +64,7 @@ func (m *VIPs) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weir
 
 // PatchVIP changes fields of a VIP.
 func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	if r.GetPatch() == nil {
@@ -77,7 +76,7 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 		}
 		p := compile.VIPMessage(old)
-		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
+		if err := applyPatch(p, r.GetPatch()); err != nil {
 			return model.VIP{}, err
 		}
 		if err := apierr.CheckName(r.GetName(), p.GetName()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // cutting cuts what a node reports to the bounds that a manager refuses it beyond: a report with half of a reason says
@@ -17,7 +17,7 @@ func cutting(next connect.UnaryFunc) connect.UnaryFunc {
 		switch request.Spec().Procedure {
 		case weirv1connect.SyncServiceReportMuxProcedure, weirv1connect.SyncServiceReportHostProcedure, weirv1connect.SyncServiceAnswerTaskProcedure:
 			if m, ok := request.Any().(proto.Message); ok {
-				bound.Cut(m)
+				limits.Cut(m)
 			}
 		}
 		return next(ctx, request)

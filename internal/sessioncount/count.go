@@ -10,8 +10,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Counts holds what each host that reports here said last of its backends' connections.
@@ -77,7 +77,7 @@ func FromProto(r *weirv1.ReportHostRequest, at time.Time) (Count, error) {
 	}
 	var errs []error
 	for i, p := range r.GetSessions() {
-		s, err := rpc.BackendSessionsFromProto(p)
+		s, err := wire.BackendSessionsFromProto(p)
 		for _, e := range model.FieldErrors(err) {
 			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("sessions[%d].%s", i, e.Field), Reason: e.Reason})
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -79,12 +79,12 @@ func (a *Allocator) Enter(w http.ResponseWriter, r *http.Request, handedOn bool)
 // readBody reads the body of a port request, which is small and comes at once.
 func readBody(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
-	bounds := control.SetReadDeadline(time.Now().Add(bound.PortBody)) == nil
-	most := bound.Of(r.URL.Path).Bytes + bound.MessageHead
+	bounds := control.SetReadDeadline(time.Now().Add(limits.PortBody)) == nil
+	most := limits.Of(r.URL.Path).Bytes + limits.MessageHead
 	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	switch {
 	case err != nil:
-		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the port request did not come within %s: %w", bound.PortBody, err))
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the port request did not come within %s: %w", limits.PortBody, err))
 	case len(body) > most:
 		return apierr.TooLarge(int64(len(body)), int64(most))
 	}

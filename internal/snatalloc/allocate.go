@@ -17,6 +17,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
@@ -24,6 +25,7 @@ import (
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 const (
@@ -151,7 +153,7 @@ func (a *Allocator) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 }
 
 func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
-	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+	key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +205,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	a.Metrics.stages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
 	a.Metrics.stages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
 	a.Metrics.given.Add(float64(gave * model.RangePorts))
-	return &weirv1.AllocatePortsResponse{Ranges: rpc.RangesToProto(given), Generation: uint64(generation)}, nil
+	return &weirv1.AllocatePortsResponse{Ranges: wire.RangesToProto(given), Generation: uint64(generation)}, nil
 }
 
 // room says why a workload gets no more ports: it, or its VIP, has no room for more.
@@ -263,11 +265,11 @@ func (a *Allocator) noteRefusal(vip model.VIP, err error) {
 // ReleasePorts takes back what a workload does not use any more. What it does not have is passed over: a call
 // may be made again.
 func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
-	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+	key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	ranges, err := rpc.RangesFromProto(r.GetRanges())
+	ranges, err := wire.RangesFromProto(r.GetRanges())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -295,14 +297,14 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 
 // ReclaimPorts has a workload's host give ranges back when their flows have ended.
 func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	address, err := netip.ParseAddr(r.GetAddress())
 	if err != nil {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, is %.64q", r.GetAddress())})
 	}
-	ranges, err := rpc.RangesFromProto(r.GetRanges())
+	ranges, err := wire.RangesFromProto(r.GetRanges())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -329,7 +331,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	return &weirv1.ReclaimPortsResponse{Reclaim: rpc.RangesToProto(next.Reclaim), Generation: uint64(generation)}, nil
+	return &weirv1.ReclaimPortsResponse{Reclaim: wire.RangesToProto(next.Reclaim), Generation: uint64(generation)}, nil
 }
 
 // reclaim returns h with ranges to be given back: all if none are named, or none after all.

@@ -12,9 +12,9 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // auditInterval is the time between two audits of what the store has of ports.
@@ -95,7 +95,7 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 	}
 	var wrong []string
 	for _, use := range said {
-		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
+		key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
 		if err != nil {
 			continue
 		}
@@ -307,7 +307,7 @@ func (a *Allocator) Uses(s *store.State, host string) map[model.SNATKey]*weirv1.
 	uses := map[model.SNATKey]*weirv1.SNATUse{}
 	_, reported := a.Reported(s, node)
 	for _, use := range reported.GetHost().GetSnat() {
-		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
+		key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
 		if err == nil {
 			uses[key] = use
 		}

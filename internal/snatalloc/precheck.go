@@ -13,8 +13,8 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // maxPortRequest is more than a port request has, in bytes.
@@ -29,7 +29,7 @@ func (a *Allocator) Precheck(r *http.Request) (done func(), err error) {
 	if ask == nil || authz.Permit(trust.FromContext(r.Context()), a.Store.State(), r.URL.Path, ask) != nil {
 		return done, nil // it is the leader's to say why
 	}
-	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: ask.GetVip(), Address: ask.GetAddress()})
+	key, err := wire.SNATKeyFromProto(&weirv1.SNATKey{Vip: ask.GetVip(), Address: ask.GetAddress()})
 	if err != nil {
 		return done, nil //nolint:nilerr // likewise
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 const (
@@ -75,7 +75,7 @@ func (l *Queue) join(who string, ahead bool) *waiter {
 	switch {
 	case l.fits(who, n) && (ahead || l.next(n) < 0):
 		l.take(w)
-	case !congested || len(l.waiting) >= maxQueued || l.waitingOf(who) >= bound.Part(maxQueued):
+	case !congested || len(l.waiting) >= maxQueued || l.waitingOf(who) >= limits.Part(maxQueued):
 		return nil
 	case ahead:
 		l.waiting = slices.Insert(l.waiting, 0, w)
@@ -87,7 +87,7 @@ func (l *Queue) join(who string, ahead bool) *waiter {
 }
 
 // fits says whether there is a place for a tenant.
-func (l *Queue) fits(who string, n int) bool { return l.open < n && l.of[who] < bound.Part(n) }
+func (l *Queue) fits(who string, n int) bool { return l.open < n && l.of[who] < limits.Part(n) }
 
 func (l *Queue) take(w *waiter) {
 	if l.of == nil {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/limits"
 )
 
 // congested is a manager's queue, with two places while congestion lasts, and with four behind it.
@@ -98,7 +98,7 @@ func TestTheQueueOfPortRequestsIsBounded(t *testing.T) {
 			go queue.Enter(t.Context(), "red", false, nil)
 		}
 		synctest.Wait()
-		if len(queue.waiting) != bound.Part(maxQueued) {
+		if len(queue.waiting) != limits.Part(maxQueued) {
 			t.Fatalf("of one tenant %d wait", len(queue.waiting))
 		}
 		for range maxQueued {
@@ -163,7 +163,7 @@ func TestTheEndOfCongestionServesPortRequests(t *testing.T) {
 func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	queue := &Queue{places: func() (int, bool) { return maxOpen, false }, timeout: time.Hour}
 	enter := func(who string) bool { return queue.Enter(t.Context(), who, false, nil) }
-	for i := range bound.Part(maxOpen) {
+	for i := range limits.Part(maxOpen) {
 		if !enter("red") {
 			t.Fatalf("request %d finds no place", i)
 		}
@@ -171,7 +171,7 @@ func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	if enter("red") {
 		t.Error("one tenant has more than its part")
 	}
-	for i := bound.Part(maxOpen); i < maxOpen; i++ {
+	for i := limits.Part(maxOpen); i < maxOpen; i++ {
 		if !enter("blue") {
 			t.Fatalf("request %d, of another tenant, finds no place", i)
 		}

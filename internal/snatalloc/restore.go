@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // RunRestore ends what a restore of the store begins, while this manager leads. Ports and slots that were allocated after
@@ -99,7 +99,7 @@ func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.Tol
 		}
 		uses := a.Uses(s, node.Name)
 		for key, use := range uses {
-			ranges, err := rpc.RangesFromProto(use.GetRangeNumbers())
+			ranges, err := wire.RangesFromProto(use.GetRangeNumbers())
 			if err != nil {
 				a.Log.Warn("a host told ranges that are none", "node", node.Name, "err", err)
 				continue

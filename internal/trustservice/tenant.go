@@ -73,7 +73,7 @@ func (t *Service) tenantRows(s *store.State) tenantRows {
 
 // ApplyTenants creates or replaces tenants, all of them or none.
 func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRequest) (*weirv1.ApplyTenantsResponse, error) {
-	if err := rpc.Known(r); err != nil {
+	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	var errs []error

@@ -14,7 +14,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // CaptureCommand returns the command capture.
@@ -56,9 +56,9 @@ tells how many packets there were, and how many were lost because they came too 
 	flags.Uint32Var(&filter.Port, "port", 0, "only packets to this `port`")
 	flags.StringVar(&filter.Protocol, "protocol", "", "only packets of this `protocol`: tcp, udp or icmp")
 	flags.StringVar(&filter.Verdict, "verdict", "", "only packets of this `verdict`, or of those that begin so: drop")
-	flags.Uint32Var(&request.Count, "count", rpc.DefaultCaptureCount, "end after so many copies")
-	flags.DurationVar(&duration, "duration", rpc.DefaultCaptureDuration, "end after so long")
-	flags.Uint32Var(&request.SnapLength, "snap-length", rpc.DefaultCaptureSnapLength, "`bytes` of each packet at most")
+	flags.Uint32Var(&request.Count, "count", wire.DefaultCaptureCount, "end after so many copies")
+	flags.DurationVar(&duration, "duration", wire.DefaultCaptureDuration, "end after so long")
+	flags.Uint32Var(&request.SnapLength, "snap-length", wire.DefaultCaptureSnapLength, "`bytes` of each packet at most")
 	verdicts := cobra.FixedCompletions([]string{"pass_", "forward_", "drop_"},
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)
 	session.CompleteFlag(cmd, "protocol", "tcp", "udp", "icmp")

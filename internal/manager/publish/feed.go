@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // maxPending bounds what a feed keeps for a slow reader, who gets a snapshot instead of more.
@@ -69,7 +69,7 @@ func (f *HostFeed) snapshotSNAT() {
 
 // takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
 // up to generation first, it takes nothing back. While a restore is pending the host tells, and is told nothing.
-func (f *HostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.Generation) {
+func (f *HostFeed) takeSNAT(update *wire.HostUpdate, s *store.State, first model.Generation) {
 	if s == nil || s.Restored.Pending() || f.snatWhole && s.Generation < first {
 		return
 	}
@@ -116,18 +116,18 @@ func (f *HostFeed) add(change hostChange) {
 func (f *HostFeed) Wake() <-chan struct{} { return f.wake }
 
 // Take returns what is due, if anything is and the State holds generation first.
-func (f *HostFeed) Take(first model.Generation) (update rpc.HostUpdate, due bool) {
+func (f *HostFeed) Take(first model.Generation) (update wire.HostUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.state
 	if s == nil || s.Generation < first || !f.whole && !f.dirty && !f.snatDue(h.confirmed, first) {
 		h.mu.Unlock()
-		return rpc.HostUpdate{}, false
+		return wire.HostUpdate{}, false
 	}
 	whole, pending := f.whole, f.pending
 	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.fresh, f)
-	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
+	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
 	update.TellRanges = s.Restored.Pending()
 	f.takeSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
@@ -215,13 +215,13 @@ func (f *MuxFeed) Wake() <-chan struct{} { return f.wake }
 func (f *MuxFeed) Sent() model.Generation { return f.sent }
 
 // Take returns what is due, if anything is and muxes may run generation first.
-func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) {
+func (f *MuxFeed) Take(first model.Generation) (update wire.MuxUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.released
 	if s == nil || s.Generation < first || !f.whole && !f.dirty {
 		h.mu.Unlock()
-		return rpc.MuxUpdate{}, false
+		return wire.MuxUpdate{}, false
 	}
 	restoring := s.Restored.Pending()
 	whole, pending, snat := f.whole || f.keeps && !restoring, f.pending, f.snat
@@ -230,7 +230,7 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = rpc.MuxUpdate{
+	update = wire.MuxUpdate{
 		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
 		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(), KeepSNAT: restoring,
 	}
@@ -261,7 +261,7 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 }
 
 // addEndpoint adds an endpoint, or its removal.
-func addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
+func addEndpoint(update *wire.MuxUpdate, s *store.State, key model.EndpointKey) {
 	if e, there := muxEndpoint(s, key); there {
 		update.Endpoints = append(update.Endpoints, e)
 	} else if !update.Snapshot {
@@ -269,7 +269,7 @@ func addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 	}
 }
 
-func addSNAT(update *rpc.MuxUpdate, s *store.State, key model.SNATKey) {
+func addSNAT(update *wire.MuxUpdate, s *store.State, key model.SNATKey) {
 	if snat, there := s.MuxSNAT(key); there {
 		update.SNAT = append(update.SNAT, snat)
 	} else if !update.Snapshot {

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // chunksAtOnce is how many bytes of prefix lists one message has at most: tasks, and what ends the stream, get in between.
@@ -86,7 +86,7 @@ func (c *feedChunks) missing(set model.PrefixSet) []*model.PrefixChunk {
 
 // takeLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has those of
 // the lists that endpoints name, and no others. The hub's lock is held.
-func (f *MuxFeed) takeLists(update *rpc.MuxUpdate, s *store.State) {
+func (f *MuxFeed) takeLists(update *wire.MuxUpdate, s *store.State) {
 	whole := update.Snapshot
 	names := slices.Sorted(maps.Keys(f.chunks.pending))
 	if whole {

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // secretNeeds is what a host needs the pool's secrets for, and which of them it has been given on this stream. Its
@@ -53,7 +53,7 @@ func (n *secretNeeds) count(need backendNeeds, by int) {
 }
 
 // follow notes what an update changes of the host's backends.
-func (n *secretNeeds) follow(update rpc.HostUpdate) {
+func (n *secretNeeds) follow(update wire.HostUpdate) {
 	if update.Snapshot {
 		*n = secretNeeds{keys: n.keys, secrets: n.secrets}
 	}
@@ -78,7 +78,7 @@ func (n *secretNeeds) follow(update rpc.HostUpdate) {
 //
 // Of secrets that the host needed and needs no more it is told of no new ones; those that it has are valid to their
 // end, so that it can say of connections that they are gone.
-func (n *secretNeeds) give(update *rpc.HostUpdate, s *store.State, host string) {
+func (n *secretNeeds) give(update *wire.HostUpdate, s *store.State, host string) {
 	n.follow(*update)
 	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Draining) > 0 }) {
 		update.HashKey, n.hashed = s.HashKey, true

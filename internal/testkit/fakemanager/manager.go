@@ -12,7 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/lab/netns"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Cluster is the number of the manager's cluster, if it stamps its messages.
@@ -22,8 +22,8 @@ const Cluster = 7
 type Manager struct {
 	weirv1connect.UnimplementedSyncServiceHandler
 	URL   string
-	Muxes Part[rpc.MuxUpdate, *weirv1.SyncMuxRequest]
-	Hosts Part[rpc.HostUpdate, *weirv1.SyncHostRequest]
+	Muxes Part[wire.MuxUpdate, *weirv1.SyncMuxRequest]
+	Hosts Part[wire.HostUpdate, *weirv1.SyncHostRequest]
 
 	mu     sync.Mutex
 	report *weirv1.ReportMuxRequest
@@ -33,7 +33,7 @@ type Manager struct {
 func NewManager(t *testing.T, ns *netns.NS, address string) *Manager {
 	t.Helper()
 	m := &Manager{}
-	m.Muxes.updates, m.Hosts.updates = make(chan rpc.MuxUpdate), make(chan rpc.HostUpdate)
+	m.Muxes.updates, m.Hosts.updates = make(chan wire.MuxUpdate), make(chan wire.HostUpdate)
 	var listener net.Listener
 	err := ns.Do(func() (err error) {
 		listener, err = net.Listen("tcp", address)
@@ -54,8 +54,8 @@ func NewManager(t *testing.T, ns *netns.NS, address string) *Manager {
 
 // SyncMux is the call of a mux.
 func (m *Manager) SyncMux(ctx context.Context, r *weirv1.SyncMuxRequest, stream *connect.ServerStream[weirv1.SyncMuxResponse]) error {
-	return m.Muxes.tell(ctx, r, func(u rpc.MuxUpdate, epoch uint64) error {
-		message := rpc.MuxUpdateToProto(u)
+	return m.Muxes.tell(ctx, r, func(u wire.MuxUpdate, epoch uint64) error {
+		message := wire.MuxUpdateToProto(u)
 		if epoch > 0 {
 			message.Cluster, message.Epoch = Cluster, epoch
 		}
@@ -65,8 +65,8 @@ func (m *Manager) SyncMux(ctx context.Context, r *weirv1.SyncMuxRequest, stream 
 
 // SyncHost is the call of an agent.
 func (m *Manager) SyncHost(ctx context.Context, r *weirv1.SyncHostRequest, stream *connect.ServerStream[weirv1.SyncHostResponse]) error {
-	return m.Hosts.tell(ctx, r, func(u rpc.HostUpdate, epoch uint64) error {
-		message := rpc.HostUpdateToProto(u)
+	return m.Hosts.tell(ctx, r, func(u wire.HostUpdate, epoch uint64) error {
+		message := wire.HostUpdateToProto(u)
 		if epoch > 0 {
 			message.Cluster, message.Epoch = Cluster, epoch
 		}

@@ -1,4 +1,4 @@
-package rpc
+package resource
 
 import (
 	"encoding/json"
@@ -12,16 +12,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/typo"
 )
 
-// MergePatch changes m by a JSON merge patch (RFC 7396) of m as JSON: null removes a field, an object
+// applyPatch changes m by a JSON merge patch (RFC 7396) of m as JSON: null removes a field, an object
 // is merged, and anything else, a list too, replaces what was there. A field that m does not have is
 // refused, by its path.
-func MergePatch(m proto.Message, patch *structpb.Struct) error {
-	var f fields
-	f.patch("", m.ProtoReflect().Descriptor(), patch.AsMap())
+func applyPatch(m proto.Message, patch *structpb.Struct) error {
+	var f compile.Fields
+	refusePatch(&f, "", m.ProtoReflect().Descriptor(), patch.AsMap())
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -64,8 +65,8 @@ func mergePatch(target any, patch map[string]any) map[string]any {
 	return merged
 }
 
-// patch refuses the fields of a patch that a message does not have.
-func (f *fields) patch(path string, m protoreflect.MessageDescriptor, patch map[string]any) {
+// refusePatch refuses the fields of a patch that a message does not have.
+func refusePatch(f *compile.Fields, path string, m protoreflect.MessageDescriptor, patch map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(patch)) {
 		at := strings.TrimPrefix(path+"."+name, ".")
 		field := m.Fields().ByJSONName(name)
@@ -78,11 +79,11 @@ func (f *fields) patch(path string, m protoreflect.MessageDescriptor, patch map[
 		}
 		switch value := patch[name].(type) {
 		case map[string]any:
-			f.patch(at, field.Message(), value)
+			refusePatch(f, at, field.Message(), value)
 		case []any:
 			for i, element := range value {
 				if object, ok := element.(map[string]any); ok {
-					f.patch(fmt.Sprintf("%s[%d]", at, i), field.Message(), object)
+					refusePatch(f, fmt.Sprintf("%s[%d]", at, i), field.Message(), object)
 				}
 			}
 		}

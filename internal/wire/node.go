@@ -1,4 +1,4 @@
-package rpc
+package wire
 
 import (
 	weirv1 "github.com/weirlb/weir/api/v1"
