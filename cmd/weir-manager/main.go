@@ -29,7 +29,7 @@ func command() *cobra.Command {
 				return err
 			}
 			cfg.Log = log
-			defer daemon.PaceCollector()()
+			defer daemon.TuneGC()()
 			m, err := manager.New(cmd.Context(), cfg)
 			if err != nil {
 				return err

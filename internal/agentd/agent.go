@@ -81,20 +81,20 @@ type Config struct {
 	// KeepAliveInterval.
 	KeepAlive         func() (asked int, err error)
 	KeepAliveInterval time.Duration
-	// Depart evacuates the sessions of workloads that have left the host.
-	Depart    func(workloads map[netip.Addr]bool) (agent.Departed, error)
-	Workloads Workloads
-	Manager   Manager
-	Probe     Probe
-	Ports     PortsConfig
-	Log       *slog.Logger
+	// EvacuateSessions evacuates the sessions of workloads that have left the host.
+	EvacuateSessions func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
+	Workloads        Workloads
+	Manager          Manager
+	Probe            Probe
+	Ports            PortsConfig
+	Log              *slog.Logger
 	// Telemetry exports metrics and traces; nil: there is none.
 	Telemetry *telemetry.Telemetry
-	// Directs are the Fastpath connections; nil: there is no Fastpath. Controls reads the packets of theirs that the
-	// programs hand to user space, until closed; Send sends messages to their peers.
-	Directs  Directs
-	Controls interface {
-		Read() (agent.Control, error)
+	// Fastpath is the data plane's part of Fastpath; nil: there is none. ControlMessages reads the packets of theirs that
+	// the programs hand to user space, until closed; Send sends messages to their peers.
+	Fastpath        FastpathDatapath
+	ControlMessages interface {
+		Read() (agent.ControlMessage, error)
 		Close() error
 	}
 	Send func(from, to netip.Addr, datagram []byte) error
@@ -129,11 +129,11 @@ func New(config Config) (*Agent, error) {
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
 	a.leaving = &departures{
-		log: config.Log, locate: config.Workloads.Locate, depart: config.Depart, now: time.Now, leaving: make(map[netip.Addr]time.Time),
+		log: config.Log, locate: config.Workloads.Locate, depart: config.EvacuateSessions, now: time.Now, leaving: make(map[netip.Addr]time.Time),
 	}
 	a.leaving.set(slices.Collect(maps.Values(config.Live)))
-	if config.Directs != nil {
-		a.direct = newDirect(config.Log, config.Directs, config.Send)
+	if config.Fastpath != nil {
+		a.direct = newDirect(config.Log, config.Fastpath, config.Send)
 	}
 	a.observe()
 	return a, nil
@@ -150,7 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.leaving.run(ctx) })
 	group.Go(func() error { return a.ports.run(ctx) })
 	if a.direct != nil {
-		group.Go(func() error { return a.direct.run(ctx, a.config.Controls.Read, a.config.Controls.Close) })
+		group.Go(func() error { return a.direct.run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close) })
 	}
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)

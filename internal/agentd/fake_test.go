@@ -331,9 +331,9 @@ func newBench(t *testing.T, prepare func(*Config, *bench)) *bench {
 	config := Config{
 		Name: "host1", Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Version: "test", Uplink: "eth0",
 		Datapath: b.datapath, Workloads: b.workloads, Manager: client, Probe: b.probes.run,
-		Sweep:     func() (agent.SessionReport, error) { return agent.SessionReport{Live: 42}, nil },
-		Depart:    func(map[netip.Addr]bool) (agent.Departed, error) { return agent.Departed{}, nil },
-		KeepAlive: func() (int, error) { b.kept.Add(1); return 0, nil }, KeepAliveInterval: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Sweep:            func() (agent.SessionReport, error) { return agent.SessionReport{Live: 42}, nil },
+		EvacuateSessions: func(map[netip.Addr]bool) (agent.EvacuatedSessions, error) { return agent.EvacuatedSessions{}, nil },
+		KeepAlive:        func() (int, error) { b.kept.Add(1); return 0, nil }, KeepAliveInterval: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if prepare != nil {
 		prepare(&config, b)

@@ -33,11 +33,11 @@ const (
 	windowMessages, windowTime = 2048, 100 * time.Millisecond
 )
 
-// Directs are the Fastpath connections of the data plane.
-type Directs interface {
-	SetDirect(agent.Direct) (state agent.DirectState, changed bool, err error)
-	EndDirect(agent.Direct) error
-	Directs() ([]agent.Direct, error)
+// FastpathDatapath are the Fastpath connections of the data plane.
+type FastpathDatapath interface {
+	SetFastpath(agent.FastpathConnection) (state agent.FastpathState, changed bool, err error)
+	EndFastpath(agent.FastpathConnection) error
+	FastpathConnections() ([]agent.FastpathConnection, error)
 }
 
 // bar keeps a connection at the muxes for a time.
@@ -56,7 +56,7 @@ type unanswered struct {
 // direct runs Fastpath: it moves connections past the muxes, and back.
 type direct struct {
 	log      *slog.Logger
-	datapath Directs
+	datapath FastpathDatapath
 	send     func(from, to netip.Addr, datagram []byte) error
 	now      func() time.Time
 
@@ -67,12 +67,12 @@ type direct struct {
 	guard    fastpath.Guard
 	barred   map[fastpath.Connection]bar
 	quiet    map[fastpath.Connection]unanswered
-	listed   map[fastpath.Connection]agent.Direct // by what this end sends
+	listed   map[fastpath.Connection]agent.FastpathConnection // by what this end sends
 	listedAt time.Time
 	strays   int // answered since straysAt
 	straysAt time.Time
-	counts   map[string]uint64         // messages by result
-	states   map[agent.DirectState]int // connections at the last sweep
+	counts   map[string]uint64           // messages by result
+	states   map[agent.FastpathState]int // connections at the last sweep
 }
 
 // results are all results, for the metrics.
@@ -84,10 +84,10 @@ var results = []string{
 // straysPerSecond bounds the answers to strays: their source may be forged, and an answer is three times as long.
 const straysPerSecond = 500
 
-func newDirect(log *slog.Logger, datapath Directs, send func(from, to netip.Addr, datagram []byte) error) *direct {
+func newDirect(log *slog.Logger, datapath FastpathDatapath, send func(from, to netip.Addr, datagram []byte) error) *direct {
 	d := &direct{
 		log: log, datapath: datapath, send: send, now: time.Now,
-		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.DirectState]int{},
+		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.FastpathState]int{},
 	}
 	for _, result := range results {
 		d.counts[result] = 0
@@ -117,7 +117,7 @@ func (d *direct) setServed(backends []model.HostBackend) {
 }
 
 // serves says whether the connection is of a backend of this host.
-func (d *direct) serves(w agent.Direct) bool {
+func (d *direct) serves(w agent.FastpathConnection) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -128,9 +128,9 @@ func (d *direct) serves(w agent.Direct) bool {
 	return false
 }
 
-// mayLeave says whether the connection may use Fastpath by its VIP's policy. The server's end decides: a connection that a
-// workload here has opened may. VIPs without Fastpath are known to the programs.
-func (d *direct) mayLeave(w agent.Direct) bool {
+// mayLeave says whether the connection may use Fastpath by its VIP's policy. The server's end decides: a connection
+// that a workload here has opened may. VIPs without Fastpath are known to the programs.
+func (d *direct) mayLeave(w agent.FastpathConnection) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -142,7 +142,7 @@ func (d *direct) mayLeave(w agent.Direct) bool {
 }
 
 // handleControl handles a packet that the programs handed to user space.
-func (d *direct) handleControl(c agent.Control) {
+func (d *direct) handleControl(c agent.ControlMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	result := ""
@@ -155,7 +155,7 @@ func (d *direct) handleControl(c agent.Control) {
 }
 
 // handleMessage acts on a sealed message and returns its result, for the metrics.
-func (d *direct) handleMessage(c agent.Control) string {
+func (d *direct) handleMessage(c agent.ControlMessage) string {
 	now := d.now()
 	m, err := d.guard.Open(c.Message, d.keys, now)
 	switch {
@@ -172,7 +172,7 @@ func (d *direct) handleMessage(c agent.Control) string {
 	case m.Own() != c.Destination, m.Kind == fastpath.Redirect && !c.FromMux, m.Kind != fastpath.Redirect && m.Peer() != c.Source:
 		return "wrong_source" // all hosts have the keys: each one speaks for its own tunnels
 	}
-	w := agent.Direct{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
+	w := agent.FastpathConnection{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
 	if m.Kind == fastpath.Gone {
 		return d.handleGone(w)
 	}
@@ -182,16 +182,16 @@ func (d *direct) handleMessage(c agent.Control) string {
 	if !d.mayLeave(w) {
 		return "forbidden"
 	}
-	w.State = agent.DirectAccept
+	w.State = agent.FastpathAccept
 	if m.Kind == fastpath.Ready {
-		w.State = agent.DirectSend
+		w.State = agent.FastpathSend
 	}
-	state, _, err := d.datapath.SetDirect(w)
+	state, _, err := d.datapath.SetFastpath(w)
 	if err != nil {
 		return d.refusal(err)
 	}
-	if m.Kind == fastpath.Redirect && state == agent.DirectAccept || m.Want {
-		return d.sendReady(w, state != agent.DirectSend, now)
+	if m.Kind == fastpath.Redirect && state == agent.FastpathAccept || m.Want {
+		return d.sendReady(w, state != agent.FastpathSend, now)
 	}
 	return "accepted"
 }
@@ -199,15 +199,15 @@ func (d *direct) handleMessage(c agent.Control) string {
 // refusal is the result for an error of the data plane.
 func (d *direct) refusal(err error) string {
 	switch {
-	case errors.Is(err, agent.ErrDirectUnknown):
+	case errors.Is(err, agent.ErrFastpathUnknown):
 		return "unknown"
-	case errors.Is(err, agent.ErrDirectForbidden):
+	case errors.Is(err, agent.ErrFastpathForbidden):
 		return "forbidden"
-	case errors.Is(err, agent.ErrDirectLocal):
+	case errors.Is(err, agent.ErrFastpathLocal):
 		return "local"
-	case errors.Is(err, agent.ErrDirectUnnamed):
+	case errors.Is(err, agent.ErrFastpathUnnamed):
 		return "unnamed"
-	case errors.Is(err, agent.ErrDirectFull):
+	case errors.Is(err, agent.ErrFastpathFull):
 		return "full"
 	}
 	d.log.Warn("can't have a connection leave the muxes", "err", err)
@@ -215,7 +215,7 @@ func (d *direct) refusal(err error) string {
 }
 
 // sendReady tells the peer that this end accepts its packets; want asks for the peer's own READY.
-func (d *direct) sendReady(w agent.Direct, want bool, now time.Time) string {
+func (d *direct) sendReady(w agent.FastpathConnection, want bool, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Ready, Connection: w.Connection, Want: want, ToClient: !w.Client}
 	m.Client, m.Server = w.Peer, w.Own
 	if w.Client {
@@ -239,7 +239,7 @@ func (d *direct) sendMessage(m fastpath.Message, now time.Time, result string) s
 
 // handleGone returns a connection to the muxes whose peer does not know it. The message tells the packet that came
 // there, so its client is this end, whoever opened the connection.
-func (d *direct) handleGone(w agent.Direct) string {
+func (d *direct) handleGone(w agent.FastpathConnection) string {
 	if err := d.listConnections(); err != nil {
 		return d.refusal(err)
 	}
@@ -257,11 +257,11 @@ func (d *direct) listConnections() error {
 	if d.listed != nil && now.Sub(d.listedAt) < listTime {
 		return nil
 	}
-	all, err := d.datapath.Directs()
+	all, err := d.datapath.FastpathConnections()
 	if err != nil {
 		return err
 	}
-	d.listed, d.listedAt = make(map[fastpath.Connection]agent.Direct, len(all)), now
+	d.listed, d.listedAt = make(map[fastpath.Connection]agent.FastpathConnection, len(all)), now
 	for _, w := range all {
 		d.listed[sent(w)] = w
 	}
@@ -269,7 +269,7 @@ func (d *direct) listConnections() error {
 }
 
 // sent is the connection as what this end sends tells it: its sender is the client.
-func sent(w agent.Direct) fastpath.Connection {
+func sent(w agent.FastpathConnection) fastpath.Connection {
 	c := w.Connection
 	if !w.Client {
 		c.Client, c.Server = c.Server, c.Client
@@ -278,13 +278,13 @@ func sent(w agent.Direct) fastpath.Connection {
 }
 
 // sendGone tells the peer that the backend has left this host, so that its next packet goes by the muxes.
-func (d *direct) sendGone(w agent.Direct, now time.Time) string {
+func (d *direct) sendGone(w agent.FastpathConnection, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
 	return d.sendMessage(m, now, "left")
 }
 
 // rejectStray tells a host that it must not send a connection past the muxes.
-func (d *direct) rejectStray(c agent.Control) string {
+func (d *direct) rejectStray(c agent.ControlMessage) string {
 	if now := d.now(); now.Sub(d.straysAt) >= time.Second {
 		d.strays, d.straysAt = 0, now
 	}
@@ -297,8 +297,8 @@ func (d *direct) rejectStray(c agent.Control) string {
 }
 
 // endConnection returns a connection to the muxes.
-func (d *direct) endConnection(w agent.Direct, why string) string {
-	if err := d.datapath.EndDirect(w); err != nil {
+func (d *direct) endConnection(w agent.FastpathConnection, why string) string {
+	if err := d.datapath.EndFastpath(w); err != nil {
 		return d.refusal(err)
 	}
 	return why
@@ -308,7 +308,7 @@ func (d *direct) endConnection(w agent.Direct, why string) string {
 func (d *direct) sweep() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, err := d.datapath.Directs()
+	all, err := d.datapath.FastpathConnections()
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (d *direct) sweep() error {
 			continue
 		}
 		d.states[w.State]++
-		if w.State == agent.DirectAccept && w.Heard > w.Sent {
+		if w.State == agent.FastpathAccept && w.Heard > w.Sent {
 			// The peer sends here already, so no mux sees what would make it tell again. Its word was lost.
 			d.counts[d.sendReady(w, true, now)]++
 		}
@@ -336,17 +336,17 @@ func (d *direct) sweep() error {
 
 // over says why a connection can't go past the muxes any more; empty: it can. quiet is what the last sweep
 // noted of it.
-func (d *direct) over(w agent.Direct, quiet unanswered, now time.Time) string {
-	if _, _, err := d.datapath.SetDirect(w); errors.Is(err, agent.ErrDirectUnknown) || errors.Is(err, agent.ErrDirectForbidden) {
+func (d *direct) over(w agent.FastpathConnection, quiet unanswered, now time.Time) string {
+	if _, _, err := d.datapath.SetFastpath(w); errors.Is(err, agent.ErrFastpathUnknown) || errors.Is(err, agent.ErrFastpathForbidden) {
 		return "ended"
 	}
 	if !d.mayLeave(w) {
 		return "forbidden"
 	}
-	if w.State == agent.DirectAccept && agent.Now()-w.Heard > acceptTime {
+	if w.State == agent.FastpathAccept && agent.Now()-w.Heard > acceptTime {
 		return "ended"
 	}
-	if w.State != agent.DirectSend || w.Sent <= w.Heard {
+	if w.State != agent.FastpathSend || w.Sent <= w.Heard {
 		return ""
 	}
 	if quiet.since.IsZero() || quiet.heard != w.Heard {
@@ -366,7 +366,7 @@ func (d *direct) over(w agent.Direct, quiet unanswered, now time.Time) string {
 
 // run looks after the connections until ctx ends. read waits for what the programs hand over, and fails
 // with fs.ErrClosed once closed was called.
-func (d *direct) run(ctx context.Context, read func() (agent.Control, error), closed func() error) error {
+func (d *direct) run(ctx context.Context, read func() (agent.ControlMessage, error), closed func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.serve(ctx, read) }()
 	ticker := time.NewTicker(directSweep)
@@ -386,7 +386,7 @@ func (d *direct) run(ctx context.Context, read func() (agent.Control, error), cl
 }
 
 // serve takes what comes, and no more than so much at a time.
-func (d *direct) serve(ctx context.Context, read func() (agent.Control, error)) error {
+func (d *direct) serve(ctx context.Context, read func() (agent.ControlMessage, error)) error {
 	window, taken := d.now(), 0
 	for {
 		control, err := read()
@@ -411,7 +411,7 @@ func (d *direct) serve(ctx context.Context, read func() (agent.Control, error)) 
 }
 
 // told is what direct has counted, by result, and the connections by state.
-func (d *direct) told() (counts map[string]uint64, states map[agent.DirectState]int) {
+func (d *direct) told() (counts map[string]uint64, states map[agent.FastpathState]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.counts), maps.Clone(d.states)

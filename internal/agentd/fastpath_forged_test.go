@@ -11,7 +11,8 @@ import (
 // A third host, which has the keys as well.
 const tunnelX = "10.1.0.77"
 
-// byHost has the server's end get a message that a host seals; client is the tunnel that it names, source its outer source.
+// byHost has the server's end get a message that a host seals; client is the tunnel that it names, source its outer
+// source.
 func (n *network) byHost(kind fastpath.Kind, client, source string) {
 	m := n.message(false)
 	m.Kind, m.Client = kind, netip.MustParseAddr(client)
@@ -42,11 +43,11 @@ func TestHostsSealForThemselvesAlone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t)
-			want := agent.DirectNone
+			want := agent.FastpathNone
 			if c.left {
 				n.redirect(true, true)
 				n.settle()
-				want = agent.DirectSend
+				want = agent.FastpathSend
 			}
 			before, _ := n.b.told()
 			n.byHost(c.kind, c.client, c.source)

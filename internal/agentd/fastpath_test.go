@@ -25,21 +25,21 @@ var directConnection = fastpath.Connection{
 type fakeDirects struct {
 	established bool
 	forbidden   bool // its rule has no fastpath
-	row         *agent.Direct
+	row         *agent.FastpathConnection
 }
 
-func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error) {
+func (f *fakeDirects) SetFastpath(w agent.FastpathConnection) (agent.FastpathState, bool, error) {
 	if !f.established || w.Connection != directConnection {
-		return agent.DirectNone, false, agent.ErrDirectUnknown
+		return agent.FastpathNone, false, agent.ErrFastpathUnknown
 	}
 	if f.forbidden {
-		return agent.DirectNone, false, agent.ErrDirectForbidden
+		return agent.FastpathNone, false, agent.ErrFastpathForbidden
 	}
 	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
 		return f.row.State, false, nil
 	}
-	if w.State == agent.DirectSend && (f.row == nil || f.row.Peer != w.Peer) {
-		return agent.DirectNone, false, agent.ErrDirectUnnamed
+	if w.State == agent.FastpathSend && (f.row == nil || f.row.Peer != w.Peer) {
+		return agent.FastpathNone, false, agent.ErrFastpathUnnamed
 	}
 	w.Sent = agent.Now()
 	w.Heard = w.Sent
@@ -47,21 +47,21 @@ func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error)
 	return w.State, true, nil
 }
 
-func (f *fakeDirects) EndDirect(agent.Direct) error {
+func (f *fakeDirects) EndFastpath(agent.FastpathConnection) error {
 	f.row = nil
 	return nil
 }
 
-func (f *fakeDirects) Directs() ([]agent.Direct, error) {
+func (f *fakeDirects) FastpathConnections() ([]agent.FastpathConnection, error) {
 	if f.row == nil {
 		return nil, nil
 	}
-	return []agent.Direct{*f.row}, nil
+	return []agent.FastpathConnection{*f.row}, nil
 }
 
-func (f *fakeDirects) state() agent.DirectState {
+func (f *fakeDirects) state() agent.FastpathState {
 	if f.row == nil {
-		return agent.DirectNone
+		return agent.FastpathNone
 	}
 	return f.row.State
 }
@@ -74,7 +74,7 @@ type network struct {
 	atA, atB   *fakeDirects
 	lost       int // datagrams that are lost from now on
 	redirected uint64
-	wire       []agent.Control // all that was delivered
+	wire       []agent.ControlMessage // all that was delivered
 }
 
 func testKeys() []model.FastpathKey {
@@ -102,11 +102,11 @@ func (n *network) deliver(from string, to netip.Addr, message []byte, mux bool) 
 		n.lost--
 		return
 	}
-	n.wire = append(n.wire, agent.Control{Source: netip.MustParseAddr(from), Destination: to, FromMux: mux, Message: message})
+	n.wire = append(n.wire, agent.ControlMessage{Source: netip.MustParseAddr(from), Destination: to, FromMux: mux, Message: message})
 }
 
 // settle lets everything arrive that is on its way, and returns it.
-func (n *network) settle() (all []agent.Control) {
+func (n *network) settle() (all []agent.ControlMessage) {
 	for len(n.wire) > 0 {
 		c := n.wire[0]
 		n.wire = n.wire[1:]
@@ -144,7 +144,7 @@ func (n *network) redirect(toA, toB bool) {
 	}
 }
 
-func (n *network) check(a, b agent.DirectState) {
+func (n *network) check(a, b agent.FastpathState) {
 	n.t.Helper()
 	if n.atA.state() != a || n.atB.state() != b {
 		n.t.Errorf("client's end is at %s and server's at %s, want %s and %s", n.atA.state(), n.atB.state(), a, b)
@@ -155,11 +155,11 @@ func TestBothEndsAgree(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		toA, toB bool
-		atA, atB agent.DirectState // before the mux tells again
+		atA, atB agent.FastpathState // before the mux tells again
 	}{
-		{"both redirects", true, true, agent.DirectSend, agent.DirectSend},
-		{"one is lost", true, false, agent.DirectAccept, agent.DirectNone},
-		{"the other is lost", false, true, agent.DirectNone, agent.DirectAccept},
+		{"both redirects", true, true, agent.FastpathSend, agent.FastpathSend},
+		{"one is lost", true, false, agent.FastpathAccept, agent.FastpathNone},
+		{"the other is lost", false, true, agent.FastpathNone, agent.FastpathAccept},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t)
@@ -168,7 +168,7 @@ func TestBothEndsAgree(t *testing.T) {
 			n.check(c.atA, c.atB)
 			n.redirect(!c.toA, !c.toB)
 			n.settle()
-			n.check(agent.DirectSend, agent.DirectSend)
+			n.check(agent.FastpathSend, agent.FastpathSend)
 		})
 	}
 }
@@ -181,11 +181,11 @@ func TestLostMessagesOnlyDelay(t *testing.T) {
 		for range 4 {
 			n.redirect(true, true)
 			n.settle()
-			if n.atA.state() == agent.DirectSend && n.atB.state() == agent.DirectNone || n.atB.state() == agent.DirectSend && n.atA.state() == agent.DirectNone {
+			if n.atA.state() == agent.FastpathSend && n.atB.state() == agent.FastpathNone || n.atB.state() == agent.FastpathSend && n.atA.state() == agent.FastpathNone {
 				t.Errorf("%d lost: one sends to one that does not take it", lost)
 			}
 		}
-		n.check(agent.DirectSend, agent.DirectSend)
+		n.check(agent.FastpathSend, agent.FastpathSend)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestARedirectForWhatHasEndedDoesNothing(t *testing.T) {
 	n.atB.established = false
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.DirectAccept, agent.DirectNone) // and so the client's end goes on by the muxes
+	n.check(agent.FastpathAccept, agent.FastpathNone) // and so the client's end goes on by the muxes
 }
 
 func TestRefusedMessagesChangeNothing(t *testing.T) {
@@ -223,14 +223,14 @@ func TestRefusedMessagesChangeNothing(t *testing.T) {
 		{"wrong_source", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
 	} {
 		before, _ := n.b.told()
-		n.b.handleControl(agent.Control{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
+		n.b.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
 		after, _ := n.b.told()
 		for result, count := range after {
 			if want := before[result] + map[bool]uint64{true: 1}[result == c.result]; count != want {
 				t.Errorf("%s: %s is counted %d times, want %d", c.result, result, count, want)
 			}
 		}
-		n.check(agent.DirectNone, agent.DirectNone)
+		n.check(agent.FastpathNone, agent.FastpathNone)
 	}
 	if len(n.wire) != 0 {
 		t.Errorf("refused messages were answered: %v", n.wire)
@@ -247,7 +247,7 @@ func TestReplaysChangeNothing(t *testing.T) {
 		n.at(c.Destination).handleControl(c)
 	}
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 	a, _ := n.a.told()
 	b, _ := n.b.told()
 	if replayed := a["replayed"] + b["replayed"]; replayed != uint64(len(all)) {
@@ -269,26 +269,27 @@ func TestListsBringBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.sweep(n.a, n.b)
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 	n.b.setServed(served(netip.PrefixFrom(client, 32)))
 	n.sweep(n.a, n.b)
-	n.check(agent.DirectSend, agent.DirectNone)
-	n.b.handleControl(agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
+	n.check(agent.FastpathSend, agent.FastpathNone)
+	n.b.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 	n.redirect(true, true) // by a mux that has not heard of it
 	n.settle()
-	n.check(agent.DirectAccept, agent.DirectNone)
+	n.check(agent.FastpathAccept, agent.FastpathNone)
 	if counts, _ := n.b.told(); counts["forbidden"] < 2 {
 		t.Errorf("counted are %v", counts)
 	}
 	n.b.setServed(served())
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 }
 
-// A list that became too long for hosts to be told has no connection leave, as if the VIP had no fastpath: those that have left come back.
+// A list that became too long for hosts to be told has no connection leave, as if the VIP had no fastpath: those that
+// have left come back.
 func TestListsTooLongBringBack(t *testing.T) {
 	n := newNetwork(t)
 	server := directConnection.Server
@@ -299,21 +300,21 @@ func TestListsTooLongBringBack(t *testing.T) {
 	n.b.setServed(served)
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 	stays := served[0]
 	stays.Fastpath, stays.Leave, n.atB.forbidden = false, nil, true
 	n.b.setServed([]model.HostBackend{stays})
 	n.sweep(n.a, n.b)
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 	n.redirect(false, true) // by a mux that has not heard of it
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 	n.b.setServed(served)
 	n.atB.forbidden = false
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 }
 
 // A backend that is not on its host any more, for it has moved: the client's end hears of it before it sends anything.
@@ -328,12 +329,12 @@ func TestABackendThatLeavesBringsBack(t *testing.T) {
 	n.settle()
 	n.sweep(n.a, n.b)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 	n.b.setServed(nil)
 	n.atB.established = false // for its rule is gone
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 	a, _ := n.a.told()
 	b, _ := n.b.told()
 	if a["gone"] != 1 || b["left"] != 1 || b["ended"] != 1 {
@@ -346,11 +347,11 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.atB.row = nil // the server's host has forgotten
-	n.b.handleControl(agent.Control{
+	n.b.handleControl(agent.ControlMessage{
 		Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection,
 	})
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 
 	// The other way round: the packet's sender is the server.
 	n = newNetwork(t)
@@ -359,9 +360,9 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.atA.row = nil
 	back := directConnection
 	back.Client, back.Server = back.Server, back.Client
-	n.a.handleControl(agent.Control{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
+	n.a.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 }
 
 // Strays with forged sources have the host answer others: so many in a second, and no more.
@@ -369,7 +370,7 @@ func TestStraysAreAnsweredInMeasure(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
 	n.settle()
-	stray := agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
+	stray := agent.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
 	for range straysPerSecond + 100 {
 		n.b.handleControl(stray)
 	}
@@ -388,14 +389,14 @@ func TestSilenceBringsBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.sendsInVain()
-	n.check(agent.DirectNone, agent.DirectSend)
+	n.check(agent.FastpathNone, agent.FastpathSend)
 	n.redirect(true, false)
 	n.settle()
-	n.check(agent.DirectNone, agent.DirectSend) // it stays with the muxes for a while
+	n.check(agent.FastpathNone, agent.FastpathSend) // it stays with the muxes for a while
 	n.now = n.now.Add(barTime)
 	n.redirect(true, false)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 	n.sendsInVain()
 	if b := n.a.barred[directConnection]; b.wait != 2*barTime {
 		t.Errorf("the second time it stays for %s", b.wait)
@@ -431,10 +432,10 @@ func (n *network) sweep(all ...*direct) {
 func TestIdleIsNotSilence(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		after func(row *agent.Direct)
+		after func(row *agent.FastpathConnection)
 	}{
-		{"the last packet needs no answer", func(*agent.Direct) {}},
-		{"the answer comes", func(row *agent.Direct) { row.Heard = row.Sent + time.Millisecond; row.Sent += time.Second }},
+		{"the last packet needs no answer", func(*agent.FastpathConnection) {}},
+		{"the answer comes", func(row *agent.FastpathConnection) { row.Heard = row.Sent + time.Millisecond; row.Sent += time.Second }},
 	} {
 		n := newNetwork(t)
 		n.redirect(true, true)
@@ -446,7 +447,7 @@ func TestIdleIsNotSilence(t *testing.T) {
 			n.now = n.now.Add(silence)
 			n.sweep(n.a)
 		}
-		n.check(agent.DirectSend, agent.DirectSend)
+		n.check(agent.FastpathSend, agent.FastpathSend)
 		if len(n.a.barred) > 0 {
 			t.Errorf("%s: it is barred", c.name)
 		}
@@ -459,18 +460,18 @@ func TestALostWordIsAskedForAgain(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
 	n.settle()
-	n.atB.row.State = agent.DirectAccept
+	n.atB.row.State = agent.FastpathAccept
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectAccept) // nothing has come, so perhaps there is nothing to say
+	n.check(agent.FastpathSend, agent.FastpathAccept) // nothing has come, so perhaps there is nothing to say
 	n.atB.row.Heard = n.atB.row.Sent + time.Millisecond
 	n.lost = 1
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectAccept)
+	n.check(agent.FastpathSend, agent.FastpathAccept)
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.DirectSend, agent.DirectSend)
+	n.check(agent.FastpathSend, agent.FastpathSend)
 }
 
 func TestWhatHasEndedIsSwept(t *testing.T) {
@@ -478,7 +479,7 @@ func TestWhatHasEndedIsSwept(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.atA.established = false
-	n.atB.row.State, n.atB.row.Heard = agent.DirectAccept, agent.Now()-acceptTime-time.Second
+	n.atB.row.State, n.atB.row.Heard = agent.FastpathAccept, agent.Now()-acceptTime-time.Second
 	n.sweep(n.a, n.b)
-	n.check(agent.DirectNone, agent.DirectNone)
+	n.check(agent.FastpathNone, agent.FastpathNone)
 }

@@ -170,7 +170,7 @@ func (d *direct) sample(to *telemetry.Sample) {
 	for result, n := range counts {
 		telemetry.Put(to, "weir_agent_fastpath_messages_total", n, result)
 	}
-	for _, state := range []agent.DirectState{agent.DirectAccept, agent.DirectSend} {
+	for _, state := range []agent.FastpathState{agent.FastpathAccept, agent.FastpathSend} {
 		telemetry.Put(to, "weir_agent_fastpath_connections", states[state], state.String())
 	}
 }

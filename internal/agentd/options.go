@@ -157,7 +157,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.SessionReport, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,
-		Depart: datapath.Depart, Directs: datapath, Controls: controls, Send: sender.send,
+		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.send,
 	})
 	if err != nil {
 		return err
@@ -180,12 +180,12 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 }
 
 // openDirect opens the reader and the socket of Fastpath. Whoever runs the reader closes it.
-func openDirect(datapath *agent.Datapath) (*agent.Controls, *sender, error) {
+func openDirect(datapath *agent.Datapath) (*agent.ControlMessages, *sender, error) {
 	sender, err := newSender()
 	if err != nil {
 		return nil, nil, err
 	}
-	controls, err := datapath.Controls()
+	controls, err := datapath.ControlMessages()
 	if err != nil {
 		return nil, nil, errors.Join(err, sender.Close())
 	}

@@ -27,7 +27,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	found := agent.SessionReport{
 		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Draining: 1}},
 		Tenants: []agent.TenantSessions{{Tenant: "acme", Confirmed: 3, Limit: 70}},
-		SNAT:    agent.SNATReport{Tenants: []agent.SNATRoom{{Tenant: "acme", Used: 4, Limit: 80}}},
+		SNAT:    agent.SNATReport{Tenants: []agent.SNATTableUsage{{Tenant: "acme", Used: 4, Limit: 80}}},
 	}
 	report := func() *weirv1.ReportHostRequest {
 		request, _, _ := r.request()

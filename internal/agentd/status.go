@@ -66,7 +66,7 @@ func newStatus(live agent.Status, name func(ifindex int) string) Status {
 		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: sourceNames(live.Muxes),
 		Sessions: live.Sessions, Verdicts: live.Verdicts, SYNCookies: "handshakes",
 	}
-	if live.TakesOver {
+	if live.CheckNativeSYNCookies {
 		s.SYNCookies = "sockets"
 	}
 	keys := slices.SortedFunc(maps.Keys(live.Rules), func(a, b model.HostBackendKey) int {

@@ -58,13 +58,13 @@ func TestMain(m *testing.M) {
 
 // job is what a speaker process does.
 type job struct {
-	Config    Config
-	Announce  []netip.Prefix
-	ComesBack bool
+	Config        Config
+	Announce      []netip.Prefix
+	SetRestarting bool
 }
 
-// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "routes" with all of them as JSON, "peers"
-// (answers one line of JSON), "stop" and "handover".
+// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "routes" with all of them as JSON,
+// "peers" (answers one line of JSON), "stop" and "handover".
 func speak(text string) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -78,8 +78,8 @@ func speak(text string) error {
 	if err := s.Announce(plain(j.Announce)); err != nil {
 		return err
 	}
-	if j.ComesBack {
-		s.ComesBack()
+	if j.SetRestarting {
+		s.SetRestarting()
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -306,7 +306,7 @@ func (n *network) startSpeaker(i int, config Config, announce ...netip.Prefix) *
 // restartSpeaker starts a speaker whose predecessor died while the data plane went on.
 func (n *network) restartSpeaker(i int, config Config, announce ...netip.Prefix) *speaker {
 	n.t.Helper()
-	return n.start(i, job{Config: config, Announce: announce, ComesBack: true})
+	return n.start(i, job{Config: config, Announce: announce, SetRestarting: true})
 }
 
 func (n *network) start(i int, j job) *speaker {

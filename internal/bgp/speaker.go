@@ -116,9 +116,9 @@ func importNothing(ctx context.Context, gobgp *server.BgpServer) error {
 	}})
 }
 
-// ComesBack says, before Run, that the data plane forwarded all the while that no speaker ran: the
+// SetRestarting says, before Run, that the data plane forwarded all the while that no speaker ran: the
 // peers may still have the routes of the one before, and are to keep them.
-func (s *Speaker) ComesBack() {
+func (s *Speaker) SetRestarting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.comesBack = true

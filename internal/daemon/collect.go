@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 )
 
-// Bounds of the memory that a program may fill with garbage before it is collected, in bytes: a small heap is given more than Go's
-// own rule would, which is as much again as it holds, and a large one less.
+// Bounds of the memory that a program may fill with garbage before it is collected, in bytes: a small heap is given
+// more than Go's own rule would, which is as much again as it holds, and a large one less.
 const (
 	garbageAtLeast = 128 << 20
 	garbageShare   = 0.5 // of what is live
 )
 
-// PaceCollector paces the garbage collector for a heap that may be anything between a few MiB and many GiB, after each collection
-// anew: CPU counts while it is small, memory when it is large. It does nothing where the operator has set GOGC; GOMEMLIMIT
-// holds beside it, or else the bound of the program's cgroup. What it returns ends that.
-func PaceCollector() (stop func()) {
+// TuneGC paces the garbage collector for a heap that may be anything between a few MiB and many GiB, after each
+// collection anew: CPU counts while it is small, memory when it is large. It does nothing where the operator has set
+// GOGC; GOMEMLIMIT holds beside it, or else the bound of the program's cgroup. What it returns ends that.
+func TuneGC() (stop func()) {
 	limitMemory()
 	if os.Getenv("GOGC") != "" {
 		return func() {}

@@ -27,7 +27,7 @@ func TestCollectorFollowsTheHeap(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	t.Setenv("GOGC", "")
-	t.Cleanup(PaceCollector())
+	t.Cleanup(TuneGC())
 	for _, size := range []int{64 << 20, 1 << 20, 300 << 20} {
 		held := make([]byte, size)
 		runtime.GC()
@@ -58,7 +58,7 @@ func TestCollectorIsLeftToTheOperator(t *testing.T) {
 	before := debug.SetGCPercent(77)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	t.Setenv("GOGC", "77")
-	t.Cleanup(PaceCollector())
+	t.Cleanup(TuneGC())
 	if got := readMetric("/gc/gogc:percent"); got != 77 {
 		t.Errorf("GOGC=77, and the percentage is %d", got)
 	}

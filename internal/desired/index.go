@@ -260,5 +260,5 @@ func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
 // Moving are the endpoints whose table is in transition.
 func (s State) Moving() iter.Seq[model.EndpointKey] { return s.moving.Keys() }
 
-// Freed are the endpoints whose table has slots of backends that were removed.
-func (s State) Freed() iter.Seq[model.EndpointKey] { return s.free.Keys() }
+// EndpointsWithFreedSlots are the endpoints whose table has slots of backends that were removed.
+func (s State) EndpointsWithFreedSlots() iter.Seq[model.EndpointKey] { return s.free.Keys() }

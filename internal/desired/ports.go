@@ -160,8 +160,8 @@ func (s State) SNATDigest() (digest uint64, ranges int) { return s.digest, s.ran
 // Taken are the ranges of a VIP that workloads have, or had lately. It is read only.
 func (s State) Taken(vip netip.Addr) *snat.Set { return s.taken.At(vip).once }
 
-// Twice are ranges of a VIP that two workloads have, which must not be. It is read only.
-func (s State) Twice(vip netip.Addr) *snat.Set { return s.taken.At(vip).twice }
+// DoublyAllocated are ranges of a VIP that two workloads have, which must not be. It is read only.
+func (s State) DoublyAllocated(vip netip.Addr) *snat.Set { return s.taken.At(vip).twice }
 
 // PortAllocations are what workloads have of a VIP's ports, by their address.
 func (s State) PortAllocations(vip netip.Addr) iter.Seq2[model.SNATKey, PortAllocation] {
@@ -174,8 +174,8 @@ func (s State) PortAllocations(vip netip.Addr) iter.Seq2[model.SNATKey, PortAllo
 	}
 }
 
-// Leaving finds the VIP and the workload that a key names, if there are such.
-func (s State) Leaving(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) {
+// SNATClientWithVIP finds the VIP and the workload that a key names, if there are such.
+func (s State) SNATClientWithVIP(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) {
 	w, there := s.leaving.Get(key)
 	if !there {
 		return model.VIP{}, w, false
@@ -367,7 +367,7 @@ func (h PortAllocation) EndQuarantine(isOver func(Quarantined) bool) (PortAlloca
 
 // MuxSNAT is what the workload of a key has, as muxes run it, if there is such a workload.
 func (s State) MuxSNAT(key model.SNATKey) (model.MuxSNAT, bool) {
-	vip, w, there := s.Leaving(key)
+	vip, w, there := s.SNATClientWithVIP(key)
 	if !there {
 		return model.MuxSNAT{}, false
 	}
@@ -379,7 +379,7 @@ func (s State) MuxSNAT(key model.SNATKey) (model.MuxSNAT, bool) {
 // HostSNAT is what the workload of a key has, as its host runs it, and which host that is, if there is such a
 // workload.
 func (s State) HostSNAT(key model.SNATKey) (host string, snat model.HostSNAT, there bool) {
-	vip, w, there := s.Leaving(key)
+	vip, w, there := s.SNATClientWithVIP(key)
 	if !there {
 		return "", model.HostSNAT{}, false
 	}
@@ -423,15 +423,15 @@ func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
 	}
 }
 
-// Disputed are port allocations, as they must be, of workloads that have a range of a VIP that another one has too: whoever
-// was given it last, by what written says of each, loses it.
-func (s State) Disputed(vip netip.Addr, written func(model.SNATKey) uint64) map[model.SNATKey]PortAllocation {
-	if s.Twice(vip).Len() == 0 {
+// ResolveDoubleAllocations are port allocations, as they must be, of workloads that have a range of a VIP that another
+// one has too: whoever was given it last, by what written says of each, loses it.
+func (s State) ResolveDoubleAllocations(vip netip.Addr, written func(model.SNATKey) uint64) map[model.SNATKey]PortAllocation {
+	if s.DoublyAllocated(vip).Len() == 0 {
 		return nil
 	}
 	wrong := map[model.SNATKey]PortAllocation{}
 	for r := range snat.Free(nil, nil, 0) {
-		if !s.Twice(vip).Has(r) {
+		if !s.DoublyAllocated(vip).Has(r) {
 			continue
 		}
 		var first model.SNATKey

@@ -50,7 +50,7 @@ func holdsTogether(s State) error {
 				return fmt.Errorf("%d of %s is reclaimed, and not held", r, key)
 			}
 		}
-		if _, w, there := s.Leaving(key); there {
+		if _, w, there := s.SNATClientWithVIP(key); there {
 			digest ^= snat.Digest(key.VIP, w.TunnelAddress(), h.Ranges...)
 			ranges += len(h.Ranges)
 		}
@@ -63,8 +63,8 @@ func holdsTogether(s State) error {
 	if got, n := s.SNATDigest(); got != digest || n != ranges {
 		return fmt.Errorf("the digest is %x of %d, must be %x of %d", got, n, digest, ranges)
 	}
-	if s.Twice(leavingAddress).Len() != 0 {
-		return fmt.Errorf("%d ranges are noted as of two", s.Twice(leavingAddress).Len())
+	if s.DoublyAllocated(leavingAddress).Len() != 0 {
+		return fmt.Errorf("%d ranges are noted as of two", s.DoublyAllocated(leavingAddress).Len())
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func TestPortsHoldTogether(t *testing.T) {
 
 // allocateSome gives ports out, if the workload leaves as a VIP, and holds that they are free and its own.
 func allocateSome(t *rapid.T, s *State, key model.SNATKey) {
-	vip, _, there := s.Leaving(key)
+	vip, _, there := s.SNATClientWithVIP(key)
 	if !there {
 		return
 	}
@@ -167,7 +167,7 @@ func TestDisputedRangesAreTheFirsts(t *testing.T) {
 	s.PutPorts(first, PortAllocation{Host: "host0", Ranges: []model.Range{8130, 8131}})
 	s.PutPorts(second, PortAllocation{Host: "host1", Ranges: []model.Range{8131, 8132}})
 	written := map[model.SNATKey]uint64{first: 9, second: 7}
-	wrong := s.Disputed(leavingAddress, func(key model.SNATKey) uint64 { return written[key] })
+	wrong := s.ResolveDoubleAllocations(leavingAddress, func(key model.SNATKey) uint64 { return written[key] })
 	if len(wrong) != 1 || !slices.Equal(wrong[first].Ranges, []model.Range{8130}) {
 		t.Errorf("to be mended are %v", wrong)
 	}

@@ -33,8 +33,8 @@ func eachNaming(vip model.VIP, do func(naming)) {
 // PutPrefixList adds or replaces a list.
 func (s *State) PutPrefixList(list model.PrefixList) { s.PrefixLists.Set(list.Name, list) }
 
-// Naming are the VIPs with an endpoint that names the list, by name.
-func (s State) Naming(list string) iter.Seq[model.VIP] {
+// VIPsUsingList are the VIPs with an endpoint that names the list, by name.
+func (s State) VIPsUsingList(list string) iter.Seq[model.VIP] {
 	return func(yield func(model.VIP) bool) {
 		for n := range s.naming.From(naming{list: list}) {
 			if n.list != list || !yield(s.VIPs.At(n.vip)) {
@@ -44,8 +44,8 @@ func (s State) Naming(list string) iter.Seq[model.VIP] {
 	}
 }
 
-// NamedLists are the names of the lists that endpoints name, in order.
-func (s State) NamedLists() iter.Seq[string] {
+// UsedLists are the names of the lists that endpoints name, in order.
+func (s State) UsedLists() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		last := ""
 		for n := range s.naming.Keys() {
@@ -57,9 +57,9 @@ func (s State) NamedLists() iter.Seq[string] {
 	}
 }
 
-// Named says whether an endpoint names the list.
-func (s State) Named(list string) bool {
-	for range s.Naming(list) {
+// IsListUsed says whether an endpoint names the list.
+func (s State) IsListUsed(list string) bool {
+	for range s.VIPsUsingList(list) {
 		return true
 	}
 	return false
@@ -77,8 +77,9 @@ func (s State) WithPrefixLists(lists []model.PrefixList) State {
 	return next
 }
 
-// AdmitPrefixLists says whether lists, each valid alone, fit with s, in which they replace those of the same names, with
-// the VIPs that are written with them, and with what their tenants may have. The paths of its field errors begin with prefixLists[i].
+// AdmitPrefixLists says whether lists, each valid alone, fit with s, in which they replace those of the same names,
+// with the VIPs that are written with them, and with what their tenants may have. The paths of its field errors begin
+// with prefixLists[i].
 func (s State) AdmitPrefixLists(lists []model.PrefixList, vips []model.VIP, tenants map[string]model.Tenant) error {
 	if len(lists) == 0 {
 		return nil
@@ -97,7 +98,7 @@ func (s State) AdmitPrefixLists(lists []model.PrefixList, vips []model.VIP, tena
 			refuse(i, "name", "is %s again, as prefixLists[%d]", list.Name, j)
 		}
 		seen[list.Name] = i
-		for vip := range s.Naming(list.Name) {
+		for vip := range s.VIPsUsingList(list.Name) {
 			if !list.Serves(vip.Tenant) && !written[vip.Name] {
 				refuse(i, "tenant", "a VIP of another tenant names the list: leave the tenant as it is, or take another name")
 				break
@@ -108,7 +109,7 @@ func (s State) AdmitPrefixLists(lists []model.PrefixList, vips []model.VIP, tena
 	if n := next.PrefixLists.Len(); n > model.MaxPrefixLists && n > s.PrefixLists.Len() {
 		refuse(last, "name", "there may be %d prefix lists, and would be %d", model.MaxPrefixLists, n)
 	}
-	if before, after := s.Listed(""), next.Listed(""); after > model.MaxListedOfAll && after > before {
+	if before, after := s.ListedPrefixes(""), next.ListedPrefixes(""); after > model.MaxListedOfAll && after > before {
 		refuse(last, "prefixes", "all prefix lists together may have %d prefixes, and would have %d", model.MaxListedOfAll, after)
 	}
 	for i, list := range lists {
@@ -116,15 +117,15 @@ func (s State) AdmitPrefixLists(lists []model.PrefixList, vips []model.VIP, tena
 		if list.Tenant == "" || limit == nil {
 			continue
 		}
-		if before, after := s.Listed(list.Tenant), next.Listed(list.Tenant); after > int(*limit) && after > before {
+		if before, after := s.ListedPrefixes(list.Tenant), next.ListedPrefixes(list.Tenant); after > int(*limit) && after > before {
 			refuse(i, "prefixes", "tenant %s may have %d prefixes in its prefix lists, and would have %d", list.Tenant, *limit, after)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Listed is how many prefixes are in the lists of a tenant, or in all lists.
-func (s State) Listed(tenant string) int {
+// ListedPrefixes is how many prefixes are in the lists of a tenant, or in all lists.
+func (s State) ListedPrefixes(tenant string) int {
 	n := 0
 	for list := range s.PrefixLists.Values() {
 		if tenant == "" || list.Tenant == tenant {
@@ -138,7 +139,7 @@ func (s State) Listed(tenant string) int {
 func (s State) AdmitPrefixListRemoval(name string, sees func(model.VIP) bool) error {
 	var users []string
 	others := 0
-	for vip := range s.Naming(name) {
+	for vip := range s.VIPsUsingList(name) {
 		if sees(vip) {
 			users = append(users, vip.Name)
 		} else {

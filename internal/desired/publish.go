@@ -71,8 +71,9 @@ func (s State) CheckedOn(host string) map[HealthKey]bool {
 	return checked
 }
 
-// Adds says whether a host that has was must have b before muxes use it. How it is checked, and whose it is, may wait.
-func Adds(was, b model.HostBackend) bool {
+// IsNeededBeforeMuxes says whether a host that has was must have b before muxes use it. How it is checked, and whose it
+// is, may wait.
+func IsNeededBeforeMuxes(was, b model.HostBackend) bool {
 	b.HealthCheck, was.HealthCheck = nil, nil
 	b.Tenant, was.Tenant = "", ""
 	return !was.Equal(b)
@@ -101,9 +102,9 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 	}
 }
 
-// snatClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as e
-// takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would be told more than
-// model.MaxSources: then all connections stay.
+// snatClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as
+// e takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would be told
+// more than model.MaxSources: then all connections stay.
 func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
 	if f == nil {
 		return nil, nil
@@ -120,8 +121,8 @@ func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []n
 	return leave, stay
 }
 
-// common are the addresses that both sources and one of the sets have: in the prefixes of the sets if whole, else in what
-// both have. It ends when they are more than hosts are told.
+// common are the addresses that both sources and one of the sets have: in the prefixes of the sets if whole, else in
+// what both have. It ends when they are more than hosts are told.
 func common(sources []netip.Prefix, sets []model.PrefixSet, whole bool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, source := range sources {

@@ -68,11 +68,11 @@ func TestHostsKnowTenants(t *testing.T) {
 		}
 		was := b
 		was.Tenant = ""
-		if Adds(was, b) {
+		if IsNeededBeforeMuxes(was, b) {
 			t.Error("muxes wait until a host knows whose a backend is")
 		}
 		was.Slot++
-		if !Adds(was, b) {
+		if !IsNeededBeforeMuxes(was, b) {
 			t.Error("muxes do not wait for what a host needs")
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/snat"
 )
 
-// Restored says that the store was restored from a backup lately. What was given out after the backup is in no store, and
-// must not be given to anyone else: ranges of ports, addresses of pools, slots.
+// Restored says that the store was restored from a backup lately. What was given out after the backup is in no store,
+// and must not be given to anyone else: ranges of ports, addresses of pools, slots.
 type Restored struct {
 	At      model.Generation // of the newest step of the restore; 0: none was lately
 	Settled bool             // the nodes have told what they hold: ranges and addresses are given out again
@@ -21,12 +21,13 @@ type Restored struct {
 // Pending says whether nothing new may be given out: what nodes hold is not known yet.
 func (r Restored) Pending() bool { return r.At != 0 && !r.Settled }
 
-// reservedSlots is how many free slots of an endpoint nobody is given for a while after a restore. Slots are given from the lowest
-// free one on: those were given to backends that were added after the backup, and segments of open connections may still
-// carry them.
+// reservedSlots is how many free slots of an endpoint nobody is given for a while after a restore. Slots are given from
+// the lowest free one on: those were given to backends that were added after the backup, and segments of open
+// connections may still carry them.
 const reservedSlots = 64
 
-// passOver is how many free slots of an endpoint that has rows are passed over. It differs from restore to restore of one backup.
+// passOver is how many free slots of an endpoint that has rows are passed over. It differs from restore to restore of
+// one backup.
 func (r Restored) passOver(rows []Row) int {
 	if r.At == 0 || len(rows) == 0 {
 		return 0
@@ -34,18 +35,18 @@ func (r Restored) passOver(rows []Row) int {
 	return reservedSlots + int(r.At%reservedSlots)
 }
 
-// ToldPorts are the ranges that a host says a workload has. Ranges of a workload that the host says it has none of are
-// empty, but there.
-type ToldPorts struct {
+// ReportedPorts are the ranges that a host says a workload has. Ranges of a workload that the host says it has none of
+// are empty, but there.
+type ReportedPorts struct {
 	Host   string
 	Ranges []model.Range
 }
 
-// TakeOver returns what the workloads have of the VIP at an address after a restore, by what their hosts told: hosts never had
-// a range that another one had, so what is told is newer than the backup. Of a workload whose host told nothing the backup
-// holds, but for what others have. What the backup has and the host has not rests, and so does what a host has for a
-// workload that is not its own by the backup.
-func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, now time.Time) map[model.SNATKey]PortAllocation {
+// RestorePorts returns what the workloads have of the VIP at an address after a restore, by what their hosts told:
+// hosts never had a range that another one had, so what is told is newer than the backup. Of a workload whose host told
+// nothing the backup holds, but for what others have. What the backup has and the host has not rests, and so does what
+// a host has for a workload that is not its own by the backup.
+func (s State) RestorePorts(address netip.Addr, told map[model.SNATKey][]ReportedPorts, now time.Time) map[model.SNATKey]PortAllocation {
 	t := takeOver{State: s, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]PortAllocation{}, told: map[model.SNATKey]bool{}}
 	keys := slices.SortedFunc(maps.Keys(told), model.SNATKey.Compare)
 	for _, confirmed := range []bool{true, false} { // what backup and host agree on goes first
@@ -74,8 +75,8 @@ type takeOver struct {
 }
 
 // own gives the workload of a key what its host told: those that the backup has too, or the others, up to its limit.
-func (t *takeOver) own(key model.SNATKey, told []ToldPorts, confirmed bool) {
-	vip, w, listed := t.Leaving(key)
+func (t *takeOver) own(key model.SNATKey, told []ReportedPorts, confirmed bool) {
+	vip, w, listed := t.SNATClientWithVIP(key)
 	if !listed {
 		return
 	}
@@ -134,7 +135,7 @@ func (t *takeOver) complete(key model.SNATKey, backup PortAllocation, now time.T
 }
 
 // restStrays lets what hosts told and no workload was given rest, up to what a workload may have.
-func (t *takeOver) restStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]ToldPorts, now time.Time) {
+func (t *takeOver) restStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]ReportedPorts, now time.Time) {
 	vip, _ := t.VIPAt(address)
 	most := snat.Ranges
 	if vip.SNAT != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// restored is a State with a VIP as which workloads leave that live on host1, host1 and host2, and have ranges by the backup.
+// restored is a State with a VIP as which workloads leave that live on host1, host1 and host2, and have ranges by the
+// backup.
 func restored(backup ...PortAllocation) (State, []model.SNATKey) {
 	vip := model.VIP{
 		Name: "crawler", Address: netip.MustParseAddr("203.0.113.20"), SNAT: &model.SNAT{MaxPorts: 4 * model.RangePorts},
@@ -35,13 +36,13 @@ func TestPortsAreTakenOver(t *testing.T) {
 		PortAllocation{Host: "host1", Ranges: []model.Range{20}},
 		PortAllocation{Host: "host2", Ranges: []model.Range{30, 31}})
 	unlisted := model.SNATKey{VIP: keys[0].VIP, Address: netip.MustParseAddr("10.3.1.99")}
-	told := map[model.SNATKey][]ToldPorts{
+	told := map[model.SNATKey][]ReportedPorts{
 		keys[0]:  {{Host: "host1", Ranges: []model.Range{10, 40}}},                     // gave 11 back, got 40 which rested
 		keys[1]:  {{Host: "host1", Ranges: []model.Range{10, 20, 30, 50, 51, 52, 53}}}, // claims 10 of another, got 30 of one that is away, more than it may
 		keys[2]:  {{Host: "host1", Ranges: []model.Range{60}}},                         // lives on host2 by the backup
 		unlisted: {{Host: "host2", Ranges: []model.Range{70}}},
 	}
-	next := s.TakeOver(keys[0].VIP, told, now)
+	next := s.RestorePorts(keys[0].VIP, told, now)
 	quarantined := func(ranges ...model.Range) []Quarantined { return []Quarantined{{now, ranges}} }
 	for key, want := range map[model.SNATKey]PortAllocation{
 		keys[0]:  {Host: "host1", Ranges: []model.Range{10, 40}, Reclaim: []model.Range{10}, Quarantined: append(quarantined(11), quarantined(41)...)},
@@ -56,7 +57,7 @@ func TestPortsAreTakenOver(t *testing.T) {
 	for key, h := range next {
 		s.PutPorts(key, h)
 	}
-	if n := s.Twice(keys[0].VIP).Len(); n > 0 {
+	if n := s.DoublyAllocated(keys[0].VIP).Len(); n > 0 {
 		t.Errorf("%d ranges are in two hands", n)
 	}
 }

@@ -14,9 +14,9 @@ import (
 // that of whoever led then. nil: all for no time yet.
 type FreeFor func(model.EndpointKey, Row) time.Duration
 
-// Changed computes vip's tables and returns those that differ from the ones in s. The moves that ended
+// ChangedTables computes vip's tables and returns those that differ from the ones in s. The moves that ended
 // names are over.
-func (s State) Changed(vip model.VIP, now time.Time, ended Ended, free FreeFor) map[model.EndpointKey]Table {
+func (s State) ChangedTables(vip model.VIP, now time.Time, ended Ended, free FreeFor) map[model.EndpointKey]Table {
 	changed := map[model.EndpointKey]Table{}
 	for _, e := range vip.Endpoints {
 		key := Key(vip, e)
@@ -33,8 +33,8 @@ func (s State) Changed(vip model.VIP, now time.Time, ended Ended, free FreeFor) 
 	return changed
 }
 
-// Gone returns the endpoints of old that are not in vip.
-func Gone(old, vip model.VIP) []model.EndpointKey {
+// RemovedEndpoints returns the endpoints of old that are not in vip.
+func RemovedEndpoints(old, vip model.VIP) []model.EndpointKey {
 	var gone []model.EndpointKey
 	for _, e := range old.Endpoints {
 		key := Key(old, e)

@@ -50,7 +50,7 @@ func newWorld() *world {
 
 func (w *world) apply(vip model.VIP) Table {
 	w.PutVIP(vip)
-	for key, table := range w.Changed(vip, w.now, w.ended, w.free) {
+	for key, table := range w.ChangedTables(vip, w.now, w.ended, w.free) {
 		w.PutTable(key, table)
 	}
 	return w.Tables.At(Key(vip, vip.Endpoints[0]))
@@ -260,7 +260,7 @@ func TestTablesHoldTheirInvariants(t *testing.T) {
 			}
 			before = now
 			w.ended = nil
-			if again := w.Changed(vip, w.now, nil, w.free); len(again) != 0 {
+			if again := w.ChangedTables(vip, w.now, nil, w.free); len(again) != 0 {
 				t.Fatal("computing again changed the table")
 			}
 		}

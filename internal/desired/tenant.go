@@ -32,7 +32,7 @@ func (u *Usage) count(vip model.VIP, n int) {
 // Usage is what the tenant has.
 func (s State) Usage(tenant string) Usage {
 	u := s.usage.At(tenant)
-	u.Prefixes = uint32(s.Listed(tenant))
+	u.Prefixes = uint32(s.ListedPrefixes(tenant))
 	return u
 }
 
@@ -46,9 +46,9 @@ func (s *State) countUse(vip model.VIP, n int) {
 	s.usage.Set(vip.Tenant, u)
 }
 
-// AdmitTenants says whether vips, admitted otherwise, lead only to what is their tenants', and are within what these may
-// have. Of a tenant that there is none of anything is admitted, unless all are to be confined: then it is one without
-// prefixes and quotas. What takes nothing more is admitted even if the tenant has too much already.
+// AdmitTenants says whether vips, admitted otherwise, lead only to what is their tenants', and are within what these
+// may have. Of a tenant that there is none of anything is admitted, unless all are to be confined: then it is one
+// without prefixes and quotas. What takes nothing more is admitted even if the tenant has too much already.
 func (s State) AdmitTenants(vips []model.VIP, tenants *Tenants, confined bool) error {
 	var errs []error
 	last, replaced := map[string]int{}, map[string]model.VIP{}

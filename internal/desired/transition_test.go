@@ -41,7 +41,7 @@ func TestTransitions(t *testing.T) {
 			old := w.Tables.At(Key(vip, vip.Endpoints[0]))
 			checkStep(t, w, vip.Endpoints[0], old, w.apply(vip))
 			w.ended = nil
-			if again := w.Changed(vip, w.now, nil, w.free); len(again) != 0 {
+			if again := w.ChangedTables(vip, w.now, nil, w.free); len(again) != 0 {
 				t.Fatal("computing again changed the table")
 			}
 		}

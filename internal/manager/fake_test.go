@@ -123,7 +123,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	// It has little to report, and reports half of that.
 	acknowledges := m.messages%2 == 0 && p.GetAcknowledge() && !u.Snapshot && m.reject == "" && !m.lies && m.pressures == nil
 	m.mu.Unlock()
-	if mute || acknowledges && m.acks.Tell(context.Background(), uint64(m.generation), 0) == nil {
+	if mute || acknowledges && m.acks.Send(context.Background(), uint64(m.generation), 0) == nil {
 		return nil
 	}
 	_, err = m.client.ReportMux(context.Background(), report)

@@ -164,7 +164,7 @@ func (m *Manager) makeParts() {
 	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
 		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
-		Uses: m.allocator.Uses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+		Uses: m.allocator.ReportedUses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, Holder: m.hub.Holder, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
@@ -174,8 +174,8 @@ func (m *Manager) makeParts() {
 	}
 }
 
-// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it
-// starts: one of a restored store, which was started with another, is started again.
+// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must
+// have when it starts: one of a restored store, which was started with another, is started again.
 func openStore(ctx context.Context, cfg Config, identity *pki.Identity, advertised string) (*store.Store, error) {
 	for {
 		s, err := store.Open(ctx, store.Config{

@@ -203,7 +203,7 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
 	acks := rpc.Acknowledger{Name: "mux1", Open: dial(t, url).AcknowledgeMux}
 	t.Cleanup(acks.Close)
-	eventually(t, "the mux acknowledges", func() bool { return acks.Tell(t.Context(), 1, 0) == nil })
+	eventually(t, "the mux acknowledges", func() bool { return acks.Send(t.Context(), 1, 0) == nil })
 	stop()
 	if strings.Contains(logged.String(), "calls under way") {
 		t.Errorf("the streams did not end by themselves:\n%s", &logged)

@@ -69,7 +69,7 @@ func (r reports) forget(node string) {
 func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
 	m.verifyLeadership(ctx, r.GetEpoch())
 	err := m.report(model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
-		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
+		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.SessionCount{})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -131,7 +131,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	var stored store.Counted
+	var stored store.SessionCount
 	if r.GetSessionsCounted() {
 		stored = counted.Stored()
 	}
@@ -185,7 +185,7 @@ func merge(before desired.HostHealth, said []model.BackendHealth, checked map[de
 // report takes what a node says of itself, and stores it if it is news.
 func (m *Manager) report(
 	role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
-	detail *weirv1.NodeStatus, counted store.Counted,
+	detail *weirv1.NodeStatus, counted store.SessionCount,
 ) error {
 	state := m.store.State()
 	if state.Nodes.At(name).Role != role {
@@ -200,7 +200,7 @@ func (m *Manager) report(
 	}
 	next := report{detail: detail, bare: withoutCounters(detail), stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),
-		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), Counted: counted,
+		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), SessionCount: counted,
 	}}
 	before, ok := m.reports.get(name, state.Status.At(name))
 	news := !ok || !before.says(next)
@@ -210,8 +210,8 @@ func (m *Manager) report(
 		m.reports.put(name, next)
 		return nil
 	}
-	if next.Counted.At.IsZero() {
-		next.Counted = state.Status.At(name).Counted
+	if next.SessionCount.At.IsZero() {
+		next.SessionCount = state.Status.At(name).SessionCount
 	}
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)

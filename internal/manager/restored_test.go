@@ -53,8 +53,8 @@ func (h *fakeHost) ports() map[model.SNATKey]model.HostSNAT {
 	return maps.Clone(h.snat)
 }
 
-// What a workload was given after the backup is its own after the restore, what it gave back is not any more, and nobody else
-// gets what a host may still have.
+// What a workload was given after the backup is its own after the restore, what it gave back is not any more, and
+// nobody else gets what a host may still have.
 func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	t.Parallel()
 	var first *Manager
@@ -170,7 +170,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	if err := write(); err == nil {
 		t.Error("an address was given while it is not known which are in use")
 	}
-	if told := fmt.Sprint(second.allocator.NotTold(second.store.State())); told != "[host1 host2]" {
+	if told := fmt.Sprint(second.allocator.UnreportedNodes(second.store.State())); told != "[host1 host2]" {
 		t.Errorf("it waits for %s", told)
 	}
 	eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })

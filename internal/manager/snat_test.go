@@ -113,8 +113,8 @@ func runsOf(t *testing.T, client *rpc.Client, mux string) uint64 {
 	return node.GetNode().GetStatus().GetGeneration()
 }
 
-// What a mux acknowledges on a stream of its own counts as what it reports, and is known to the store soon; a manager that
-// does not have the mux's stream says so, and a report that is late takes nothing back.
+// What a mux acknowledges on a stream of its own counts as what it reports, and is known to the store soon; a manager
+// that does not have the mux's stream says so, and a report that is late takes nothing back.
 func TestMuxesAcknowledge(t *testing.T) {
 	url, mux, _ := leaving(t)
 	client := dial(t, url)
@@ -133,13 +133,13 @@ func TestMuxesAcknowledge(t *testing.T) {
 	mux.mu.Lock()
 	runs := uint64(mux.generation)
 	mux.mu.Unlock()
-	if err := acks.Tell(t.Context(), runs-1, 0); err != nil {
+	if err := acks.Send(t.Context(), runs-1, 0); err != nil {
 		t.Fatal(err)
 	}
 	if len(answered) > 0 {
 		t.Error("answered before the mux had")
 	}
-	if err := acks.Tell(t.Context(), runs-1, runs); err != nil { // but for a prefix list
+	if err := acks.Send(t.Context(), runs-1, runs); err != nil { // but for a prefix list
 		t.Fatal(err)
 	}
 	if err := <-answered; err != nil {
@@ -148,7 +148,7 @@ func TestMuxesAcknowledge(t *testing.T) {
 	if got := runsOf(t, client, "mux1"); got >= runs {
 		t.Errorf("it runs %d, of which a list is not whole", got)
 	}
-	if err := acks.Tell(t.Context(), runs, runs); err != nil {
+	if err := acks.Send(t.Context(), runs, runs); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it runs all", func() bool { return runsOf(t, client, "mux1") == runs })
@@ -163,7 +163,7 @@ func TestMuxesAcknowledge(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	var err error
 	eventually(t, "one that follows another manager is told", func() bool {
-		err = elsewhere.Tell(t.Context(), runs, 0)
+		err = elsewhere.Send(t.Context(), runs, 0)
 		return err != nil
 	})
 	if !strings.Contains(err.Error(), "follows another manager") {

@@ -40,13 +40,13 @@ func TestEachMessageOfAStreamIsJudged(t *testing.T) {
 	access.Current = func() *trust.Credential { return one.credential }
 	acks := rpc.Acknowledger{Name: "mux1", Open: connected(t, access).AcknowledgeMux}
 	t.Cleanup(acks.Close)
-	if err := acks.Tell(t.Context(), 1, 0); err != nil {
+	if err := acks.Send(t.Context(), 1, 0); err != nil {
 		t.Fatal(err)
 	}
 	acks.Name = "mux2"
 	var err error
 	eventually(t, "the stream ends", func() bool {
-		err = acks.Tell(t.Context(), 1, 0)
+		err = acks.Send(t.Context(), 1, 0)
 		return err != nil
 	})
 	if connect.CodeOf(err) != connect.CodePermissionDenied {

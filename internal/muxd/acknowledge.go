@@ -57,7 +57,7 @@ func (a *acknowledgements) run(ctx context.Context) error {
 			a.reports.trigger()
 			continue
 		}
-		if err := a.to.Tell(ctx, uint64(generation), uint64(ahead)); err != nil && ctx.Err() == nil {
+		if err := a.to.Send(ctx, uint64(generation), uint64(ahead)); err != nil && ctx.Err() == nil {
 			a.config.Log.Debug("acknowledge to the manager", "err", err)
 			a.reports.trigger()
 		}

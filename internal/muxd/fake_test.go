@@ -86,7 +86,7 @@ func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 2, Bytes: 120}}, nil
 }
 
-func (d *fakeDatapath) Offered() (map[netip.Addr]mux.Offered, map[string]int, error) {
+func (d *fakeDatapath) OfferedLoad() (map[netip.Addr]mux.OfferedLoad, map[string]int, error) {
 	return nil, nil, nil
 }
 
@@ -151,7 +151,7 @@ func (d *fakeDatapath) PrefixList(name string) model.PrefixSet {
 	return d.lists[name]
 }
 
-func (d *fakeDatapath) SourceRoom() int { return d.room }
+func (d *fakeDatapath) FreeSourceRows() int { return d.room }
 
 func (d *fakeDatapath) VIPs() ([]netip.Addr, error) {
 	d.mu.Lock()
@@ -235,7 +235,7 @@ func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, 
 }
 
 func (d *fakeDatapath) Usage() (mux.Usage, error) {
-	room := mux.Room{Used: 1, Size: 4}
+	room := mux.TableUsage{Used: 1, Size: 4}
 	tenants, err := d.TenantUsage()
 	return mux.Usage{
 		Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: key(10).VIP, Limit: 8}}, Tenants: tenants,

@@ -32,9 +32,9 @@ type Datapath interface {
 	Generation() (model.Generation, error)
 	SetGeneration(model.Generation) error
 	Update(mux.Update) error
-	// PrefixList is what the tables have of a prefix list, SourceRoom how many prefixes there is room for beside all.
+	// PrefixList is what the tables have of a prefix list, FreeSourceRows how many prefixes there is room for beside all.
 	PrefixList(name string) model.PrefixSet
-	SourceRoom() int
+	FreeSourceRows() int
 	Endpoints() ([]model.EndpointKey, error)
 	VIPs() ([]netip.Addr, error) // those without endpoints too
 	Tunnels() []netip.Addr
@@ -42,8 +42,8 @@ type Datapath interface {
 	SetPoolMembers(self string, pool []model.PoolMember) error
 	SetMuxes(n int) error // that limits of VIPs are divided among
 	RefusedCounters() (map[netip.Addr]model.Counter, error)
-	// Offered is what has come for VIPs so far, and the workloads of tenants.
-	Offered() (vips map[netip.Addr]mux.Offered, tenants map[string]int, err error)
+	// OfferedLoad is what has come for VIPs so far, and the workloads of tenants.
+	OfferedLoad() (vips map[netip.Addr]mux.OfferedLoad, tenants map[string]int, err error)
 	// SetShares has these VIPs alone lose packets, and their sources noted, which Sources tells since the last call.
 	SetShares(map[netip.Addr]overload.Cut) error
 	Sources() (map[netip.Addr][]overload.Source, error)

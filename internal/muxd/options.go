@@ -146,7 +146,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		return err
 	}
 	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
-		speaker.ComesBack()
+		speaker.SetRestarting()
 	}
 	discard, err := netlink.NewDiscard(o.Interface)
 	if err != nil {

@@ -27,9 +27,9 @@ type watch struct {
 	detector overload.Detector
 	budget   overload.Budget
 	shares   shares
-	talks    int                        // readings since the overload began; 0: there is none
-	before   map[netip.Addr]mux.Offered // at the last of them
-	at       overload.Sample            // likewise
+	talks    int                            // readings since the overload began; 0: there is none
+	before   map[netip.Addr]mux.OfferedLoad // at the last of them
+	at       overload.Sample                // likewise
 
 	mu    sync.Mutex
 	state overload.State
@@ -69,7 +69,7 @@ func (w *watch) run(ctx context.Context) error {
 
 // evaluate evaluates a sample of the interface.
 func (w *watch) evaluate(sample overload.Sample) error {
-	state, changed := w.detector.Look(sample)
+	state, changed := w.detector.Observe(sample)
 	if !state.Overloaded && !state.Suspected && !w.budget.Bound() && !w.shares.told() {
 		if w.talks == 0 {
 			w.setState(state, sample.Lost, "")
@@ -100,7 +100,7 @@ func (w *watch) evaluate(sample overload.Sample) error {
 
 // report reads the VIPs' load, and sets their fair shares.
 func (w *watch) report(sample overload.Sample, state overload.State) error {
-	vips, tenants, err := w.config.Datapath.Offered()
+	vips, tenants, err := w.config.Datapath.OfferedLoad()
 	if err != nil {
 		return err
 	}
@@ -108,19 +108,19 @@ func (w *watch) report(sample overload.Sample, state overload.State) error {
 	if err != nil {
 		return err
 	}
-	askers, done, all := asks(w.before, vips, sources, sample.At.Sub(w.at.At))
+	demands, done, all := asks(w.before, vips, sources, sample.At.Sub(w.at.At))
 	lost, received := overload.Loss(w.at, sample), float64(sample.Received-w.at.Received)/sample.At.Sub(w.at.At).Seconds()
 	if w.talks == 0 { // no reading to compare with yet
-		askers = nil
+		demands = nil
 	} else if !w.config.NoShares && (state.Overloaded || w.budget.Bound()) {
 		if 2*all.Packets < received*(1-lost) {
 			lost = 0 // most is for no VIP: none of them can help it
 		}
-		w.budget.Look(sample.At, done, all, lost)
+		w.budget.Observe(sample.At, done, all, lost)
 	}
 	w.talks, w.before, w.at = w.talks+1, vips, sample
-	busy, cuts := overload.HeavyHitters(askers), w.budget.Cuts(askers, tenants)
-	if err := w.shares.set(sample.At, askers, busy, cuts); err != nil {
+	busy, cuts := overload.HeavyHitters(demands), w.budget.Cuts(demands, tenants)
+	if err := w.shares.set(sample.At, demands, busy, cuts); err != nil {
 		return err
 	}
 	was := w.warning()
@@ -139,7 +139,7 @@ func (w *watch) report(sample overload.Sample, state overload.State) error {
 }
 
 // asks are the VIPs with packets between two readings, with the packet rates that were offered and forwarded.
-func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]overload.Source, took time.Duration) (askers []overload.Asker, done, all overload.Rate) {
+func asks(before, after map[netip.Addr]mux.OfferedLoad, sources map[netip.Addr][]overload.Source, took time.Duration) (demands []overload.Demand, done, all overload.Rate) {
 	rate := func(now, was uint64) float64 {
 		if now <= was || took <= 0 { // an endpoint was removed
 			return 0
@@ -148,26 +148,26 @@ func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]ove
 	}
 	for vip, now := range after {
 		was := before[vip]
-		a := overload.Asker{
+		a := overload.Demand{
 			VIP: vip, Tenant: now.Tenant, Workloads: now.Workloads,
 			Offered: overload.Rate{Packets: rate(now.All.Packets, was.All.Packets), Bytes: rate(now.All.Bytes, was.All.Bytes)},
 		}
 		if a.Offered.Packets == 0 {
 			continue
 		}
-		a.Sources, a.Unnamed = overload.PartsOf(sources[vip], a.Offered.Packets*took.Seconds())
-		askers = append(askers, a)
+		a.Sources, a.Unnamed = overload.SourceShares(sources[vip], a.Offered.Packets*took.Seconds())
+		demands = append(demands, a)
 		done.Packets += rate(now.Done.Packets, was.Done.Packets)
 		done.Bytes += rate(now.Done.Bytes, was.Done.Bytes)
 		all.Packets += a.Offered.Packets
 		all.Bytes += a.Offered.Bytes
 	}
-	slices.SortFunc(askers, func(a, b overload.Asker) int { return a.VIP.Compare(b.VIP) })
-	return askers, done, all
+	slices.SortFunc(demands, func(a, b overload.Demand) int { return a.VIP.Compare(b.VIP) })
+	return demands, done, all
 }
 
-// setState sets the evidence and the pressures for reports. The evidence stays while VIPs are limited to their share, as
-// that may be all that prevents loss.
+// setState sets the evidence and the pressures for reports. The evidence stays while VIPs are limited to their share,
+// as that may be all that prevents loss.
 func (w *watch) setState(state overload.State, lost uint64, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

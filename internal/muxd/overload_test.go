@@ -18,7 +18,7 @@ type busyDatapath struct {
 	fakeDatapath
 	now      time.Duration // of the samples
 	flood    bool          // the first VIP gets 90 000 packets a second, else 900; the second one 10 000
-	offered  map[netip.Addr]mux.Offered
+	offered  map[netip.Addr]mux.OfferedLoad
 	cuts     map[netip.Addr]overload.Cut
 	readings int
 	read     time.Duration
@@ -40,9 +40,9 @@ func (d *busyDatapath) pass(took time.Duration) {
 	}
 }
 
-func (d *busyDatapath) Offered() (map[netip.Addr]mux.Offered, map[string]int, error) {
+func (d *busyDatapath) OfferedLoad() (map[netip.Addr]mux.OfferedLoad, map[string]int, error) {
 	d.readings++
-	all := map[netip.Addr]mux.Offered{}
+	all := map[netip.Addr]mux.OfferedLoad{}
 	for vip, o := range d.offered {
 		all[vip] = o
 	}
@@ -75,7 +75,7 @@ type rig struct {
 }
 
 func newRig() *rig {
-	d := &busyDatapath{fakeDatapath: fakeDatapath{journal: &journal{}}, offered: map[netip.Addr]mux.Offered{}}
+	d := &busyDatapath{fakeDatapath: fakeDatapath{journal: &journal{}}, offered: map[netip.Addr]mux.OfferedLoad{}}
 	config := Config{Datapath: d, Log: slog.New(slog.DiscardHandler)}
 	r := newReports(config, nil)
 	return &rig{watch: newWatch(config, r), d: d, r: r, sample: overload.Sample{At: time.Unix(1, 0)}}
@@ -138,7 +138,7 @@ func TestOverloadWithoutShares(t *testing.T) {
 		t.Errorf("told: %q", line)
 	}
 	for vip, cut := range r.d.cuts {
-		if cut.All != 0 || cut.Rest != 0 {
+		if cut.All != 0 || cut.Others != 0 {
 			t.Errorf("%s loses %+v", vip, cut)
 		}
 	}
@@ -155,7 +155,7 @@ func TestShareEndsWithItsCause(t *testing.T) {
 	vip := key(10).VIP
 	r.pass(t, time.Second, 2000)
 	cut, other := r.d.cuts[vip], r.d.cuts[key(11).VIP]
-	if cut.All < 0.1 || cut.All > 0.5 || cut.Sources[netip.MustParsePrefix("198.51.100.0/24")] <= cut.Rest || other.All != 0 || other.Rest != 0 {
+	if cut.All < 0.1 || cut.All > 0.5 || cut.Sources[netip.MustParsePrefix("198.51.100.0/24")] <= cut.Others || other.All != 0 || other.Others != 0 {
 		t.Fatalf("cuts are %+v", r.d.cuts)
 	}
 	told := r.events()
@@ -193,16 +193,16 @@ func TestShareEndsWithItsCause(t *testing.T) {
 // Whose share is exceeded by a little, as another's flood leaves little to share, is no pressure: it is a victim.
 func TestOnlyTheHeaviestIsPressure(t *testing.T) {
 	s := newShares(Config{Datapath: &fakeDatapath{}, Log: slog.New(slog.DiscardHandler)}, func(*weirv1.MuxEvent) {})
-	asker := func(n byte, packets float64) overload.Asker {
-		return overload.Asker{VIP: key(n).VIP, Tenant: "acme", Offered: overload.Rate{Packets: packets}}
+	demand := func(n byte, packets float64) overload.Demand {
+		return overload.Demand{VIP: key(n).VIP, Tenant: "acme", Offered: overload.Rate{Packets: packets}}
 	}
-	askers := []overload.Asker{asker(10, 90_000), asker(11, 60_000), asker(12, 6000), asker(13, 100)}
+	demands := []overload.Demand{demand(10, 90_000), demand(11, 60_000), demand(12, 6000), demand(13, 100)}
 	cuts := map[netip.Addr]overload.Cut{
 		key(10).VIP: {All: 0.9}, key(11).VIP: {All: 0.8}, key(12).VIP: {All: 0.2},
 	}
 	at := time.Unix(1, 0)
 	for range 2 {
-		if err := s.set(at, askers, nil, cuts); err != nil {
+		if err := s.set(at, demands, nil, cuts); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestOnlyTheHeaviestIsPressure(t *testing.T) {
 	if len(press) != 2 || press[0].Vip != "203.0.113.10" || press[1].Vip != "203.0.113.11" {
 		t.Errorf("pressures are %v", press)
 	}
-	if err := s.set(at.Add(overload.Calm), askers[2:], nil, map[netip.Addr]overload.Cut{key(12).VIP: {All: 0.2}}); err != nil {
+	if err := s.set(at.Add(overload.Calm), demands[2:], nil, map[netip.Addr]overload.Cut{key(12).VIP: {All: 0.2}}); err != nil {
 		t.Fatal(err)
 	}
 	if press := s.pressures(at.Add(overload.Calm)); len(press) != 1 || press[0].Vip != "203.0.113.12" {
@@ -230,7 +230,7 @@ func TestNoVIPLosesForOthers(t *testing.T) {
 		t.Errorf("%s, told %q", line, r.events())
 	}
 	for vip, cut := range r.d.cuts {
-		if cut.All > 0 || cut.Rest > 0 {
+		if cut.All > 0 || cut.Others > 0 {
 			t.Errorf("%s loses %+v", vip, cut)
 		}
 	}

@@ -38,7 +38,7 @@ func newShares(config Config, tell func(*weirv1.MuxEvent)) shares {
 const heavyPart = 0.5
 
 // excess is the load beyond the share, in packets a second.
-func excess(a overload.Asker, cuts map[netip.Addr]overload.Cut) float64 {
+func excess(a overload.Demand, cuts map[netip.Addr]overload.Cut) float64 {
 	return cuts[a.VIP].All * a.Offered.Packets
 }
 
@@ -58,7 +58,7 @@ func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
 func (s *shares) told() bool { return len(s.cut) > 0 }
 
 // set limits VIPs by cuts. The sources of the busiest are sampled in any case.
-func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut) error {
+func (s *shares) set(at time.Time, demands []overload.Demand, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut) error {
 	all := make(map[netip.Addr]overload.Cut, len(cuts)+len(busy))
 	for _, t := range busy {
 		all[t.VIP] = overload.Cut{}
@@ -70,10 +70,10 @@ func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Heav
 		return err
 	}
 	most := 0.0
-	for _, a := range askers {
+	for _, a := range demands {
 		most = max(most, excess(a, cuts))
 	}
-	for _, a := range askers {
+	for _, a := range demands {
 		if cut, is := cuts[a.VIP]; is {
 			s.began(at, a, cut)
 			if excess(a, cuts) >= most*heavyPart {
@@ -94,7 +94,7 @@ func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Heav
 }
 
 // began reports a VIP once, as soon as its sources are known.
-func (s *shares) began(at time.Time, a overload.Asker, cut overload.Cut) {
+func (s *shares) began(at time.Time, a overload.Demand, cut overload.Cut) {
 	c := s.cut[a.VIP]
 	if c == nil {
 		c = &cutVIP{since: at}

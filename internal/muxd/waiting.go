@@ -32,7 +32,7 @@ func (w waiting) any() bool { return len(w.lists) > 0 }
 // listed tells how much of the lists is in the data plane.
 type listed interface {
 	PrefixList(name string) model.PrefixSet
-	SourceRoom() int
+	FreeSourceRows() int
 }
 
 // take splits an update into the part to apply now and the pending part. While any list is pending all changes of lists
@@ -72,8 +72,8 @@ func (w waiting) take(update wire.MuxUpdate, d listed, piece int) (now wire.MuxU
 	return now, next
 }
 
-// long says whether the lists of an update are written in pieces. They are not if the table may lack room for them: then
-// the whole update must be rejected.
+// long says whether the lists of an update are written in pieces. They are not if the table may lack room for them:
+// then the whole update must be rejected.
 func long(update wire.MuxUpdate, d listed, piece int) bool {
 	most, added := 0, 0
 	for _, list := range update.Lists {
@@ -84,7 +84,7 @@ func long(update wire.MuxUpdate, d listed, piece int) bool {
 	for _, name := range update.ListsRemoved {
 		most = max(most, d.PrefixList(name).Len())
 	}
-	return most > piece && added <= d.SourceRoom()
+	return most > piece && added <= d.FreeSourceRows()
 }
 
 // names says whether an endpoint refers to a pending list.
@@ -92,7 +92,8 @@ func (w waiting) names(e model.MuxEndpoint) bool {
 	return slices.ContainsFunc(slices.Concat(e.AllowLists, e.DenyLists), func(name string) bool { return w.lists[name] != nil })
 }
 
-// write writes pending lists until ctx ends. It calls whole when nothing is pending any more, and refused after an error.
+// write writes pending lists until ctx ends. It calls whole when nothing is pending any more, and refused after an
+// error.
 func (t *tables) write(ctx context.Context, whole, refused func()) error {
 	for {
 		select {

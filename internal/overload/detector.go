@@ -45,8 +45,8 @@ type Detector struct {
 	state   State
 }
 
-// Look takes the next sample, and says whether an overload began or ended with it.
-func (d *Detector) Look(s Sample) (now State, changed bool) {
+// Observe takes the next sample, and says whether an overload began or ended with it.
+func (d *Detector) Observe(s Sample) (now State, changed bool) {
 	d.samples = append(d.samples, s)
 	for len(d.samples) > 2 && s.At.Sub(d.samples[1].At) >= window {
 		d.samples = slices.Delete(d.samples, 0, 1)

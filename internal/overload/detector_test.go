@@ -22,7 +22,7 @@ func (s *script) run(took time.Duration, received, lost uint64) (changes []time.
 			busy.All += s.sample.CPUs[0].All
 		}
 		s.sample.CPUs = []CPU{busy, {}}
-		if _, changed := s.detector.Look(s.sample); changed {
+		if _, changed := s.detector.Observe(s.sample); changed {
 			changes = append(changes, at)
 		}
 	}

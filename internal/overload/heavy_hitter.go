@@ -23,15 +23,15 @@ const (
 // HeavyHitter is a VIP and what came for it.
 type HeavyHitter struct {
 	VIP     netip.Addr
-	Packets float64 // a second
-	Share   float64 // of what came for all VIPs
-	From    []Part  // the largest first; empty: not known, or nobody sends much
+	Packets float64       // a second
+	Share   float64       // of what came for all VIPs
+	From    []SourceShare // the largest first; empty: not known, or nobody sends much
 }
 
 // HeavyHitters are the VIPs for which most comes, the busiest first.
-func HeavyHitters(askers []Asker) []HeavyHitter {
-	all, total := make([]HeavyHitter, 0, len(askers)), 0.0
-	for _, a := range askers {
+func HeavyHitters(demands []Demand) []HeavyHitter {
+	all, total := make([]HeavyHitter, 0, len(demands)), 0.0
+	for _, a := range demands {
 		if a.Offered.Packets > 0 {
 			all = append(all, HeavyHitter{VIP: a.VIP, Packets: a.Offered.Packets, From: a.Sources})
 			total += a.Offered.Packets
@@ -47,19 +47,19 @@ func HeavyHitters(askers []Asker) []HeavyHitter {
 	return all
 }
 
-// PartsOf are the parts of a VIP's packets that came from sources, which are about as many: those that count,
+// SourceShares are the parts of a VIP's packets that came from sources, which are about as many: those that count,
 // the largest first, and the largest part that another prefix may have.
-func PartsOf(sources []Source, packets float64) (parts []Part, unnamed float64) {
+func SourceShares(sources []Source, packets float64) (parts []SourceShare, unnamed float64) {
 	named := 0.0
 	for _, s := range sources {
 		named += s.Packets
 	}
 	for _, s := range sources {
 		if share := s.Packets / max(packets, named); share >= leastPart {
-			parts = append(parts, Part{Prefix: s.Prefix, Share: share})
+			parts = append(parts, SourceShare{Prefix: s.Prefix, Share: share})
 		}
 	}
-	slices.SortFunc(parts, func(a, b Part) int {
+	slices.SortFunc(parts, func(a, b SourceShare) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), a.Prefix.Compare(b.Prefix))
 	})
 	unnamed = min(max(leastPart, LeastSource/max(packets, 1)), 1)
@@ -85,7 +85,7 @@ func (s State) Evidence(busy []HeavyHitter, held int) string {
 }
 
 // from names the largest parts: " (40 % from 198.51.100.0/24)".
-func from(parts []Part) string {
+func from(parts []SourceShare) string {
 	if len(parts) == 0 {
 		return ""
 	}
@@ -97,11 +97,11 @@ func from(parts []Part) string {
 }
 
 // Evidence tells people why a VIP loses packets, in one line.
-func (c Cut) Evidence(a Asker) string {
+func (c Cut) Evidence(a Demand) string {
 	owner := "its"
 	if a.Tenant != "" {
 		owner = "tenant " + a.Tenant + "'s"
 	}
 	return fmt.Sprintf("the mux is overloaded and %.0f packets/s, %.0f bytes/s come, more than %s share of %.1f %%: %.1f %% are dropped%s",
-		a.Offered.Packets, a.Offered.Bytes, owner, 100*c.Part, 100*c.All, from(a.Sources))
+		a.Offered.Packets, a.Offered.Bytes, owner, 100*c.TenantShare, 100*c.All, from(a.Sources))
 }

@@ -11,14 +11,14 @@ func testVIP(n byte) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, n}
 
 func TestEvidenceNamesTheBusiest(t *testing.T) {
 	from := netip.MustParsePrefix("198.51.100.0/24")
-	askers := []Asker{
+	demands := []Demand{
 		{VIP: testVIP(1), Offered: Rate{Packets: 200}},
-		{VIP: testVIP(2), Offered: Rate{Packets: 800}, Sources: []Part{{from, 0.7}}},
+		{VIP: testVIP(2), Offered: Rate{Packets: 800}, Sources: []SourceShare{{from, 0.7}}},
 		{VIP: testVIP(3), Offered: Rate{Packets: 0.5}},
 		{VIP: testVIP(4), Offered: Rate{Packets: 0.5}},
 		{VIP: testVIP(9)},
 	}
-	busy := HeavyHitters(askers)
+	busy := HeavyHitters(demands)
 	if len(busy) != heavyHitters || busy[0].VIP != testVIP(2) || busy[0].Packets != 800 || busy[1].VIP != testVIP(1) || busy[2].VIP != testVIP(3) {
 		t.Fatalf("the busiest are %+v", busy)
 	}
@@ -32,7 +32,7 @@ func TestEvidenceNamesTheBusiest(t *testing.T) {
 	if line := (State{}).Evidence(nil, 0); strings.Contains(line, "most") || strings.Contains(line, "share") {
 		t.Errorf("nobody is named as %s", line)
 	}
-	why := Cut{All: 0.912, Part: 0.25}.Evidence(Asker{Tenant: "acme", Offered: Rate{Packets: 811034, Bytes: 5e7}, Sources: busy[0].From})
+	why := Cut{All: 0.912, TenantShare: 0.25}.Evidence(Demand{Tenant: "acme", Offered: Rate{Packets: 811034, Bytes: 5e7}, Sources: busy[0].From})
 	want = "the mux is overloaded and 811034 packets/s, 50000000 bytes/s come, more than tenant acme's share of 25.0 %: 91.2 % are dropped (70 % from 198.51.100.0/24)"
 	if why != want {
 		t.Errorf("got  %s\nwant %s", why, want)
@@ -41,12 +41,12 @@ func TestEvidenceNamesTheBusiest(t *testing.T) {
 
 func TestPartsAreThoseThatCount(t *testing.T) {
 	p := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, n, 0}), 24) }
-	got, unnamed := PartsOf([]Source{{p(1), 1e5}, {p(2), 5e3}, {p(3), 3e5}}, 1e6)
-	if want := []Part{{p(3), 0.3}, {p(1), 0.1}}; !slices.Equal(got, want) || unnamed != leastPart {
+	got, unnamed := SourceShares([]Source{{p(1), 1e5}, {p(2), 5e3}, {p(3), 3e5}}, 1e6)
+	if want := []SourceShare{{p(3), 0.3}, {p(1), 0.1}}; !slices.Equal(got, want) || unnamed != leastPart {
 		t.Errorf("parts are %v, want %v; others have at most %v", got, want, unnamed)
 	}
 	// Samples are about as many: no more than all can come from somewhere.
-	if got, unnamed := PartsOf([]Source{{p(1), 1500}, {p(2), 500}}, 1000); got[0].Share != 0.75 || got[1].Share != 0.25 || unnamed != 0.256 {
+	if got, unnamed := SourceShares([]Source{{p(1), 1500}, {p(2), 500}}, 1000); got[0].Share != 0.75 || got[1].Share != 0.25 || unnamed != 0.256 {
 		t.Errorf("parts are %v", got)
 	}
 }

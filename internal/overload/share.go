@@ -8,21 +8,21 @@ import (
 	"github.com/weirlb/weir/internal/fairshare"
 )
 
-// Asker is a VIP that has packets come, and what it may ask for.
-type Asker struct {
+// Demand is a VIP that has packets come, and what it may ask for.
+type Demand struct {
 	VIP       netip.Addr
-	Tenant    string  // empty: not known, so it counts as one of its own
-	Workloads int     // behind the VIP
-	Offered   Rate    // all that the program saw come
-	Sources   []Part  // of Offered.Packets, by where they come from, if that is known; the largest first
-	Unnamed   float64 // the largest part that a prefix may have that Sources leaves out
+	Tenant    string        // empty: not known, so it counts as one of its own
+	Workloads int           // behind the VIP
+	Offered   Rate          // all that the program saw come
+	Sources   []SourceShare // of Offered.Packets, by where they come from, if that is known; the largest first
+	Unnamed   float64       // the largest part that a prefix may have that Sources leaves out
 }
 
 // Rate is packets and bytes a second.
 type Rate struct{ Packets, Bytes float64 }
 
-// Part is what comes from a prefix of sources.
-type Part struct {
+// SourceShare is what comes from a prefix of sources.
+type SourceShare struct {
 	Prefix netip.Prefix
 	Share  float64
 }
@@ -35,10 +35,10 @@ type Source struct {
 
 // Cut is what a VIP loses: shares of its packets.
 type Cut struct {
-	All     float64                  // of all that it is offered
-	Rest    float64                  // of packets from prefixes that Sources does not have
-	Sources map[netip.Prefix]float64 // of packets from these
-	Part    float64                  // of the workloads of all askers' tenants that its tenant has
+	All         float64                  // of all that it is offered
+	Others      float64                  // of packets from prefixes that Sources does not have
+	Sources     map[netip.Prefix]float64 // of packets from these
+	TenantShare float64                  // of the workloads of all demands' tenants that its tenant has
 }
 
 const (
@@ -70,9 +70,9 @@ type Budget struct {
 // Bound says whether there is a bound.
 func (b *Budget) Bound() bool { return b.most != (Rate{}) }
 
-// Look takes what the mux did in the last while, all that it saw come for VIPs, and the share of packets
+// Observe takes what the mux did in the last while, all that it saw come for VIPs, and the share of packets
 // that was lost before it saw them; 0: none that counts.
-func (b *Budget) Look(at time.Time, done, seen Rate, lost float64) {
+func (b *Budget) Observe(at time.Time, done, seen Rate, lost float64) {
 	passed := at.Sub(b.at).Seconds()
 	b.at = at
 	switch {
@@ -116,32 +116,32 @@ func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
 // Cuts are what VIPs lose so that all together have no more than the budget: of packets, and of bytes, each
 // tenant gets by its workloads, and in it each VIP by its own, until it has what it wants (max-min fairness).
 // tenants are their workloads. Who loses nothing is left out.
-func (b *Budget) Cuts(askers []Asker, tenants map[string]int) map[netip.Addr]Cut {
+func (b *Budget) Cuts(demands []Demand, tenants map[string]int) map[netip.Addr]Cut {
 	if !b.Bound() {
 		return nil
 	}
 	cuts := map[netip.Addr]Cut{}
-	packets := kept(askers, tenants, b.room.Packets, func(a Asker) float64 { return a.Offered.Packets / b.seen })
-	bytes := kept(askers, tenants, b.room.Bytes, func(a Asker) float64 { return a.Offered.Bytes / b.seen })
-	for i, a := range askers {
+	packets := kept(demands, tenants, b.room.Packets, func(a Demand) float64 { return a.Offered.Packets / b.seen })
+	bytes := kept(demands, tenants, b.room.Bytes, func(a Demand) float64 { return a.Offered.Bytes / b.seen })
+	for i, a := range demands {
 		keep := min(packets[i].share, bytes[i].share)
 		if 1-keep < leastCut {
 			continue
 		}
 		cut := a.cut(keep)
-		cut.Part = packets[i].part
+		cut.TenantShare = packets[i].part
 		cuts[a.VIP] = cut
 	}
 	return cuts
 }
 
-// keeps is what an asker keeps of what it is offered, and its tenant's part of all weights.
+// keeps is what a demand keeps of what it is offered, and its tenant's part of all weights.
 type keeps struct{ share, part float64 }
 
-// kept shares room among the askers' tenants, then each tenant's among its askers.
-func kept(askers []Asker, tenants map[string]int, room float64, of func(Asker) float64) []keeps {
+// kept shares room among the demands' tenants, then each tenant's among its demands.
+func kept(demands []Demand, tenants map[string]int, room float64, of func(Demand) float64) []keeps {
 	claims, those, index, weights := []fairshare.Claim[float64]{}, [][]int{}, map[string]int{}, 0.0
-	for i, a := range askers {
+	for i, a := range demands {
 		name, weight := a.tenant(), float64(max(tenants[a.Tenant], a.Workloads, 1))
 		if _, there := index[name]; !there {
 			index[name] = len(claims)
@@ -152,12 +152,12 @@ func kept(askers []Asker, tenants map[string]int, room float64, of func(Asker) f
 		claims[tenant].Want += of(a)
 		those[tenant] = append(those[tenant], i)
 	}
-	all := make([]keeps, len(askers))
+	all := make([]keeps, len(demands))
 	each, _ := fairshare.Divide(room, claims)
 	for tenant, its := range those {
 		inner := make([]fairshare.Claim[float64], len(its))
 		for i, j := range its {
-			inner[i] = fairshare.Claim[float64]{Weight: float64(max(askers[j].Workloads, 1)), Want: of(askers[j])}
+			inner[i] = fairshare.Claim[float64]{Weight: float64(max(demands[j].Workloads, 1)), Want: of(demands[j])}
 		}
 		gets, _ := fairshare.Divide(each[tenant], inner)
 		for i, j := range its {
@@ -170,17 +170,17 @@ func kept(askers []Asker, tenants map[string]int, room float64, of func(Asker) f
 	return all
 }
 
-func (a Asker) tenant() string {
+func (a Demand) tenant() string {
 	if a.Tenant == "" {
 		return a.VIP.String() // no tenant's name is an address
 	}
 	return a.Tenant
 }
 
-// cut has the asker keep a share of its packets: each prefix of sources gets the same, until it has what it
+// cut has the demand keep a share of its packets: each prefix of sources gets the same, until it has what it
 // wants. Those that are not known by name count as being as large as they may be.
-func (a Asker) cut(keep float64) Cut {
-	cut := Cut{All: 1 - keep, Rest: 1 - keep}
+func (a Demand) cut(keep float64) Cut {
+	cut := Cut{All: 1 - keep, Others: 1 - keep}
 	if len(a.Sources) == 0 {
 		return cut
 	}
@@ -195,8 +195,8 @@ func (a Asker) cut(keep float64) Cut {
 	for i, s := range a.Sources {
 		cut.Sources[s.Prefix] = 1 - gets[i]/s.Share
 	}
-	if cut.Rest = 0; others.Want > 0 {
-		cut.Rest = 1 - gets[len(a.Sources)]/others.Want
+	if cut.Others = 0; others.Want > 0 {
+		cut.Others = 1 - gets[len(a.Sources)]/others.Want
 	}
 	return cut
 }

@@ -48,7 +48,7 @@ func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, cha
 		m.addSessions(p, old, key, before, effect)
 		all = append(all, p)
 	}
-	for _, key := range desired.Gone(old, vip) {
+	for _, key := range desired.RemovedEndpoints(old, vip) {
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
 				Endpoint: wire.EndpointKeyToProto(key), Change: rpc.Removed, TableBytesBefore: s.Tables.At(key).Bytes(),

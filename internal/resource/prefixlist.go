@@ -70,8 +70,8 @@ func (g staged) current(s *store.State) error {
 	return nil
 }
 
-// withLists has write write the lists that the edits make, once their chunks are in the store. If another call was faster, they
-// are made anew. allowed says why not, before anything is written; nil: nothing is in the way.
+// withLists has write write the lists that the edits make, once their chunks are in the store. If another call was
+// faster, they are made anew. allowed says why not, before anything is written; nil: nothing is in the way.
 func (m *writer) withLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error, write func(staged) error) error {
 	for {
 		g, release, err := m.stageLists(ctx, edits, vips, allowed)
@@ -135,8 +135,8 @@ func edited(s *store.State, edits []listEdit) staged {
 	return g
 }
 
-// admitLists says whether the caller may write the lists, and whether they fit together, with all others, with VIPs that
-// are written with them, and with what their tenants may have.
+// admitLists says whether the caller may write the lists, and whether they fit together, with all others, with VIPs
+// that are written with them, and with what their tenants may have.
 func (m *writer) admitLists(ctx context.Context, s *store.State, lists []model.PrefixList, vips []model.VIP) error {
 	caller := trust.FromContext(ctx)
 	for i, list := range lists {
@@ -355,7 +355,7 @@ func listWithStatus(ctx context.Context, s *store.State, list model.PrefixList) 
 	p.Status = &weirv1.PrefixListStatus{
 		Ipv4: uint32(list.Prefixes.Count(model.IPv4)), Ipv6: uint32(list.Prefixes.Count(model.IPv6)),
 	}
-	for vip := range s.Naming(list.Name) {
+	for vip := range s.VIPsUsingList(list.Name) {
 		if authz.CanView(ctx, vip.Tenant) {
 			p.Status.Vips = append(p.Status.Vips, vip.Name)
 		}

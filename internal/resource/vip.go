@@ -170,8 +170,8 @@ func (m *writer) apply(s *store.State, vips []model.VIP) (store.Change, []*weirv
 			continue
 		}
 		change.VIPs = append(change.VIPs, vip)
-		gone = append(gone, desired.Gone(old, vip)...)
-		maps.Copy(change.Tables, s.Changed(vip, m.Now(), nil, m.FreeFor))
+		gone = append(gone, desired.RemovedEndpoints(old, vip)...)
+		maps.Copy(change.Tables, s.ChangedTables(vip, m.Now(), nil, m.FreeFor))
 	}
 	// VIPs that swap their addresses hand their endpoints on.
 	for _, key := range gone {

@@ -127,7 +127,7 @@ func (m *VIPs) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weir
 		}
 		gone = s.VIPs.At(r.GetName())
 		return store.Change{
-			DeleteVIPs: []string{gone.Name}, DeleteTables: desired.Gone(gone, model.VIP{}),
+			DeleteVIPs: []string{gone.Name}, DeleteTables: desired.RemovedEndpoints(gone, model.VIP{}),
 			Ports: portsAfter(s, nil, []string{gone.Name}, m.Now()),
 		}, nil
 	})

@@ -130,9 +130,9 @@ type Config struct {
 	Token       string   `yaml:"token,omitempty"`
 }
 
-// Know adds managers, by the host:port of their API, and says whether it did not name all of them yet. Those
+// AddManagers adds managers, by the host:port of their API, and says whether it did not name all of them yet. Those
 // that listen at all addresses tell none.
-func (c *Config) Know(managers ...string) (more bool) {
+func (c *Config) AddManagers(managers ...string) (more bool) {
 	named, _, _ := parseManagers(strings.Join(c.Managers, ",")) // what is not readable names none
 	for _, m := range managers {
 		at, err := netip.ParseAddrPort(m)

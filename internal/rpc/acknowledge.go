@@ -23,9 +23,9 @@ type Acknowledger struct {
 	end    context.CancelFunc
 }
 
-// Tell tells a generation, and the one that runs but for what waits for long prefix lists. When it fails, the manager may not have heard of those before
-// either.
-func (a *Acknowledger) Tell(ctx context.Context, generation, ahead uint64) error {
+// Send tells a generation, and the one that runs but for what waits for long prefix lists. When it fails, the manager
+// may not have heard of those before either.
+func (a *Acknowledger) Send(ctx context.Context, generation, ahead uint64) error {
 	if a.stream == nil {
 		ctx, end := context.WithCancel(ctx)
 		stream, err := a.Open(ctx)
@@ -54,8 +54,8 @@ func (a *Acknowledger) Close() {
 	}
 }
 
-// coalesceMessages has each message of a call that streams leave as one frame of HTTP/2: package connect writes what stands before
-// a message by itself.
+// coalesceMessages has each message of a call that streams leave as one frame of HTTP/2: package connect writes what
+// stands before a message by itself.
 func coalesceMessages(r *http.Request) *http.Request {
 	if r.Body == nil || r.ContentLength >= 0 {
 		return r

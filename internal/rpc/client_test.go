@@ -261,10 +261,10 @@ func TestAllConnectionsToAManagerAreLeft(t *testing.T) {
 
 func TestAConfigurationKnowsMoreManagers(t *testing.T) {
 	c := Config{Managers: []string{"https://lb.example", "https://10.0.0.1:7400/"}}
-	if c.Know("10.0.0.1:7400", "[::]:7400") {
+	if c.AddManagers("10.0.0.1:7400", "[::]:7400") {
 		t.Errorf("it did not know one that it names, or that tells no address: %v", c.Managers)
 	}
-	if !c.Know("10.0.0.1:7400", "[2001:db8::2]:7400") || strings.Join(c.Managers, " ") != "https://lb.example https://10.0.0.1:7400/ https://[2001:db8::2]:7400" {
+	if !c.AddManagers("10.0.0.1:7400", "[2001:db8::2]:7400") || strings.Join(c.Managers, " ") != "https://lb.example https://10.0.0.1:7400/ https://[2001:db8::2]:7400" {
 		t.Errorf("it knows %v", c.Managers)
 	}
 }

@@ -31,8 +31,8 @@ type Count struct {
 func New() Counts { return Counts{mu: &sync.Mutex{}, hosts: map[string]Count{}} }
 
 // Stored is what the store shall have of it.
-func (c Count) Stored() store.Counted {
-	stored := store.Counted{At: c.At, Generation: c.Generation}
+func (c Count) Stored() store.SessionCount {
+	stored := store.SessionCount{At: c.At, Generation: c.Generation}
 	for key, backend := range c.Of {
 		if backend.Draining > 0 {
 			stored.Draining = append(stored.Draining, key)

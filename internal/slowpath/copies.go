@@ -19,8 +19,8 @@ const (
 // ownCopiesPerSecond is the rate that each VIP has of its own, beside the shared one.
 const ownCopiesPerSecond = copiesPerSecond / 50
 
-// copies limits the rate of copies of ICMP errors: by a bucket of all VIPs, and by one of each VIP when that is empty. The
-// zero value is full.
+// copies limits the rate of copies of ICMP errors: by a bucket of all VIPs, and by one of each VIP when that is empty.
+// The zero value is full.
 type copies struct {
 	all bucket
 	own map[netip.Addr]*bucket
@@ -66,7 +66,7 @@ const outerTTL = 64
 
 // encapsulate puts the packet of a frame into an outer IP header (RFC 2003, RFC 2473) to the tunnel
 // and addresses the frame to its next hop. VLAN tags stay.
-func encapsulate(frame []byte, l3 int, way mux.Way) []byte {
+func encapsulate(frame []byte, l3 int, way mux.BackendRoute) []byte {
 	p, ok := parse(frame, l3)
 	if !ok || p.end > len(frame) {
 		return nil

@@ -21,8 +21,8 @@ type Datapath interface {
 	// Inject runs the program on a frame and sends the result.
 	Inject(frame []byte) error
 	Send(frame []byte) error
-	// Ways lists the ways to all backends of the key's endpoint.
-	Ways(model.EndpointKey) []mux.Way
+	// BackendRoutes lists the ways to all backends of the key's endpoint.
+	BackendRoutes(model.EndpointKey) []mux.BackendRoute
 	// SplitSize is the largest fragment that can be encapsulated.
 	SplitSize() int
 }
@@ -136,7 +136,7 @@ func (s *SlowPath) copy(p mux.Punt, now time.Time) {
 	if !ok {
 		return
 	}
-	ways := s.datapath.Ways(flow.Endpoint())
+	ways := s.datapath.BackendRoutes(flow.Endpoint())
 	if len(ways) == 0 {
 		return
 	}

@@ -22,12 +22,12 @@ type fakeDatapath struct {
 	known    map[mux.FragmentKey]bool
 	injected [][]byte
 	sent     [][]byte
-	ways     []mux.Way
+	ways     []mux.BackendRoute
 }
 
-func (d *fakeDatapath) FragmentKnown(key mux.FragmentKey) bool { return d.known[key] }
-func (d *fakeDatapath) Ways(model.EndpointKey) []mux.Way       { return d.ways }
-func (d *fakeDatapath) SplitSize() int                         { return 1424 }
+func (d *fakeDatapath) FragmentKnown(key mux.FragmentKey) bool             { return d.known[key] }
+func (d *fakeDatapath) BackendRoutes(model.EndpointKey) []mux.BackendRoute { return d.ways }
+func (d *fakeDatapath) SplitSize() int                                     { return 1424 }
 
 func (d *fakeDatapath) Inject(frame []byte) error {
 	d.injected = append(d.injected, frame)
@@ -132,8 +132,8 @@ func TestFloodOfFragmentsIsBounded(t *testing.T) {
 	}
 }
 
-// A VIP that is flooded with early fragments has the whole room, until others want some of it: the oldest of its datagrams make way for
-// theirs, but none of theirs for its own.
+// A VIP that is flooded with early fragments has the whole room, until others want some of it: the oldest of its
+// datagrams make way for theirs, but none of theirs for its own.
 func TestEarlyFragmentsAreSharedByVIPs(t *testing.T) {
 	var h hold
 	now := time.Time{}
@@ -235,7 +235,7 @@ func TestErrorsGoToEveryBackend(t *testing.T) {
 		t.Fatalf("the error is about %s, want %s", flow, want)
 	}
 	hop := model.NextHop{Source: [6]byte{2, 0, 0, 0, 0, 1}, Destination: [6]byte{2, 0, 0, 0, 0, 2}}
-	d := &fakeDatapath{ways: []mux.Way{
+	d := &fakeDatapath{ways: []mux.BackendRoute{
 		{Source: netip.MustParseAddr("10.255.0.1"), Tunnel: netip.MustParseAddr("10.0.0.1"), Hop: hop},
 		{Source: netip.MustParseAddr("fd00:ff::1"), Tunnel: netip.MustParseAddr("fd00::1"), Hop: hop},
 	}}

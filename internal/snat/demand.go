@@ -6,8 +6,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Bounds of the prediction: each request that follows within Window gets twice as many ranges as the last, up to MaxGrant
-// and a part of the free ones.
+// Bounds of the prediction: each request that follows within Window gets twice as many ranges as the last, up to
+// MaxGrant and a part of the free ones.
 const (
 	Window    = 5 * time.Second
 	MaxGrant  = 32
@@ -23,8 +23,8 @@ type Demand struct {
 // Idle says whether the last request is too old for a prediction.
 func (d Demand) Idle(now time.Time) bool { return now.Sub(d.last) >= Window }
 
-// Next is how many ranges a request for need ports gets, with free ranges left in the VIP and at most allowed more for the
-// workload. It records nothing: see Gave.
+// Next is how many ranges a request for need ports gets, with free ranges left in the VIP and at most allowed more for
+// the workload. It records nothing: see Gave.
 func (d Demand) Next(now time.Time, need uint32, free, allowed int) int {
 	least := int(min((uint64(need)+model.RangePorts-1)/model.RangePorts, MaxGrant))
 	n := 1
@@ -34,5 +34,5 @@ func (d Demand) Next(now time.Time, need uint32, free, allowed int) int {
 	return min(max(n, least, 1), free, allowed)
 }
 
-// Gave returns the demand after a request got ranges.
-func (d Demand) Gave(now time.Time, ranges int) Demand { return Demand{last: now, gave: ranges} }
+// Allocated returns the demand after a request got ranges.
+func (d Demand) Allocated(now time.Time, ranges int) Demand { return Demand{last: now, gave: ranges} }

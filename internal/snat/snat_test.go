@@ -106,7 +106,7 @@ func TestDemandIsBounded(t *testing.T) {
 			if plenty := free == Ranges && allowed == Ranges; plenty && pause < Window && n < min(2*last, MaxGrant) {
 				t.Fatalf("gives %d after %d", n, last)
 			}
-			d, last = d.Gave(now, n), n
+			d, last = d.Allocated(now, n), n
 		}
 	})
 }
@@ -123,7 +123,7 @@ func TestPredictionSavesRequests(t *testing.T) {
 			}
 			requests++
 			n := d.Next(now, 1, 5000, 5000)
-			d, ports = d.Gave(now, n), ports+n*model.RangePorts
+			d, ports = d.Allocated(now, n), ports+n*model.RangePorts
 		}
 		if requests*25 > connections {
 			t.Errorf("%d requests for %d connections, one each %s", requests, connections, gap)

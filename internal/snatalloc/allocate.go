@@ -113,7 +113,7 @@ func (p *requests) begin(key model.SNATKey, perSecond uint32, now time.Time) (de
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if r.outstanding = false; gave > 0 {
-			r.demand = r.demand.Gave(now, gave)
+			r.demand = r.demand.Allocated(now, gave)
 		}
 	}, nil
 }
@@ -130,7 +130,7 @@ func (p *requests) sweep(now time.Time) {
 
 // clientOf finds who leaves as a VIP on a host.
 func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
-	vip, w, there := s.Leaving(key)
+	vip, w, there := s.SNATClientWithVIP(key)
 	switch {
 	case !there:
 		return vip, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP %s lists %s in its snat", key.VIP, key.Address))

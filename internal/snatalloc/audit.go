@@ -99,7 +99,7 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 		if err != nil {
 			continue
 		}
-		_, w, there := s.Leaving(key)
+		_, w, there := s.SNATClientWithVIP(key)
 		h := s.Ports.At(key)
 		if !there || w.Host != host || use.GetWritten() != uint64(s.PortsWritten.At(key)) {
 			continue // it will be told, or was told more than this manager knows
@@ -188,7 +188,7 @@ func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.PortAll
 	}
 	for vip := range vips {
 		maps.Copy(wrong, s.ChangedPorts(vip, a.Now()))
-		for key, h := range s.Disputed(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
+		for key, h := range s.ResolveDoubleAllocations(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
 			wrong[key] = h
 		}
 	}
@@ -213,7 +213,7 @@ func (a *Allocator) RunQuarantine(ctx context.Context) error {
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
 			for key, h := range a.expired(s, seen) {
-				if _, _, listed := s.Leaving(key); listed || !h.Empty() {
+				if _, _, listed := s.SNATClientWithVIP(key); listed || !h.Empty() {
 					change.Ports[key] = h
 				} else {
 					change.DeletePorts = append(change.DeletePorts, key)
@@ -227,8 +227,8 @@ func (a *Allocator) RunQuarantine(ctx context.Context) error {
 	}
 }
 
-// quarantines are when this manager, in its term, first saw ranges in quarantine. Quarantined.Since does not count, because
-// clocks of managers may differ: after a change of the leader the time begins anew.
+// quarantines are when this manager, in its term, first saw ranges in quarantine. Quarantined.Since does not count,
+// because clocks of managers may differ: after a change of the leader the time begins anew.
 type quarantines map[quarantineKey]time.Time
 
 type quarantineKey struct {
@@ -266,7 +266,7 @@ func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]
 	now := a.Now()
 	for key, h := range s.Ports.All() {
 		if len(h.Quarantined) == 0 {
-			_, _, listed := s.Leaving(key)
+			_, _, listed := s.SNATClientWithVIP(key)
 			if h.Empty() && !listed {
 				done[key] = h
 			}
@@ -289,17 +289,17 @@ const heldQuarantines = 5
 // isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by what it said
 // last. A host that is away says nothing: then the quarantine time is enough.
 func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h desired.PortAllocation, seen quarantines, now time.Time) bool {
-	if _, _, listed := s.Leaving(key); listed || !s.Streams.At(h.Host) {
+	if _, _, listed := s.SNATClientWithVIP(key); listed || !s.Streams.At(h.Host) {
 		return false
 	}
 	if seen.longer(key, h.Quarantined[0], heldQuarantines*a.Quarantine, now) {
 		return false
 	}
-	return a.Uses(s, h.Host)[key].GetRanges() > 0
+	return a.ReportedUses(s, h.Host)[key].GetRanges() > 0
 }
 
-// Uses are what a host reported last of the workloads on it.
-func (a *Allocator) Uses(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
+// ReportedUses are what a host reported last of the workloads on it.
+func (a *Allocator) ReportedUses(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
 	node, there := s.Nodes.Get(host)
 	if !there {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// RunRestore ends what a restore of the store begins, while this manager leads. Ports and slots that were allocated after
-// the backup are not in it. So nothing is allocated for the quarantine time, and until all nodes have reported what they
-// hold, or for heldQuarantines of that time. What they reported is taken over then. Slots that may have been given out stay
-// reserved for as long as freed ones.
+// RunRestore ends what a restore of the store begins, while this manager leads. Ports and slots that were allocated
+// after the backup are not in it. So nothing is allocated for the quarantine time, and until all nodes have reported
+// what they hold, or for heldQuarantines of that time. What they reported is taken over then. Slots that may have been
+// given out stay reserved for as long as freed ones.
 func (a *Allocator) RunRestore(ctx context.Context) error {
 	var began time.Time // when this term first saw the step of the restore that it waits for the end of
 	var step desired.Restored
@@ -57,7 +57,7 @@ func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Dur
 		})
 		return err
 	}
-	silent := a.NotTold(s)
+	silent := a.UnreportedNodes(s)
 	if passed < a.Quarantine || len(silent) > 0 && passed < heldQuarantines*a.Quarantine {
 		return nil
 	}
@@ -73,8 +73,8 @@ func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Dur
 	return err
 }
 
-// NotTold are the nodes, in order, that have not told since the restore what they hold.
-func (a *Allocator) NotTold(s *store.State) (silent []string) {
+// UnreportedNodes are the nodes, in order, that have not told since the restore what they hold.
+func (a *Allocator) UnreportedNodes(s *store.State) (silent []string) {
 	for node := range s.Nodes.Values() {
 		if !(restore{a}).toldSince(s, node) {
 			silent = append(silent, node.Name)
@@ -91,13 +91,13 @@ func (a restore) toldSince(s *store.State, node model.Node) bool {
 }
 
 // toldPorts are the ranges that hosts told, and of which generation those of a workload are that its own host told.
-func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ToldPorts, written map[model.SNATKey]model.Generation) {
-	told, written = map[model.SNATKey][]desired.ToldPorts{}, map[model.SNATKey]model.Generation{}
+func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ReportedPorts, written map[model.SNATKey]model.Generation) {
+	told, written = map[model.SNATKey][]desired.ReportedPorts{}, map[model.SNATKey]model.Generation{}
 	for node := range s.Nodes.Values() {
 		if node.Role != model.RoleHost || !a.toldSince(s, node) {
 			continue
 		}
-		uses := a.Uses(s, node.Name)
+		uses := a.ReportedUses(s, node.Name)
 		for key, use := range uses {
 			ranges, err := wire.RangesFromProto(use.GetRangeNumbers())
 			if err != nil {
@@ -105,22 +105,22 @@ func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.Tol
 				continue
 			}
 			slices.Sort(ranges)
-			told[key] = append(told[key], desired.ToldPorts{Host: node.Name, Ranges: slices.Compact(ranges)})
+			told[key] = append(told[key], desired.ReportedPorts{Host: node.Name, Ranges: slices.Compact(ranges)})
 			if w, _ := s.SNATClient(key); w.Host == node.Name {
 				written[key] = model.Generation(use.GetWritten())
 			}
 		}
 		for key := range s.SNATClientsOn(node.Name) {
 			if uses[key] == nil {
-				told[key] = append(told[key], desired.ToldPorts{Host: node.Name})
+				told[key] = append(told[key], desired.ReportedPorts{Host: node.Name})
 			}
 		}
 	}
 	return told, written
 }
 
-// takeOverPorts writes what the hosts told. What is as it was, and known so to its host, is not written; all else is, so that
-// hosts take it for newer than what they have.
+// takeOverPorts writes what the hosts told. What is as it was, and known so to its host, is not written; all else is,
+// so that hosts take it for newer than what they have.
 func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 	told, written := a.toldPorts(s)
 	for address := range a.snatAddresses(s, told) {
@@ -129,7 +129,7 @@ func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 			if !s.Restored.Pending() {
 				return change, nil
 			}
-			for key, h := range s.TakeOver(address, told, a.Now()) {
+			for key, h := range s.RestorePorts(address, told, a.Now()) {
 				if old, there := s.Ports.Get(key); !there || !h.Equal(old) || written[key] != s.PortsWritten.At(key) {
 					change.Ports[key] = h
 				}
@@ -144,7 +144,7 @@ func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 }
 
 // snatAddresses are the addresses of VIPs whose ports somebody has, by the store or by what hosts told.
-func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ToldPorts) map[netip.Addr]bool {
+func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ReportedPorts) map[netip.Addr]bool {
 	addresses := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		addresses[key.VIP] = true

@@ -46,8 +46,8 @@ type step struct {
 	next  atomic.Pointer[step]
 }
 
-// Since is what differs from old, an earlier State of the same Store. It costs what changed.
-func (s *State) Since(old *State) Delta {
+// DeltaSince is what differs from old, an earlier State of the same Store. It costs what changed.
+func (s *State) DeltaSince(old *State) Delta {
 	all := newDelta()
 	for at := old.step; at != s.step; {
 		at = at.next.Load()
@@ -56,8 +56,8 @@ func (s *State) Since(old *State) Delta {
 	return all
 }
 
-// Everything names all that the State holds.
-func (s *State) Everything() Delta {
+// FullDelta names all that the State holds.
+func (s *State) FullDelta() Delta {
 	all := newDelta()
 	for name := range s.VIPs.Keys() {
 		all.VIPs[name] = true

@@ -57,8 +57,9 @@ func parseTableKey(key string) (model.EndpointKey, error) {
 	return model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(port)}, nil
 }
 
-// The schemas of all documents, in one row of numbers. One that names prefix lists is of listsSchema: a manager that knows
-// none must not take it for one that everybody may come to. A manager tells the newest that it knows in its own document.
+// The schemas of all documents, in one row of numbers. One that names prefix lists is of listsSchema: a manager that
+// knows none must not take it for one that everybody may come to. A manager tells the newest that it knows in its own
+// document.
 const (
 	schema       = 1
 	listsSchema  = 2
@@ -233,22 +234,22 @@ func isObject(t reflect.Type) bool {
 
 // NodeStatus is what a node said last.
 type NodeStatus struct {
-	Seen       time.Time        `json:"seen"`
-	Generation model.Generation `json:"generation"` // that it runs
-	Rejected   model.Generation `json:"rejected,omitempty"`
-	Reason     string           `json:"reason,omitempty"` // why it rejected that generation
-	Detail     json.RawMessage  `json:"detail,omitempty"` // written and read by the store's user
-	Counted    Counted          `json:"counted,omitzero"`
+	Seen         time.Time        `json:"seen"`
+	Generation   model.Generation `json:"generation"` // that it runs
+	Rejected     model.Generation `json:"rejected,omitempty"`
+	Reason       string           `json:"reason,omitempty"` // why it rejected that generation
+	Detail       json.RawMessage  `json:"detail,omitempty"` // written and read by the store's user
+	SessionCount SessionCount     `json:"sessionCount,omitzero"`
 }
 
-// Counted is what of a host's last count of connections decides about the end of moves.
-type Counted struct {
+// SessionCount is what of a host's last count of connections decides about the end of moves.
+type SessionCount struct {
 	At         time.Time              `json:"at"`                 // by the clock of the manager that it was told
 	Generation model.Generation       `json:"generation"`         // that the host ran
 	Draining   []model.HostBackendKey `json:"draining,omitempty"` // the backends that have one in a bucket that they are draining
 }
 
 // Equal says whether both are the same count.
-func (c Counted) Equal(other Counted) bool {
+func (c SessionCount) Equal(other SessionCount) bool {
 	return c.At.Equal(other.At) && c.Generation == other.Generation
 }

@@ -254,7 +254,7 @@ func (s *Store) load(ctx context.Context) error {
 	}
 	b.next.revision = revision
 	if old := s.State(); old != nil { // after a watch that fell behind: what is gone differs too
-		b.delta.add(old.Everything())
+		b.delta.add(old.FullDelta())
 	}
 	s.set(b)
 	s.journal.begin(b.next.revision)

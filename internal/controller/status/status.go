@@ -1,5 +1,5 @@
-// Package status notes the conditions of VIPs in the store, and records events of what happens to VIPs and nodes, while a
-// manager leads.
+// Package status notes the conditions of VIPs in the store, and records events of what happens to VIPs and nodes, while
+// a manager leads.
 package status
 
 import (
@@ -89,7 +89,7 @@ func (n *comparison) look(ctx context.Context, s *store.State) error {
 	muxes := n.paced(floorOf(s), n.Now())
 	names := n.touched(s, muxes)
 	if n.last != nil {
-		for _, e := range nodeEvents(n.last, s, s.Since(n.last)) {
+		for _, e := range nodeEvents(n.last, s, s.DeltaSince(n.last)) {
 			n.Events.Record(e)
 		}
 	}
@@ -128,8 +128,8 @@ func (n *comparison) look(ctx context.Context, s *store.State) error {
 	return nil
 }
 
-// allPause is how many looks lie between two in which all VIPs are looked at for what muxes say: one that takes back what
-// it said, over and over, would have all conditions written each time.
+// allPause is how many looks lie between two in which all VIPs are looked at for what muxes say: one that takes back
+// what it said, over and over, would have all conditions written each time.
 const allPause = 10
 
 // paced is what muxes say, or what they said before if that was just looked at for all VIPs: they are looked at later.
@@ -158,7 +158,7 @@ func (n *comparison) touched(s *store.State, muxes muxFloor) map[string]bool {
 		}
 		return names
 	}
-	delta := s.Since(n.last)
+	delta := s.DeltaSince(n.last)
 	for name := range delta.VIPs {
 		names[name] = true
 	}

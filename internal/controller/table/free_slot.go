@@ -9,8 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// freeSlots are when this manager first saw slots free. How long they are reserved counts from then: the clock of the leader that
-// freed them may be another. After a change of the leader they may be reserved for longer, never for less.
+// freeSlots are when this manager first saw slots free. How long they are reserved counts from then: the clock of the
+// leader that freed them may be another. After a change of the leader they may be reserved for longer, never for less.
 type freeSlots map[freeSlot]time.Time
 
 type freeSlot struct {
@@ -26,7 +26,7 @@ func freeSlotOf(key model.EndpointKey, r desired.Row) freeSlot {
 // look notes what is free by now.
 func (seen freeSlots) look(s *store.State, now time.Time) freeSlots {
 	next := freeSlots{}
-	for key := range s.Freed() {
+	for key := range s.EndpointsWithFreedSlots() {
 		for _, r := range s.Tables.At(key).Rows {
 			if !r.Retired() {
 				continue

@@ -99,7 +99,7 @@ func (c *Controller) recompute(ctx context.Context, vips []string) error {
 // dirty returns the names of the VIPs that were written after last, or that have a backend whose health
 // changed since.
 func dirty(last, state *store.State) []string {
-	delta := state.Since(last)
+	delta := state.DeltaSince(last)
 	vips := map[string]bool{}
 	for name := range delta.VIPs {
 		vips[name] = true

@@ -23,7 +23,7 @@ type transitions struct {
 // sighting is when a count was first seen in the store. Managers' clocks may differ, so at which time another
 // one was told it does not matter.
 type sighting struct {
-	store.Counted
+	store.SessionCount
 	at time.Time
 }
 
@@ -47,10 +47,10 @@ func newTransitions(settle time.Duration) *transitions {
 func (t *transitions) look(s *store.State, now time.Time) {
 	seen := map[string]sighting{}
 	for name, status := range s.Status.All() {
-		if before := t.seen[name]; !before.at.IsZero() && before.Equal(status.Counted) {
+		if before := t.seen[name]; !before.at.IsZero() && before.Equal(status.SessionCount) {
 			seen[name] = before
-		} else if !status.Counted.At.IsZero() {
-			seen[name] = sighting{status.Counted, now}
+		} else if !status.SessionCount.At.IsZero() {
+			seen[name] = sighting{status.SessionCount, now}
 		}
 	}
 	t.seen = seen
@@ -63,7 +63,7 @@ func (t *transitions) newest(host string, told sessioncount.Counts) (sessioncoun
 	if !there || said && !c.At.Before(stored.at) {
 		return c, said
 	}
-	if said && stored.Equal(store.Counted{At: c.At, Generation: c.Generation}) {
+	if said && stored.Equal(store.SessionCount{At: c.At, Generation: c.Generation}) {
 		return c, true
 	}
 	c = sessioncount.Count{At: stored.at, Generation: stored.Generation, Of: map[model.HostBackendKey]model.BackendSessions{}}
@@ -105,7 +105,7 @@ func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) 
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.PortAllocation{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
-			maps.Copy(change.Tables, s.Changed(vip, c.Now(), ended, c.FreeFor))
+			maps.Copy(change.Tables, s.ChangedTables(vip, c.Now(), ended, c.FreeFor))
 			if vip.SNAT != nil {
 				maps.Copy(change.Ports, s.ChangedPorts(vip.Address, c.Now()))
 			}

@@ -80,7 +80,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	t0 := newTransitions(desired.SettleTime)
 	s := &store.State{}
 	tell := func(generation model.Generation, draining ...model.HostBackendKey) {
-		s.Status.Set("host1", store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
+		s.Status.Set("host1", store.NodeStatus{SessionCount: store.SessionCount{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
 		t0.look(s, now)
 	}
 	own := sessioncount.New()

@@ -87,7 +87,7 @@ func (c *credentials) tell(
 	// Whoever gets the file is to reach the cluster whichever of its managers is away.
 	if all, err := client.ListManagers(cmd.Context(), &weirv1.ListManagersRequest{}); err == nil {
 		for _, m := range all.GetManagers() {
-			config.Know(m.GetAddress())
+			config.AddManagers(m.GetAddress())
 		}
 	}
 	if c.certificate {

@@ -17,46 +17,48 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// DirectState is how far a connection has left the muxes.
-type DirectState uint8
+// FastpathState is how far a connection has left the muxes.
+type FastpathState uint8
 
 // The states.
 const (
-	DirectNone   DirectState = 0
-	DirectAccept             = DirectState(bpf.AgentFastpathStateFASTPATH_ACCEPT) // the peer may send here
-	DirectSend               = DirectState(bpf.AgentFastpathStateFASTPATH_SEND)   // and packets go there
+	FastpathNone   FastpathState = 0
+	FastpathAccept               = FastpathState(bpf.AgentFastpathStateFASTPATH_ACCEPT) // the peer may send here
+	FastpathSend                 = FastpathState(bpf.AgentFastpathStateFASTPATH_SEND)   // and packets go there
 )
 
 // String is the word that operators see: "send".
-func (s DirectState) String() string { return [...]string{"none", "accept", "send"}[s] }
+func (s FastpathState) String() string { return [...]string{"none", "accept", "send"}[s] }
 
-// Direct is a connection of one of this host's workloads that has left the muxes, or is about to.
-type Direct struct {
+// FastpathConnection is a connection of one of this host's workloads that has left the muxes, or is about to.
+type FastpathConnection struct {
 	Connection  fastpath.Connection
 	Client      bool       // the workload opened it
 	Own, Peer   netip.Addr // tunnels at both ends
-	State       DirectState
+	State       FastpathState
 	Sent, Heard time.Duration // when packets passed, on the clock of Now; may lag by 134 ms
 
 	key bpf.AgentSessionKey // of the row
 }
 
 // String is "TCP 203.0.113.20:1024 → 203.0.113.10:80 to 10.1.0.9 send".
-func (d Direct) String() string { return fmt.Sprintf("%s to %s %s", d.Connection, d.Peer, d.State) }
+func (d FastpathConnection) String() string {
+	return fmt.Sprintf("%s to %s %s", d.Connection, d.Peer, d.State)
+}
 
-// Why SetDirect leaves a connection as it is.
+// Why SetFastpath leaves a connection as it is.
 var (
-	ErrDirectUnknown   = errors.New("no such connection here that is established")
-	ErrDirectForbidden = errors.New("its vip has no fastpath")
-	ErrDirectLocal     = errors.New("both ends are on this host")
-	ErrDirectUnnamed   = errors.New("no redirect has named this peer")
-	ErrDirectFull      = errors.New("too many connections have left the muxes")
+	ErrFastpathUnknown   = errors.New("no such connection here that is established")
+	ErrFastpathForbidden = errors.New("its vip has no fastpath")
+	ErrFastpathLocal     = errors.New("both ends are on this host")
+	ErrFastpathUnnamed   = errors.New("no redirect has named this peer")
+	ErrFastpathFull      = errors.New("too many connections have left the muxes")
 )
 
-// SetDirect lets a connection go as far as w.State; DirectNone brings it back to the muxes. It never goes back from
-// DirectSend to DirectAccept, unless the peer is another, and to DirectSend only with the peer of DirectAccept. It
-// returns the state that the connection is in, and whether that is news.
-func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err error) {
+// SetFastpath lets a connection go as far as w.State; FastpathNone brings it back to the muxes. It never goes back from
+// FastpathSend to FastpathAccept, unless the peer is another, and to FastpathSend only with the peer of FastpathAccept.
+// It returns the state that the connection is in, and whether that is news.
+func (d *Datapath) SetFastpath(w FastpathConnection) (state FastpathState, changed bool, err error) {
 	c := bpf.AgentFastpathCommand{
 		Connection: toConnection(w.Connection), Own: toAddress(w.Own), Peer: toAddress(w.Peer),
 		Time: uint64(Now()), State: bpf.AgentFastpathState(w.State),
@@ -65,30 +67,30 @@ func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err err
 		c.Client = 1
 	}
 	if _, err := d.objects.FastpathSet.Run(&ebpf.RunOptions{Context: &c, ContextOut: &c}); err != nil {
-		return DirectNone, false, fmt.Errorf("set fastpath of %s: %w", w.Connection, err)
+		return FastpathNone, false, fmt.Errorf("set fastpath of %s: %w", w.Connection, err)
 	}
-	state = DirectState(c.Now)
+	state = FastpathState(c.Now)
 	switch c.Answer {
 	case bpf.AgentFastpathAnswerFASTPATH_SET:
 		return state, true, nil
 	case bpf.AgentFastpathAnswerFASTPATH_SAME:
 		return state, false, nil
 	case bpf.AgentFastpathAnswerFASTPATH_FORBIDDEN:
-		return state, false, ErrDirectForbidden
+		return state, false, ErrFastpathForbidden
 	case bpf.AgentFastpathAnswerFASTPATH_LOCAL:
-		return state, false, ErrDirectLocal
+		return state, false, ErrFastpathLocal
 	case bpf.AgentFastpathAnswerFASTPATH_UNNAMED:
-		return state, false, ErrDirectUnnamed
+		return state, false, ErrFastpathUnnamed
 	case bpf.AgentFastpathAnswerFASTPATH_FULL:
-		return state, false, ErrDirectFull
+		return state, false, ErrFastpathFull
 	}
-	return state, false, ErrDirectUnknown
+	return state, false, ErrFastpathUnknown
 }
 
-// EndDirect brings a connection that Directs has listed back to the muxes, also if its session is gone.
-func (d *Datapath) EndDirect(w Direct) error {
-	w.State = DirectNone
-	if _, _, err := d.SetDirect(w); err != nil && !errors.Is(err, ErrDirectUnknown) && !errors.Is(err, ErrDirectForbidden) {
+// EndFastpath brings a connection that FastpathConnections has listed back to the muxes, also if its session is gone.
+func (d *Datapath) EndFastpath(w FastpathConnection) error {
+	w.State = FastpathNone
+	if _, _, err := d.SetFastpath(w); err != nil && !errors.Is(err, ErrFastpathUnknown) && !errors.Is(err, ErrFastpathForbidden) {
 		return err
 	}
 	if err := d.objects.Fastpath.Delete(w.key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -97,22 +99,22 @@ func (d *Datapath) EndDirect(w Direct) error {
 	return nil
 }
 
-// Directs lists the connections that have left the muxes, or are about to.
-func (d *Datapath) Directs() ([]Direct, error) {
+// FastpathConnections lists the connections that have left the muxes, or are about to.
+func (d *Datapath) FastpathConnections() ([]FastpathConnection, error) {
 	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentFastpath](d.objects.Fastpath)
 	if err != nil {
 		return nil, fmt.Errorf("list fastpath: %w", err)
 	}
-	all := make([]Direct, 0, len(rows))
+	all := make([]FastpathConnection, 0, len(rows))
 	for key, row := range rows {
 		all = append(all, fromDirect(key, row))
 	}
 	return all, nil
 }
 
-func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) Direct {
-	w := Direct{
-		Own: fromAddress(row.Own), Peer: fromAddress(row.Peer), State: DirectState(row.State), Client: row.Client != 0,
+func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) FastpathConnection {
+	w := FastpathConnection{
+		Own: fromAddress(row.Own), Peer: fromAddress(row.Peer), State: FastpathState(row.State), Client: row.Client != 0,
 		Sent: time.Duration(row.Sent), Heard: time.Duration(row.Heard), key: key,
 	}
 	own, remote := fromAddrPort(row.Vip, row.VipPort), fromAddrPort(key.Client, key.ClientPort)
@@ -130,8 +132,8 @@ func toConnection(c fastpath.Connection) bpf.AgentConnection {
 	}
 }
 
-// Control is what the programs hand to user space of connections that leave the muxes.
-type Control struct {
+// ControlMessage is what the programs hand to user space of connections that leave the muxes.
+type ControlMessage struct {
 	Source, Destination netip.Addr // of the outer header
 	FromMux             bool
 	Message             []byte // sealed; nil: a stray packet
@@ -139,32 +141,32 @@ type Control struct {
 	Stray fastpath.Connection
 }
 
-// Controls reads what the programs hand over.
-type Controls struct{ reader *ringbuf.Reader }
+// ControlMessages reads what the programs hand over.
+type ControlMessages struct{ reader *ringbuf.Reader }
 
-// Controls begins to read. There may be one reader at a time.
-func (d *Datapath) Controls() (*Controls, error) {
+// ControlMessages begins to read. There may be one reader at a time.
+func (d *Datapath) ControlMessages() (*ControlMessages, error) {
 	reader, err := ringbuf.NewReader(d.objects.Controls)
 	if err != nil {
 		return nil, fmt.Errorf("read table controls: %w", err)
 	}
-	return &Controls{reader: reader}, nil
+	return &ControlMessages{reader: reader}, nil
 }
 
 // Read waits for the next record. It fails with fs.ErrClosed once c is closed.
-func (c *Controls) Read() (Control, error) {
+func (c *ControlMessages) Read() (ControlMessage, error) {
 	record, err := c.reader.Read()
 	if errors.Is(err, ringbuf.ErrClosed) {
-		return Control{}, fs.ErrClosed
+		return ControlMessage{}, fs.ErrClosed
 	}
 	if err != nil {
-		return Control{}, fmt.Errorf("read table controls: %w", err)
+		return ControlMessage{}, fmt.Errorf("read table controls: %w", err)
 	}
 	var row bpf.AgentControl
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &row); err != nil {
-		return Control{}, fmt.Errorf("read table controls: %w", err)
+		return ControlMessage{}, fmt.Errorf("read table controls: %w", err)
 	}
-	control := Control{Source: fromAddress(row.Source), Destination: fromAddress(row.Destination), FromMux: row.FromMux != 0}
+	control := ControlMessage{Source: fromAddress(row.Source), Destination: fromAddress(row.Destination), FromMux: row.FromMux != 0}
 	if row.Kind == bpf.AgentControlKindCONTROL_MESSAGE {
 		control.Message = append([]byte(nil), row.Message[:]...)
 		return control, nil
@@ -177,4 +179,4 @@ func (c *Controls) Read() (Control, error) {
 }
 
 // Close ends reading.
-func (c *Controls) Close() error { return c.reader.Close() }
+func (c *ControlMessages) Close() error { return c.reader.Close() }

@@ -21,7 +21,7 @@ import (
 const far4, far6 = "10.1.0.77", "fd01::77"
 
 // fastpathRig is a rig all of whose VIPs have a fastpath, and which reads what user space is told.
-func fastpathRig(t *testing.T) (*rig, *Controls) {
+func fastpathRig(t *testing.T) (*rig, *ControlMessages) {
 	r := newRig(t)
 	var all []model.HostBackend
 	for _, b := range r.rules {
@@ -31,7 +31,7 @@ func fastpathRig(t *testing.T) (*rig, *Controls) {
 	if err := r.Replace(all); err != nil {
 		t.Fatal(err)
 	}
-	controls, err := r.Controls()
+	controls, err := r.ControlMessages()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,48 +52,48 @@ func (r *rig) leavable(vips ...string) {
 	}
 }
 
-func direct(protocol model.Protocol, client, server, own, peer string, state DirectState) Direct {
-	return Direct{
+func direct(protocol model.Protocol, client, server, own, peer string, state FastpathState) FastpathConnection {
+	return FastpathConnection{
 		Connection: fastpath.Connection{Protocol: protocol, Client: netip.MustParseAddrPort(client), Server: netip.MustParseAddrPort(server)},
 		Own:        netip.MustParseAddr(own), Peer: netip.MustParseAddr(peer), State: state,
 	}
 }
 
-// set holds what SetDirect says.
-func (r *rig) set(w Direct, state DirectState, changed bool, want error) {
+// set holds what SetFastpath says.
+func (r *rig) set(w FastpathConnection, state FastpathState, changed bool, want error) {
 	r.t.Helper()
-	got, news, err := r.SetDirect(w)
+	got, news, err := r.SetFastpath(w)
 	if got != state || news != changed || !errors.Is(err, want) {
 		r.t.Fatalf("set %s: %v, %t, %v; want %v, %t, %v", w, got, news, err, state, changed, want)
 	}
 }
 
 // leave has the connection leave, as after a redirect and the peer's word.
-func (r *rig) leave(w Direct) {
+func (r *rig) leave(w FastpathConnection) {
 	r.t.Helper()
 	accept := w
-	accept.State = DirectAccept
-	r.set(accept, DirectAccept, true, nil)
-	r.set(w, DirectSend, true, nil)
+	accept.State = FastpathAccept
+	r.set(accept, FastpathAccept, true, nil)
+	r.set(w, FastpathSend, true, nil)
 }
 
 // Only a redirect names the peer: the word of another one changes nothing.
 func TestOnlyARedirectNamesThePeer(t *testing.T) {
 	r, _ := fastpathRig(t)
 	_, answer, reply := r.established()
-	direct := direct(model.TCP, client4, vip4, interface4, "10.1.0.79", DirectSend)
-	r.set(direct, DirectNone, false, ErrDirectUnnamed)
+	direct := direct(model.TCP, client4, vip4, interface4, "10.1.0.79", FastpathSend)
+	r.set(direct, FastpathNone, false, ErrFastpathUnnamed)
 	r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
 	named := direct
 	named.Peer = netip.MustParseAddr(far4)
 	there := reply.Inside(fromTo(interface4, far4))
 	r.leave(named)
-	r.set(direct, DirectNone, false, ErrDirectUnnamed)
+	r.set(direct, FastpathNone, false, ErrFastpathUnnamed)
 	r.check("to the peer", outbound("from_workload", answer, "reply_direct", &there))
 }
 
 // control is the next record; it must be there.
-func (r *rig) control(c *Controls) Control {
+func (r *rig) control(c *ControlMessages) ControlMessage {
 	r.t.Helper()
 	c.reader.SetDeadline(time.Now().Add(10 * time.Second))
 	control, err := c.Read()
@@ -142,25 +142,25 @@ func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol mo
 	if kind == "interface" {
 		program, byMuxes = "from_workload", "reply_uplink"
 	}
-	w := direct(protocol, client, vip, own, peer, DirectAccept)
+	w := direct(protocol, client, vip, own, peer, FastpathAccept)
 
-	r.set(w, DirectNone, false, ErrDirectUnknown)
+	r.set(w, FastpathNone, false, ErrFastpathUnknown)
 	r.check("by a mux", inbound(byMux, "deliver_"+kind, &workload))
-	r.set(w, DirectNone, false, ErrDirectUnknown) // the workload has not answered
+	r.set(w, FastpathNone, false, ErrFastpathUnknown) // the workload has not answered
 	r.check("past the muxes too early", inbound(byPeer, "drop_not_a_mux", nil))
 	if got := r.control(controls); got.Stray != w.Connection || got.Source.String() != peer || got.Destination.String() != own || got.Message != nil {
 		t.Errorf("told %+v", got)
 	}
 	r.check("answer by the muxes", outbound(program, answer, byMuxes, &reply))
 
-	r.set(w, DirectAccept, true, nil)
+	r.set(w, FastpathAccept, true, nil)
 	r.check("past the muxes", inbound(byPeer, "deliver_"+kind, &workload))
 	r.check("answer by the muxes still", outbound(program, answer, byMuxes, &reply))
-	w.State = DirectSend
-	r.set(w, DirectSend, true, nil)
-	r.set(w, DirectSend, false, nil)
-	w.State = DirectAccept
-	r.set(w, DirectSend, false, nil)
+	w.State = FastpathSend
+	r.set(w, FastpathSend, true, nil)
+	r.set(w, FastpathSend, false, nil)
+	w.State = FastpathAccept
+	r.set(w, FastpathSend, false, nil)
 	r.check("answer past the muxes", outbound(program, answer, "reply_direct", &there))
 	r.check("by a mux all the same", inbound(byMux, "deliver_"+kind, &workload))
 
@@ -169,11 +169,11 @@ func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol mo
 	r.check("of another connection", inbound(packet.With(func(p *pkt.Packet) { p.SourcePort++ }).Inside(fromTo(peer, own)), "drop_not_a_mux", nil))
 	r.check("nothing else", inbound(pkt.ICMP(packet.IP.Source.String(), packet.IP.Destination.String()).Inside(fromTo(peer, own)), "drop_not_a_mux", nil))
 
-	listed, err := r.Directs()
+	listed, err := r.FastpathConnections()
 	if err != nil || len(listed) != 1 {
 		t.Fatal(listed, err)
 	}
-	if err := r.EndDirect(listed[0]); err != nil {
+	if err := r.EndFastpath(listed[0]); err != nil {
 		t.Fatal(err)
 	}
 	r.check("answer after the end", outbound(program, answer, byMuxes, &reply))
@@ -181,10 +181,10 @@ func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol mo
 }
 
 // checkDirects holds that w is the only connection, and packets have passed it lately.
-func (r *rig) checkDirects(w Direct) {
+func (r *rig) checkDirects(w FastpathConnection) {
 	r.t.Helper()
-	w.State = DirectSend
-	listed, err := r.Directs()
+	w.State = FastpathSend
+	listed, err := r.FastpathConnections()
 	if err != nil || len(listed) != 1 || listed[0].String() != w.String() || listed[0].Own != w.Own || listed[0].Sent == 0 || listed[0].Heard == 0 {
 		r.t.Errorf("listed are %v, %v, not %s", listed, err, w)
 	}
@@ -205,10 +205,10 @@ func TestDirectsEndWithTheirRule(t *testing.T) {
 		reply := answer.With(from(vip))
 		r.check("in", inbound(packet.Inside(outer(dip)), "deliver_native", &workload))
 		r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
-		w := direct(model.TCP, client, vip, dip, peer, DirectSend)
+		w := direct(model.TCP, client, vip, dip, peer, FastpathSend)
 		r.leave(w)
 		r.leavable()
-		r.set(w, DirectNone, false, ErrDirectForbidden)
+		r.set(w, FastpathNone, false, ErrFastpathForbidden)
 		if err := r.endAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -220,9 +220,9 @@ func TestDirectsEndWithTheirRule(t *testing.T) {
 
 // endAll brings all connections back.
 func (r *rig) endAll() error {
-	all, err := r.Directs()
+	all, err := r.FastpathConnections()
 	for _, w := range all {
-		err = errors.Join(err, r.EndDirect(w))
+		err = errors.Join(err, r.EndFastpath(w))
 	}
 	return err
 }
@@ -236,8 +236,8 @@ func TestDirectRefusals(t *testing.T) {
 	reply := answer.With(from(otherVIP4))
 	r.check("in", inbound(in, "deliver_native", &want))
 	r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
-	r.set(direct(model.TCP, client4, otherVIP4, native4, far4, DirectSend), DirectNone, false, ErrDirectForbidden)
-	r.set(direct(model.TCP, client4, vip4, native4, far4, DirectSend), DirectNone, false, ErrDirectUnknown)
+	r.set(direct(model.TCP, client4, otherVIP4, native4, far4, FastpathSend), FastpathNone, false, ErrFastpathForbidden)
+	r.set(direct(model.TCP, client4, vip4, native4, far4, FastpathSend), FastpathNone, false, ErrFastpathUnknown)
 
 	in = pkt.TCP(client4, vip4, pkt.ACK).Inside(outer(interface4))
 	want = delivered(in, interface4)
@@ -245,9 +245,9 @@ func TestDirectRefusals(t *testing.T) {
 	reply = answer.With(from(vip4))
 	r.check("in", inbound(in, "deliver_interface", &want))
 	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
-	r.set(direct(model.TCP, client4, vip4, interface4, native4, DirectSend), DirectNone, false, ErrDirectLocal)
+	r.set(direct(model.TCP, client4, vip4, interface4, native4, FastpathSend), FastpathNone, false, ErrFastpathLocal)
 
-	r.leave(direct(model.TCP, client4, vip4, interface4, far4, DirectSend))
+	r.leave(direct(model.TCP, client4, vip4, interface4, far4, FastpathSend))
 	large := answer.With(pkt.Payload(make([]byte, uplinkMTU-40)))
 	whole := large.With(from(vip4))
 	r.check("too large for the way", outbound("from_workload", large, "reply_uplink", &whole))
@@ -290,9 +290,9 @@ func TestLateRedirects(t *testing.T) {
 			r, _ := fastpathRig(t)
 			packet, answer, _ := r.established()
 			c.later(r, packet, answer)
-			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectAccept), DirectNone, false, ErrDirectUnknown)
-			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectSend), DirectNone, false, ErrDirectUnknown)
-			if listed, err := r.Directs(); err != nil || len(listed) != 0 {
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, FastpathAccept), FastpathNone, false, ErrFastpathUnknown)
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, FastpathSend), FastpathNone, false, ErrFastpathUnknown)
+			if listed, err := r.FastpathConnections(); err != nil || len(listed) != 0 {
 				t.Errorf("listed are %v, %v", listed, err)
 			}
 			if got := r.run("from_uplink", packet.Inside(fromTo(far4, interface4)).Frame(), nil).verdict; strings.HasPrefix(got, "deliver") {
@@ -309,18 +309,18 @@ func TestThePeerMoves(t *testing.T) {
 	r, _ := fastpathRig(t)
 	packet, answer, reply := r.established()
 	before, now := reply.Inside(fromTo(interface4, far4)), reply.Inside(fromTo(interface4, moved))
-	to := func(peer string, state DirectState) Direct {
+	to := func(peer string, state FastpathState) FastpathConnection {
 		return direct(model.TCP, client4, vip4, interface4, peer, state)
 	}
-	r.leave(to(far4, DirectSend))
+	r.leave(to(far4, FastpathSend))
 	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &before))
 	for range 2 { // the second time when a late redirect has led back
-		r.set(to(moved, DirectAccept), DirectAccept, true, nil)
+		r.set(to(moved, FastpathAccept), FastpathAccept, true, nil)
 		r.check("until it says so", outbound("from_workload", answer, "reply_uplink", &reply))
-		r.set(to(moved, DirectSend), DirectSend, true, nil)
+		r.set(to(moved, FastpathSend), FastpathSend, true, nil)
 		r.check("to where it is now", outbound("from_workload", answer, "reply_direct", &now))
 		r.check("from where it was", inbound(packet.Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
-		r.set(to(far4, DirectAccept), DirectAccept, true, nil)
+		r.set(to(far4, FastpathAccept), FastpathAccept, true, nil)
 		r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
 	}
 }
@@ -343,7 +343,7 @@ func TestDirectSegmentsFit(t *testing.T) {
 			}
 			r.check("in", inbound(in, "deliver_interface", &want))
 			r.run("from_workload", answer.Frame(), nil)
-			r.leave(direct(model.TCP, client4, vip4, own, peer, DirectSend))
+			r.leave(direct(model.TCP, client4, vip4, own, peer, FastpathSend))
 			for size, verdict := range map[int]string{uplinkMTU - headers: "drop_direct", uplinkMTU - headers + 1: "reply_uplink"} {
 				if got := r.run("from_workload", answer.Frame(), gso(2, uint32(size))); got.verdict != verdict {
 					t.Errorf("to %s, timestamps %t, segments of %d bytes: %s, want %s", peer, timestamps, size, got.verdict, verdict)
@@ -356,9 +356,9 @@ func TestDirectSegmentsFit(t *testing.T) {
 // TestDirectClient has a workload's own connection leave the muxes.
 func TestDirectClientIsFound(t *testing.T) {
 	r, _ := fastpathRig(t)
-	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, DirectSend)
+	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, FastpathSend)
 	w.Client = true
-	r.set(w, DirectNone, false, ErrDirectUnknown)
+	r.set(w, FastpathNone, false, ErrFastpathUnknown)
 	vip, remote, dip := toAddress(w.Connection.Client.Addr()), toAddress(w.Connection.Server.Addr()), toAddress(netip.MustParseAddr(interface4))
 	port := bpf.AgentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: bpf.AgentSnatEventSNAT_SPOKE}
 	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Gate: 1 << 31}
@@ -373,7 +373,7 @@ func TestDirectClientIsFound(t *testing.T) {
 		}
 	}
 	put()
-	r.set(w, DirectNone, false, ErrDirectUnknown) // the handshake is not done
+	r.set(w, FastpathNone, false, ErrFastpathUnknown) // the handshake is not done
 	flow.Events = bpf.AgentSnatEventSNAT_SPOKE | bpf.AgentSnatEventSNAT_ACKED
 	put()
 	r.leave(w)

@@ -26,8 +26,8 @@ type Status struct {
 	Sessions   map[State]int
 	Verdicts   map[string]model.Counter
 	SNAT       map[model.SNATKey][]model.Range // the ports of workloads that leave as a VIP, in order
-	// TakesOver says whether the host's own stack makes sockets of SYN cookies.
-	TakesOver bool
+	// CheckNativeSYNCookies says whether the host's own stack makes sockets of SYN cookies.
+	CheckNativeSYNCookies bool
 }
 
 // ErrNotLoaded means that no data plane is pinned.
@@ -67,12 +67,12 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 	var settings bpf.AgentAgentSettings
 	failed := []error{maps["settings"].Lookup(uint32(0), &settings)}
 	status := Status{
-		Generation: model.Generation(settings.Generation),
-		Uplink:     int(settings.Uplink),
-		MTU:        int(settings.Mtu),
-		TakesOver:  settings.TakeOver != 0,
-		Workloads:  make(map[netip.Addr]int),
-		Sessions:   make(map[State]int),
+		Generation:            model.Generation(settings.Generation),
+		Uplink:                int(settings.Uplink),
+		MTU:                   int(settings.Mtu),
+		CheckNativeSYNCookies: settings.TakeOver != 0,
+		Workloads:             make(map[netip.Addr]int),
+		Sessions:              make(map[State]int),
 	}
 
 	muxes, err := readTable[bpf.AgentPrefix, uint8](maps["muxes"])

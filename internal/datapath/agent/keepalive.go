@@ -18,11 +18,11 @@ import (
 // number; TCP answers it with an acknowledgement (RFC 9293, section 3.10.7.4), and the client's record of the timestamp
 // moves on. It returns how many probes it sent, and must be called in the uplink's network namespace.
 func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
-	var due Prompts
+	var due KeepaliveProbes
 	for _, table := range d.sessionTables() {
 		err = eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			if isSilent(key, row, now) {
-				due = append(due, newPrompt(key, row))
+				due = append(due, newProbe(key, row))
 			}
 			return nil
 		})
@@ -33,11 +33,11 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	return due.Send()
 }
 
-// Prompts are keepalive probes, by whose answers workloads tell whether they have a connection.
-type Prompts []prompt
+// KeepaliveProbes are keepalive probes, by whose answers workloads tell whether they have a connection.
+type KeepaliveProbes []keepaliveProbe
 
 // Send sends them, and says how many. It must be called in the uplink's network namespace.
-func (due Prompts) Send() (sent int, err error) {
+func (due KeepaliveProbes) Send() (sent int, err error) {
 	sockets := map[bool]int{} // by whether they are of IPv4
 	defer func() {
 		for _, socket := range sockets {
@@ -67,19 +67,19 @@ func isSilent(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration) 
 	return now-time.Duration(row.LastSent) >= bound/silentShare
 }
 
-// prompt is a segment to one end of a connection as from the other.
-type prompt struct {
+// keepaliveProbe is a segment to one end of a connection as from the other.
+type keepaliveProbe struct {
 	from, to     netip.AddrPort
 	seq, ack     uint32
 	tsval, tsecr uint32
 }
 
-func newPrompt(key bpf.AgentSessionKey, row bpf.AgentSession) prompt {
+func newProbe(key bpf.AgentSessionKey, row bpf.AgentSession) keepaliveProbe {
 	tsecr := row.Tsval
 	if row.Events&bpf.AgentSessionEventSESSION_REPLAYED != 0 {
 		tsecr -= row.ClockShift
 	}
-	return prompt{
+	return keepaliveProbe{
 		from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
 		seq: row.ClientNext - 1, ack: row.WorkloadSeq,
 		tsval: row.ClientTsval, tsecr: tsecr,
@@ -88,7 +88,7 @@ func newPrompt(key bpf.AgentSessionKey, row bpf.AgentSession) prompt {
 
 // send writes the packet to a socket that takes IP headers, which is opened when first needed. The
 // route leads to the host's own stack, or by the workload's interface.
-func (p prompt) send(sockets map[bool]int) error {
+func (p keepaliveProbe) send(sockets map[bool]int) error {
 	v4 := p.to.Addr().Is4()
 	family := unix.AF_INET6
 	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: p.to.Addr().As16()}
@@ -107,7 +107,7 @@ func (p prompt) send(sockets map[bool]int) error {
 }
 
 // packet is p with its IP header, of which the kernel fills in length and checksum of IPv4.
-func (p prompt) packet() []byte {
+func (p keepaliveProbe) packet() []byte {
 	const hops = 64
 	segment := p.segment()
 	source, destination := p.from.Addr().AsSlice(), p.to.Addr().AsSlice()
@@ -125,7 +125,7 @@ func (p prompt) packet() []byte {
 }
 
 // segment is an empty one that carries timestamps, without its checksum.
-func (p prompt) segment() []byte {
+func (p keepaliveProbe) segment() []byte {
 	const words, ackFlag, window = 8, 0x10, 0xffff
 	s := binary.BigEndian.AppendUint16(nil, p.from.Port())
 	s = binary.BigEndian.AppendUint16(s, p.to.Port())

@@ -51,7 +51,7 @@ func (w *world) sweep(idle time.Duration) agent.SessionReport {
 	return found
 }
 
-// ask sweeps after so much time, and sends the prompts.
+// ask sweeps after so much time, and sends the keepalive probes.
 func (w *world) ask(idle time.Duration) agent.SessionReport {
 	w.t.Helper()
 	found := w.sweep(idle)

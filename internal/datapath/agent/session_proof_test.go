@@ -145,7 +145,7 @@ func TestResetIsVerified(t *testing.T) {
 		}
 		sessionReport, _ := c.sweep(timeouts.Reset + time.Second)
 		client, _, dip := c.ends()
-		want := prompt{
+		want := keepaliveProbe{
 			from: netip.MustParseAddrPort(client), to: netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
 			seq: clientNext - 1, ack: workloadISN,
 		}

@@ -13,7 +13,7 @@ import (
 type SessionReport struct {
 	Live, Ended int
 	// Doubtful ask the workloads of sessions that were reset, maybe by a forged segment.
-	Doubtful Prompts
+	Doubtful KeepaliveProbes
 	// Backends are those that have sessions or draining buckets, in order.
 	Backends []model.BackendSessions
 	// VIPs are those of the host's rules, in order.

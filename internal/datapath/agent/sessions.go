@@ -84,7 +84,7 @@ func Now() time.Duration {
 }
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
-// and counts the others. Of those that were reset, maybe by a forged segment, the result has the prompts.
+// and counts the others. Of those that were reset, maybe by a forged segment, the result has the keepalive probes.
 func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
 	var result SessionReport
 	count := d.newSessionReport()
@@ -103,7 +103,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
 				}
 			}
 			if mayBeReset(key, row, now, t) {
-				result.Doubtful = append(result.Doubtful, newPrompt(key, row))
+				result.Doubtful = append(result.Doubtful, newProbe(key, row))
 			}
 			result.Live++
 			session := fromSession(key, row)

@@ -85,7 +85,7 @@ func TestSNATResetIsVerified(t *testing.T) {
 	ownTalks(t, func(t *testing.T, c ownTalk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
-		want := prompt{
+		want := keepaliveProbe{
 			from: netip.MustParseAddrPort(c.remote), to: netip.MustParseAddrPort(own(c.dip, 50000)),
 			seq: clientNext - 1, ack: workloadNext,
 		}

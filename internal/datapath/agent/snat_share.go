@@ -16,8 +16,8 @@ import (
 // snatTables are those that workloads' own connections fill, as enum snat_table.
 const snatTables = bpf.AgentSnatTableSNAT_TABLES
 
-// SNATRoom is what a tenant has of the table of source NAT that it is nearest to the end of, and may have.
-type SNATRoom struct {
+// SNATTableUsage is what a tenant has of the table of source NAT that it is nearest to the end of, and may have.
+type SNATTableUsage struct {
 	Tenant      string
 	Used, Limit int
 }
@@ -25,7 +25,7 @@ type SNATRoom struct {
 // SNATRefusal is a VIP whose workloads' own connections were refused since the last sweep: there was no room for a row.
 type SNATRefusal struct {
 	VIP         netip.Addr
-	Used, Limit int // of the tenant, as SNATRoom
+	Used, Limit int // of the tenant, as SNATTableUsage
 }
 
 // snatTenant is who shares the tables on this host, by number.
@@ -160,7 +160,7 @@ func (d *Datapath) listSNAT(row *snatRow, fresh bool) error {
 
 // settleSNAT is called after each sweep, which has counted the rows: it mends counts, divides the tables by what
 // tenants have and want, and tells how near they are to what they may have.
-func (d *Datapath) settleSNAT() ([]SNATRoom, []SNATRefusal, error) {
+func (d *Datapath) settleSNAT() ([]SNATTableUsage, []SNATRefusal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.snat) == 0 {
@@ -189,7 +189,7 @@ func (d *Datapath) settleSNAT() ([]SNATRoom, []SNATRefusal, error) {
 }
 
 // snatRooms tells what tenants have and may have, and which VIPs were refused more.
-func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (rooms []SNATRoom, refusals []SNATRefusal) {
+func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (rooms []SNATTableUsage, refusals []SNATRefusal) {
 	refused := make(map[netip.Addr]bool)
 	for _, row := range d.snat {
 		if now := a.states[row.number].Refused; now != row.refused {
@@ -207,13 +207,13 @@ func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (roo
 			}
 		}
 	}
-	slices.SortFunc(rooms, func(a, b SNATRoom) int { return strings.Compare(a.Tenant, b.Tenant) })
+	slices.SortFunc(rooms, func(a, b SNATTableUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
 	slices.SortFunc(refusals, func(a, b SNATRefusal) int { return a.VIP.Compare(b.VIP) })
 	return rooms, refusals
 }
 
 // nearest is of the table of which the least is left to a tenant.
-func nearest(row bpf.AgentSnatTenant) (room SNATRoom) {
+func nearest(row bpf.AgentSnatTenant) (room SNATTableUsage) {
 	for table := range snatTables {
 		used, limit := max(int(int32(row.Rows[table])), 0), int(row.Limit[table])
 		if room.Limit == 0 || used*room.Limit > room.Used*limit {

@@ -16,9 +16,9 @@ const sweepPiece = 1024
 // SNATReport is what a sweep found of workloads' own connections.
 type SNATReport struct {
 	Live, Ended int
-	Doubtful    Prompts       // as that of SessionReport
-	Tenants     []SNATRoom    // those that are named, by name
-	Refused     []SNATRefusal // in order
+	Doubtful    KeepaliveProbes  // as that of SessionReport
+	Tenants     []SNATTableUsage // those that are named, by name
+	Refused     []SNATRefusal    // in order
 }
 
 // SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
@@ -42,13 +42,13 @@ func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATReport, error) 
 	return sessionReport, err
 }
 
-// doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.
-func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error) {
-	var due Prompts
+// doubtfulFlows are the keepalive probes for workloads of flows that were reset, maybe by a forged segment.
+func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (KeepaliveProbes, error) {
+	var due KeepaliveProbes
 	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
 		doubtful := flow.Events&bpf.AgentSnatEventSNAT_REMOTE_RESET != 0
 		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
-			due = append(due, prompt{
+			due = append(due, keepaliveProbe{
 				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
 				seq: flow.RemoteNext - 1, ack: flow.WorkloadSeq,
 			})

@@ -82,9 +82,9 @@ func kernelTakesOver() error {
 	return nil
 }
 
-// TakesOver says why the host's own stack makes no sockets of SYN cookies; nil: it does. Where it does
+// CheckNativeSYNCookies says why the host's own stack makes no sockets of SYN cookies; nil: it does. Where it does
 // not, the agent leads it through a handshake, as it does with a workload behind an interface.
-func (d *Datapath) TakesOver() error {
+func (d *Datapath) CheckNativeSYNCookies() error {
 	if d.cannotTakeOver != nil {
 		return d.cannotTakeOver
 	}
@@ -98,9 +98,9 @@ func (d *Datapath) TakesOver() error {
 	return nil
 }
 
-// takeOver is TakesOver for the programs.
+// takeOver is CheckNativeSYNCookies for the programs.
 func (d *Datapath) takeOver() uint32 {
-	if err := d.TakesOver(); err != nil {
+	if err := d.CheckNativeSYNCookies(); err != nil {
 		d.config.Log.Info("the host's stack takes no SYN cookies: the agent leads it through handshakes", "reason", err.Error())
 		return 0
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Offered is what has come for a VIP since its endpoints were made.
-type Offered struct {
+// OfferedLoad is what has come for a VIP since its endpoints were made.
+type OfferedLoad struct {
 	Tenant    string        // empty: not known yet
 	Workloads int           // that it has
 	Done      model.Counter // of it, what was sent on or answered
@@ -21,8 +21,8 @@ type Offered struct {
 
 // weights are the workloads of VIPs and tenants, by which shares are divided. They hold until the tables change.
 type weights struct {
-	vips    map[netip.Addr]Offered // without counters
-	tenants map[string]int         // workloads of each
+	vips    map[netip.Addr]OfferedLoad // without counters
+	tenants map[string]int             // workloads of each
 }
 
 // weigh counts the workloads of VIPs and tenants, each once.
@@ -35,7 +35,7 @@ func (d *Datapath) weigh() *weights {
 		vip    netip.Addr
 		by     netip.Addr
 	}
-	w := &weights{vips: map[netip.Addr]Offered{}, tenants: map[string]int{}}
+	w := &weights{vips: map[netip.Addr]OfferedLoad{}, tenants: map[string]int{}}
 	known := map[held]bool{}
 	hold := func(vip netip.Addr, tenant string, workload netip.Addr) {
 		o := w.vips[vip]
@@ -67,8 +67,8 @@ func (d *Datapath) weigh() *weights {
 // synBytes is what a SYN that is answered counts for: its frame's length is not known.
 const synBytes = 74
 
-// Offered counts what came for each VIP, and the workloads of each tenant.
-func (d *Datapath) Offered() (vips map[netip.Addr]Offered, tenants map[string]int, err error) {
+// OfferedLoad counts what came for each VIP, and the workloads of each tenant.
+func (d *Datapath) OfferedLoad() (vips map[netip.Addr]OfferedLoad, tenants map[string]int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	weights := d.weigh()

@@ -199,8 +199,8 @@ func (d *Datapath) PrefixList(name string) model.PrefixSet {
 	return model.PrefixSet{}
 }
 
-// SourceRoom is how many rows lists can take beside those that are there.
-func (d *Datapath) SourceRoom() int {
+// FreeSourceRows is how many rows lists can take beside those that are there.
+func (d *Datapath) FreeSourceRows() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sources.most - d.sources.rows

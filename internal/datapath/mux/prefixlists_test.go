@@ -99,7 +99,7 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		if d.sources.rows != rows {
 			t.Errorf("%s: %d rows, want %d", what, d.sources.rows, rows)
 		}
-		if n, room := d.PrefixList("blocked").Len(), d.SourceRoom(); n != rows || room != 6-rows {
+		if n, room := d.PrefixList("blocked").Len(), d.FreeSourceRows(); n != rows || room != 6-rows {
 			t.Errorf("%s: the list is said to have %d prefixes, and %d to have room, want %d and %d", what, n, room, rows, 6-rows)
 		}
 		if lists, err := readLists(&d.tables); err != nil || len(lists[number].prefixes) != rows {

@@ -83,15 +83,15 @@ func (d *Datapath) SplitSize() int {
 	return settings.MTU - fragmentRoom
 }
 
-// Way is how a packet gets to a backend.
-type Way struct {
+// BackendRoute is how a packet gets to a backend.
+type BackendRoute struct {
 	Source, Tunnel netip.Addr // of the outer header
 	Hop            model.NextHop
 }
 
-// Ways lists the ways to the hosts of all backends of the endpoint that takes packets of the key;
+// BackendRoutes lists the ways to the hosts of all backends of the endpoint that takes packets of the key;
 // those without a next hop are left out.
-func (d *Datapath) Ways(key model.EndpointKey) []Way {
+func (d *Datapath) BackendRoutes(key model.EndpointKey) []BackendRoute {
 	settings, err := d.Settings()
 	if err != nil {
 		return nil
@@ -106,9 +106,9 @@ func (d *Datapath) Ways(key model.EndpointKey) []Way {
 	if live == nil {
 		return nil
 	}
-	var ways []Way
+	var ways []BackendRoute
 	for _, b := range live.backends {
-		way := Way{Source: settings.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
+		way := BackendRoute{Source: settings.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
 		if way.Source.IsValid() && way.Hop.Resolved() && !b.Down {
 			ways = append(ways, way)
 		}

@@ -51,7 +51,7 @@ func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 		if live := d.vips.live[vip]; live != nil {
 			vips[vip] = true
 			row := &d.limits.rows[live.row.Vip]
-			atomic.StoreUint64(&row.Drop, dropped(cut.Rest))
+			atomic.StoreUint64(&row.Drop, dropped(cut.Others))
 			atomic.StoreUint64(&row.Until, until)
 		}
 	}

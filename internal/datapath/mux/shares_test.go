@@ -37,9 +37,9 @@ func cut(cuts map[string]overload.Cut) func(*testing.T, *Datapath) {
 
 func shareCases() []packetCase {
 	syn4, syn6 := pkt.TCP(client4, vip4, pkt.SYN), pkt.TCP(client6, vip6, pkt.SYN)
-	all := overload.Cut{Rest: 1}
+	all := overload.Cut{Others: 1}
 	spared := func(prefix string) overload.Cut {
-		return overload.Cut{Rest: 1, Sources: map[netip.Prefix]float64{netip.MustParsePrefix(prefix): 0}}
+		return overload.Cut{Others: 1, Sources: map[netip.Prefix]float64{netip.MustParsePrefix(prefix): 0}}
 	}
 	caught := func(prefix string) overload.Cut {
 		return overload.Cut{Sources: map[netip.Prefix]float64{netip.MustParsePrefix(prefix): 1}}
@@ -82,7 +82,7 @@ func shareCases() []packetCase {
 // A part of the packets is dropped by chance, and counted for the VIP; nobody else's are.
 func TestShareIsAPart(t *testing.T) {
 	d := newFilled(t, world()...)
-	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip4): {Rest: 0.25}})
+	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip4): {Others: 0.25}})
 	const n = 8000
 	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
 	for range n {
@@ -96,7 +96,7 @@ func TestShareIsAPart(t *testing.T) {
 	if got["forward_syn"] != 2*n-got["drop_fair_share"] {
 		t.Errorf("verdicts are %v", got)
 	}
-	offered, _, err := d.Offered()
+	offered, _, err := d.OfferedLoad()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestOfferedKnowsWorkloads(t *testing.T) {
 	fillWith(t, d, endpoints...)
 	check := func(acme int, want ...string) {
 		t.Helper()
-		vips, tenants, err := d.Offered()
+		vips, tenants, err := d.OfferedLoad()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestSourcesAreFound(t *testing.T) {
 // The table of sources is as long as it is, and empty when the overload is over.
 func TestSourceSharesAreBounded(t *testing.T) {
 	d := newFilled(t, world()...)
-	many := overload.Cut{Rest: 0.1, Sources: map[netip.Prefix]float64{}}
+	many := overload.Cut{Others: 0.1, Sources: map[netip.Prefix]float64{}}
 	for i := range 300 {
 		many.Sources[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)] = 0.5
 	}
@@ -225,7 +225,7 @@ func TestSourceSharesAreBounded(t *testing.T) {
 	if n := rows(); n != 256 {
 		t.Errorf("%d rows", n)
 	}
-	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip6): {Rest: 0.1}})
+	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip6): {Others: 0.1}})
 	if n := rows(); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
@@ -237,7 +237,7 @@ func TestSharesEndWithTheirProcess(t *testing.T) {
 	d := p.mustOpen(t)
 	defer func() { _ = d.Close() }()
 	fillWith(t, d, world()...)
-	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip4): {Rest: 1, Sources: map[netip.Prefix]float64{netip.MustParsePrefix("198.51.100.0/24"): 1}}})
+	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip4): {Others: 1, Sources: map[netip.Prefix]float64{netip.MustParsePrefix("198.51.100.0/24"): 1}}})
 	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
 	if run(t, d, frame); verdicts(t, d)["drop_fair_share"] != 1 {
 		t.Fatalf("verdicts are %v", verdicts(t, d))

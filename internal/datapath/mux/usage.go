@@ -10,16 +10,16 @@ import (
 
 // Usage is how full the tables are.
 type Usage struct {
-	Endpoints, Buckets, Backends Room
-	SNATRanges, SNATOwners       Room
+	Endpoints, Buckets, Backends TableUsage
+	SNATRanges, SNATOwners       TableUsage
 	SNAT                         map[netip.Addr]int // ranges that workloads have, by VIP
 	FlowCells                    uint64             // size of the flow table
 	VIPs                         []VIPUsage
 	Tenants                      []TenantUsage // those whose flows are counted, by name
 }
 
-// Room is the rows of a table.
-type Room struct{ Used, Size uint64 }
+// TableUsage is the rows of a table.
+type TableUsage struct{ Used, Size uint64 }
 
 // VIPUsage is a VIP's part of the flow table.
 type VIPUsage struct {
@@ -57,19 +57,19 @@ func (d *Datapath) Usage() (Usage, error) {
 func (d *Datapath) usage() (u Usage, ids []uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	room := func(s *alloc.Rows, size uint32) Room {
-		return Room{Used: uint64(size) - uint64(s.Room()), Size: uint64(size)}
+	room := func(s *alloc.Rows, size uint32) TableUsage {
+		return TableUsage{Used: uint64(size) - uint64(s.Room()), Size: uint64(size)}
 	}
 	u = Usage{
-		Endpoints: Room{Used: uint64(len(d.live)), Size: uint64(d.sizes.Endpoints)},
+		Endpoints: TableUsage{Used: uint64(len(d.live)), Size: uint64(d.sizes.Endpoints)},
 		Buckets:   room(d.bucketSlices, d.sizes.BucketRows),
 		Backends:  room(d.backendSlices, d.sizes.Backends),
 		FlowCells: uint64(d.sizes.FlowSets) * uint64(len(bpf.MuxFlowSet{}.Cells)),
 	}
-	u.Buckets = Room{Used: u.Buckets.Used * uint64(bpf.RowBuckets), Size: u.Buckets.Size * uint64(bpf.RowBuckets)}
+	u.Buckets = TableUsage{Used: u.Buckets.Used * uint64(bpf.RowBuckets), Size: u.Buckets.Size * uint64(bpf.RowBuckets)}
 	inUse := len(d.snat.vips) * bpf.SNATRanges
-	u.SNATRanges = Room{Used: uint64(inUse), Size: uint64(d.sizes.SNATVIPs) * uint64(bpf.SNATRanges)}
-	u.SNATOwners = Room{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.SNATOwnerRows())}
+	u.SNATRanges = TableUsage{Used: uint64(inUse), Size: uint64(d.sizes.SNATVIPs) * uint64(bpf.SNATRanges)}
+	u.SNATOwners = TableUsage{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.SNATOwnerRows())}
 	u.SNAT = make(map[netip.Addr]int, len(d.snat.vips))
 	for key, s := range d.snat.live {
 		u.SNAT[key.VIP] += len(s.Ranges)

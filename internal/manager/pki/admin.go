@@ -57,9 +57,9 @@ func (i *Identity) writeAdminFile(number uint32, managers ...string) error {
 	return trust.WriteFile(AdminFile(i.dir), text)
 }
 
-// KeepAdmin keeps the first user's configuration beside this manager's store good: it gets a new certificate, well before
-// the end of the one that it has, and names managers that joined. One that is gone, is of somebody else, or was revoked
-// is left alone.
+// KeepAdmin keeps the first user's configuration beside this manager's store good: it gets a new certificate, well
+// before the end of the one that it has, and names managers that joined. One that is gone, is of somebody else, or was
+// revoked is left alone.
 func (i *Identity) KeepAdmin(trusted *store.Trust, managers []store.Manager, now time.Time) error {
 	text, err := os.ReadFile(AdminFile(i.dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +88,7 @@ func (i *Identity) KeepAdmin(trusted *store.Trust, managers []store.Manager, now
 	}
 	joined := false
 	for _, m := range managers {
-		joined = config.Know(m.Address) || joined
+		joined = config.AddManagers(m.Address) || joined
 	}
 	if !joined && now.Before(has.RenewAt()) {
 		return nil

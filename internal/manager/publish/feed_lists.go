@@ -9,7 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// chunksAtOnce is how many bytes of prefix lists one message has at most: tasks, and what ends the stream, get in between.
+// chunksAtOnce is how many bytes of prefix lists one message has at most: tasks, and what ends the stream, get in
+// between.
 const chunksAtOnce = 256 << 10
 
 // feedChunks is what a mux's stream has to send of prefix lists, and has sent.
@@ -39,7 +40,7 @@ func (f *MuxFeed) addLists(lists []string) {
 // due are the lists that the next update has, in order, as of s. The hub's lock is held.
 func (f *MuxFeed) due(s *store.State) []string {
 	if f.whole {
-		return slices.Collect(s.NamedLists())
+		return slices.Collect(s.UsedLists())
 	}
 	return slices.Sorted(maps.Keys(f.chunks.pending))
 }
@@ -57,7 +58,7 @@ func (f *MuxFeed) TakeChunks(first model.Generation) []*model.PrefixChunk {
 	var piece []*model.PrefixChunk
 	size := 0
 	for _, name := range f.due(s) {
-		if !s.Named(name) {
+		if !s.IsListUsed(name) {
 			continue
 		}
 		for _, c := range f.chunks.missing(s.Lists(name)) {
@@ -84,20 +85,20 @@ func (c *feedChunks) missing(set model.PrefixSet) []*model.PrefixChunk {
 	return missing
 }
 
-// takeLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has those of
-// the lists that endpoints name, and no others. The hub's lock is held.
+// takeLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has
+// those of the lists that endpoints name, and no others. The hub's lock is held.
 func (f *MuxFeed) takeLists(update *wire.MuxUpdate, s *store.State) {
 	whole := update.Snapshot
 	names := slices.Sorted(maps.Keys(f.chunks.pending))
 	if whole {
-		names = slices.Collect(s.NamedLists())
+		names = slices.Collect(s.UsedLists())
 	}
 	f.chunks.pending = nil
 	if len(names) == 0 && !whole {
 		return
 	}
 	for _, name := range names {
-		if !s.Named(name) {
+		if !s.IsListUsed(name) {
 			update.ListsRemoved = append(update.ListsRemoved, name)
 			continue
 		}
@@ -109,15 +110,15 @@ func (f *MuxFeed) takeLists(update *wire.MuxUpdate, s *store.State) {
 		}
 	}
 	f.chunks.has = map[string]bool{}
-	for name := range s.NamedLists() {
+	for name := range s.UsedLists() {
 		for _, c := range s.Lists(name).Chunks() {
 			f.chunks.has[c.ID()] = true
 		}
 	}
 }
 
-// changedLists are the prefix lists that muxes have to hear of: those that differ, and those that endpoints begin to name
-// or name no more.
+// changedLists are the prefix lists that muxes have to hear of: those that differ, and those that endpoints begin to
+// name or name no more.
 func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) (lists []string) {
 	candidates := maps.Clone(delta.PrefixLists)
 	for name := range vips {
@@ -130,7 +131,7 @@ func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) 
 		}
 	}
 	for name := range candidates {
-		was, is := old.Named(name), s.Named(name)
+		was, is := old.IsListUsed(name), s.IsListUsed(name)
 		if was == is && (!is || old.Lists(name).Equal(s.Lists(name))) {
 			continue
 		}

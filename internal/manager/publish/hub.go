@@ -60,7 +60,8 @@ type heldState struct {
 	since time.Time
 }
 
-// New follows the store once Run runs. published is told of each State that muxes are told, with the generation before it, and since when it has been there.
+// New follows the store once Run runs. published is told of each State that muxes are told, with the generation before
+// it, and since when it has been there.
 func New(s *store.Store, published func(after model.Generation, s *store.State, since time.Time)) *Hub {
 	return &Hub{
 		store: s, published: published, progress: newProgress(), Grace: HostsGrace, Patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*HostFeed]bool{},
@@ -92,7 +93,7 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) follow(s *store.State) time.Duration {
 	var changed changes
 	if before := h.state; before != nil && before.Generation != s.Generation {
-		changed = newChanges(before, s, s.Since(before)) // without the lock: nobody else replaces the State
+		changed = newChanges(before, s, s.DeltaSince(before)) // without the lock: nobody else replaces the State
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -351,7 +352,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	for at, b := range after {
 		was, had := before[at]
 		if !had || !was.Equal(b) {
-			c.host(at.host, at.key, &b, desired.Adds(was, b))
+			c.host(at.host, at.key, &b, desired.IsNeededBeforeMuxes(was, b))
 		}
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
@@ -389,7 +390,7 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 		}
 	}
 	for name := range delta.PrefixLists { // hosts have of them what concerns Fastpath
-		for vip := range s.Naming(name) {
+		for vip := range s.VIPsUsingList(name) {
 			vips[vip.Name] = vips[vip.Name] || vip.Fastpath != nil
 		}
 	}

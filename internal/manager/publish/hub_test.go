@@ -134,7 +134,7 @@ func TestWhatAddsToHosts(t *testing.T) {
 	start := time.Unix(1000, 0)
 	put := func(s *store.State, vip model.VIP) {
 		s.PutVIP(vip)
-		for key, table := range s.Changed(vip, start, nil, nil) {
+		for key, table := range s.ChangedTables(vip, start, nil, nil) {
 			s.PutTable(key, table)
 		}
 	}

@@ -109,7 +109,7 @@ func (m *mux) report(ctx context.Context) {
 		}
 		var err error
 		if takes {
-			err = m.tell.Tell(ctx, generation, 0)
+			err = m.tell.Send(ctx, generation, 0)
 		}
 		if whole || !takes || err != nil {
 			_, err = m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{

@@ -36,7 +36,7 @@ type clientProbes struct {
 type departures struct {
 	log    *slog.Logger
 	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
-	depart func(workloads map[netip.Addr]bool) (agent.Departed, error)
+	depart func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
 	now    func() time.Time
 
 	mu      sync.Mutex

@@ -17,7 +17,7 @@ func TestDepart(t *testing.T) {
 		dips[netip.MustParseAddr(way.dip)] = true
 	}
 	before := len(w.sessions())
-	departed, err := w.datapath.Depart(dips)
+	departed, err := w.datapath.EvacuateSessions(dips)
 	w.must(err)
 	if departed.Len() != len(all) || len(w.sessions()) != before-len(all) {
 		t.Fatalf("%d connections departed of %d, and %d sessions are left of %d", departed.Len(), len(all), len(w.sessions()), before)

@@ -7,24 +7,24 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
-// Departed are the open connections of workloads that have moved to another host. The new host knows nothing of a
-// connection until its client sends something, and what the workload sends before that leaves with its own address.
-// A client that waits for an answer sends nothing.
-type Departed struct{ prompts Prompts }
+// EvacuatedSessions are the open connections of workloads that have moved to another host. The new host knows nothing
+// of a connection until its client sends something, and what the workload sends before that leaves with its own
+// address. A client that waits for an answer sends nothing.
+type EvacuatedSessions struct{ probes KeepaliveProbes }
 
 // Len is how many connections there are.
-func (d Departed) Len() int { return len(d.prompts) }
+func (d EvacuatedSessions) Len() int { return len(d.probes) }
 
-// Depart ends the sessions of workloads that have left the host, and returns those of TCP that were open.
-func (d *Datapath) Depart(workloads map[netip.Addr]bool) (Departed, error) {
-	var departed Departed
+// EvacuateSessions ends the sessions of workloads that have left the host, and returns those of TCP that were open.
+func (d *Datapath) EvacuateSessions(workloads map[netip.Addr]bool) (EvacuatedSessions, error) {
+	var departed EvacuatedSessions
 	for _, table := range d.sessionTables() {
 		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			if !workloads[fromAddress(key.Dip)] {
 				return nil
 			}
 			if stateOf(key.Protocol, row.Events) == StateEstablished {
-				departed.prompts = append(departed.prompts, newClientPrompt(key, row))
+				departed.probes = append(departed.probes, newClientProbe(key, row))
 			}
 			return endSession(table, key, nil)
 		})
@@ -37,15 +37,15 @@ func (d *Datapath) Depart(workloads map[netip.Addr]bool) (Departed, error) {
 
 // Ask sends each client a keepalive probe, an old segment as from its VIP: its answer tells the new host of the
 // connection (RFC 9293, section 3.10.7.4). It must be called in the uplink's network namespace.
-func (d Departed) Ask() error {
-	_, err := d.prompts.Send()
+func (d EvacuatedSessions) Ask() error {
+	_, err := d.probes.Send()
 	return err
 }
 
-// newClientPrompt is a segment as the workload would have sent it when the session last noted its numbers, and one
+// newClientProbe is a segment as the workload would have sent it when the session last noted its numbers, and one
 // before them.
-func newClientPrompt(key bpf.AgentSessionKey, row bpf.AgentSession) prompt {
-	p := prompt{
+func newClientProbe(key bpf.AgentSessionKey, row bpf.AgentSession) keepaliveProbe {
+	p := keepaliveProbe{
 		from: fromAddrPort(row.Vip, row.VipPort), to: fromAddrPort(key.Client, key.ClientPort),
 		seq: row.WorkloadSeq + row.Shift - 1, ack: row.ClientNext,
 	}

@@ -46,9 +46,9 @@ func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
 			}
 			return nil, missing, nil
 		},
-		depart: func(workloads map[netip.Addr]bool) (agent.Departed, error) {
+		depart: func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error) {
 			l.departed = slices.AppendSeq(l.departed, maps.Keys(workloads))
-			return agent.Departed{}, nil
+			return agent.EvacuatedSessions{}, nil
 		},
 	}
 	return l
@@ -97,7 +97,7 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	moves := netip.MustParseAddr("10.1.0.5")
 	l := newSNATClients(t, moves)
 	depart, failure := l.depart, errors.New("no memory")
-	l.depart = func(map[netip.Addr]bool) (agent.Departed, error) { return agent.Departed{}, failure }
+	l.depart = func(map[netip.Addr]bool) (agent.EvacuatedSessions, error) { return agent.EvacuatedSessions{}, failure }
 	l.set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
 	l.set(nil)
 	delete(l.here, moves)
