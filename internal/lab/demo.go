@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -169,7 +170,7 @@ func (d *demo) balance(ctx context.Context) error {
 	results := make([]load.Result, len(d.vips))
 	for i, vip := range d.vips {
 		config := load.Config{URL: url(vip), Requests: demoRequests, Concurrency: demoConcurrency}
-		if results[i], err = d.lab.Load(ctx, demoClient, config); err != nil {
+		if results[i], err = netload.RunLoad(ctx, d.lab, demoClient, config); err != nil {
 			return err
 		}
 		r := results[i]
@@ -210,7 +211,7 @@ func (d *demo) cut(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	results := make([]load.Result, len(d.vips))
 	for i, vip := range d.vips {
-		run, err := d.lab.StartLoad(ctx, demoClient, load.Config{
+		run, err := netload.StartLoad(ctx, d.lab, demoClient, load.Config{
 			URL: url(vip), Rate: cutRate, Duration: cutTotal, Timeout: cutTimeout, Attempts: cutRetries,
 		})
 		if err != nil {

@@ -12,15 +12,16 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 // captures counts, on each mux's link, the packets that come from a VIP.
-type captures map[string]*netlab.Capture
+type captures map[string]*netload.Capture
 
 func (d *demo) captureReplies() (captures, error) {
 	c := captures{}
 	for _, mux := range d.lab.Of(netlab.Mux) {
-		capture, err := d.lab.CaptureReplies(mux.Name)
+		capture, err := netload.CaptureReplies(d.lab, mux.Name)
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/echo"
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/load"
-	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -64,7 +64,7 @@ func loadCommand() *cobra.Command {
 	return cmd
 }
 
-// streamCommand is a client of the lab that holds on. It prints netlab.Opened when all its streams have
+// streamCommand is a client of the lab that holds on. It prints netload.Opened when all its streams have
 // begun, holds them until SIGTERM, and then prints a stream.Result as JSON.
 func streamCommand() *cobra.Command {
 	var config stream.Config
@@ -83,7 +83,7 @@ func streamCommand() *cobra.Command {
 				}
 			}
 			out := cmd.OutOrStdout()
-			result, err := stream.Run(cmd.Context(), config, func() { fmt.Fprintln(out, netlab.Opened) })
+			result, err := stream.Run(cmd.Context(), config, func() { fmt.Fprintln(out, netload.Opened) })
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -65,9 +66,9 @@ func (l *healthLab) testSilentHost(host string) {
 }
 
 // stream opens streams to the VIP.
-func (l *healthLab) stream(count int) *netlab.Streams {
+func (l *healthLab) stream(count int) *netload.Streams {
 	l.t.Helper()
-	streams, err := l.StartStreams(l.t.Context(), "client1", stream.Config{
+	streams, err := netload.StartStreams(l.t.Context(), l, "client1", stream.Config{
 		Network: stream.TCP, Target: netip.MustParseAddrPort(healthVIP + ":80"), Streams: count, Interval: 200 * time.Millisecond,
 		Patience: 2 * bound,
 	})
@@ -78,7 +79,7 @@ func (l *healthLab) stream(count int) *netlab.Streams {
 
 // ends stops the streams, and holds that exactly those broke that are due, and that some were open to a
 // workload.
-func (l *healthLab) ends(streams *netlab.Streams, due func(backend string) bool, workload string) {
+func (l *healthLab) ends(streams *netload.Streams, due func(backend string) bool, workload string) {
 	l.t.Helper()
 	r, err := streams.Stop()
 	must(l.t, err)

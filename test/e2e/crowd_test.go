@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/load"
-	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -16,8 +16,8 @@ const clock = "15:04:05.000" // of what happened, to be compared with logs
 // crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
 type crowd struct {
 	size    int // streams to each VIP
-	streams map[netip.Addr]*netlab.Streams
-	new     map[netip.Addr]*netlab.Load
+	streams map[netip.Addr]*netload.Streams
+	new     map[netip.Addr]*netload.Load
 }
 
 // gather gathers as many as the scenarios ask for.
@@ -28,9 +28,9 @@ func (l *churnLab) gather(t *testing.T, client string, s *service, network strea
 
 func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network stream.Network, size, rate int) *crowd {
 	t.Helper()
-	c := &crowd{size: size, streams: map[netip.Addr]*netlab.Streams{}, new: map[netip.Addr]*netlab.Load{}}
+	c := &crowd{size: size, streams: map[netip.Addr]*netload.Streams{}, new: map[netip.Addr]*netload.Load{}}
 	for _, vip := range s.vips {
-		streams, err := l.StartStreams(t.Context(), client, stream.Config{
+		streams, err := netload.StartStreams(t.Context(), l, client, stream.Config{
 			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: size,
 		})
 		must(t, err)
@@ -43,7 +43,7 @@ func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network s
 		if rate == 0 || network != stream.TCP { // flows are all alike
 			continue
 		}
-		run, err := l.StartLoad(t.Context(), client, load.Config{
+		run, err := netload.StartLoad(t.Context(), l, client, load.Config{
 			URL: url(vip, 80, "/"), Rate: rate, Duration: time.Hour, Timeout: 15 * time.Second,
 		})
 		must(t, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -52,7 +53,7 @@ var fastpathPairs = []fastpathPair{
 type fastpathLab struct {
 	*netlab.Lab
 	t     *testing.T
-	talks map[string]*netlab.Streams
+	talks map[string]*netload.Streams
 	hosts map[string]string // of workloads that have moved
 }
 
@@ -70,7 +71,7 @@ func newFastpathLab(t *testing.T) *fastpathLab {
 			t.Error(err)
 		}
 	})
-	l := &fastpathLab{Lab: lab, t: t, talks: map[string]*netlab.Streams{}, hosts: map[string]string{}}
+	l := &fastpathLab{Lab: lab, t: t, talks: map[string]*netload.Streams{}, hosts: map[string]string{}}
 	l.serve(map[string]int{})
 	for _, p := range fastpathPairs {
 		must(t, lab.WaitRouted(t.Context(), bound, p.from, 2))
@@ -121,7 +122,7 @@ func (l *fastpathLab) talk(name string, p fastpathPair, config stream.Config) {
 	l.t.Helper()
 	config.Target, config.Source = netip.AddrPortFrom(p.to, 8080), p.of(l.node(p.client))
 	config.Patience = cmp.Or(config.Patience, 2*bound)
-	run, err := l.StartStreams(l.t.Context(), p.client, config)
+	run, err := netload.StartStreams(l.t.Context(), l, p.client, config)
 	must(l.t, err)
 	must(l.t, run.WaitOpened(l.t.Context(), bound))
 	l.talks[name+" "+p.name] = run
@@ -241,9 +242,9 @@ func TestFastpath(t *testing.T) {
 	l.talkAll("first")
 	l.waitLeft()
 
-	requests := map[string]*netlab.Capture{}
+	requests := map[string]*netload.Capture{}
 	for _, n := range l.Of(netlab.Mux) {
-		capture, err := l.CaptureRequests(n.Name)
+		capture, err := netload.CaptureRequests(l, n.Name)
 		must(t, err)
 		defer capture.Close()
 		requests[n.Name] = capture
@@ -269,7 +270,7 @@ func TestFastpath(t *testing.T) {
 }
 
 // noneAtMuxes holds that no packet to a VIP comes to a mux, while it happens, and hosts go on to send.
-func (l *fastpathLab) noneAtMuxes(when string, requests map[string]*netlab.Capture, happens func()) {
+func (l *fastpathLab) noneAtMuxes(when string, requests map[string]*netload.Capture, happens func()) {
 	l.t.Helper()
 	for _, capture := range requests {
 		_, err := capture.Count()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -57,7 +58,7 @@ func (l *churnLab) testFlood(t *testing.T) {
 
 func (l *churnLab) flood(t *testing.T, what string, config flood.Config) {
 	t.Helper()
-	r, err := l.Flood(attacker, config)
+	r, err := netload.Flood(l, attacker, config)
 	must(t, err)
 	t.Logf("%d %s of spoofed sources in %v: %.0f a second", r.Packets, what, r.Took, float64(r.Packets)/r.Took.Seconds())
 	if r.Packets < 10*flowLimit {

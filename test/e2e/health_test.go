@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/echo"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 const (
@@ -135,7 +136,7 @@ func (l *healthLab) await(workload, want string) {
 
 // request makes new connections and returns how many each workload answered; none may fail.
 func (l *healthLab) request(count int) (map[string]int, error) {
-	result, err := l.Load(l.t.Context(), "client1", load.Config{
+	result, err := netload.RunLoad(l.t.Context(), l, "client1", load.Config{
 		URL: "http://" + healthVIP + "/", Requests: count, Concurrency: 8, Timeout: 5 * time.Second,
 	})
 	if err == nil && result.Failed > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 const sharedLab = "e2e"
@@ -173,11 +174,11 @@ func answered(t *testing.T, lab *netlab.Lab, client string, vip netip.Addr, r lo
 // loadAll makes the same requests to the VIPs of both families at once, while meanwhile runs.
 func loadAll(t *testing.T, lab *netlab.Lab, config load.Config, meanwhile func()) map[netip.Addr]load.Result {
 	t.Helper()
-	runs := map[netip.Addr]*netlab.Load{}
+	runs := map[netip.Addr]*netload.Load{}
 	for _, vip := range vips {
 		c := config
 		c.URL = url(vip, 80, "/")
-		run, err := lab.StartLoad(t.Context(), "client1", c)
+		run, err := netload.StartLoad(t.Context(), lab, "client1", c)
 		must(t, err)
 		runs[vip] = run
 	}

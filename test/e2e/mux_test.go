@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 const victim = "mux1"
@@ -217,7 +218,9 @@ func TestMuxLinkFlaps(t *testing.T) {
 	before, err := lab.Forwarded(victim)
 	must(t, err)
 	for _, vip := range vips {
-		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Timeout: 5 * time.Second})
+		r, err := netload.RunLoad(t.Context(), lab, "client1", load.Config{
+			URL: url(vip, 80, "/"), Requests: 100, Timeout: 5 * time.Second,
+		})
 		must(t, err)
 		answered(t, lab, "client1", vip, r)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
@@ -52,9 +53,9 @@ func (l *snatLab) leader() (name string) {
 }
 
 // holds opens connections and flows from a workload to the server outside.
-func (l *snatLab) holds(family snatFamily, network stream.Network, streams int) *netlab.Streams {
+func (l *snatLab) holds(family snatFamily, network stream.Network, streams int) *netload.Streams {
 	l.t.Helper()
-	s, err := l.StartStreams(l.t.Context(), "host1-w1", stream.Config{
+	s, err := netload.StartStreams(l.t.Context(), l, "host1-w1", stream.Config{
 		Network: network, Target: netip.AddrPortFrom(family.of(l.node(outside)), netlab.EchoPort), Streams: streams,
 		Interval: 200 * time.Millisecond, Patience: 40 * time.Second,
 	})
@@ -68,7 +69,7 @@ func (l *snatLab) holds(family snatFamily, network stream.Network, streams int) 
 func TestOutboundConnectionsSurvive(t *testing.T) {
 	lab := newSNATLab(t, 3, "preallocate: 64\n    exhausted: drop")
 	const streams, late = 40, 100
-	holding := map[string]*netlab.Streams{}
+	holding := map[string]*netload.Streams{}
 	for i, family := range snatFamilies {
 		for _, network := range []stream.Network{stream.TCP, stream.UDP} {
 			s := lab.holds(family, network, streams)
@@ -76,7 +77,7 @@ func TestOutboundConnectionsSurvive(t *testing.T) {
 			holding[string(network)+[]string{"4", "6"}[i]] = s
 		}
 	}
-	short, err := lab.StartLoad(t.Context(), "host1-w1", load.Config{
+	short, err := netload.StartLoad(t.Context(), lab, "host1-w1", load.Config{
 		URL: url(lab.node(outside).IPv4, netlab.EchoPort, "/"), Duration: 10 * time.Minute, Rate: 20, Timeout: 30 * time.Second,
 	})
 	must(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/echo"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 const (
@@ -235,7 +236,7 @@ func (l *snatLab) forgesNothing(t *testing.T, family snatFamily, server netip.Ad
 	t.Helper()
 	ns, err := l.NS(snatUnlisted)
 	must(t, err)
-	replies, err := l.CaptureReplies(outside) // packets from VIPs on the server's link
+	replies, err := netload.CaptureReplies(l, outside) // packets from VIPs on the server's link
 	must(t, err)
 	defer replies.Close()
 	_, err = replies.Count()
@@ -277,7 +278,7 @@ func (l *snatLab) manyShortOnes(t *testing.T, family snatFamily, server netip.Ad
 	if os.Getenv("WEIR_WHOLE") != "" {
 		requests = allShortOnes
 	}
-	r, err := l.Load(t.Context(), "host1-w1", load.Config{
+	r, err := netload.RunLoad(t.Context(), l, "host1-w1", load.Config{
 		URL: url(server, netlab.EchoPort, "/"), Requests: requests, Concurrency: 16, PerConn: 1, Timeout: 20 * time.Second,
 	})
 	must(t, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -67,7 +68,7 @@ func (s *sniffer) sawNothing(t *testing.T, lab *netlab.Lab) {
 	for vip, to := range map[netip.Addr]netip.Addr{vip4: client.IPv4, vip6: client.IPv6} {
 		from := netip.AddrPortFrom(vip, 80).String()
 		frame := pkt.TCP(from, netip.AddrPortFrom(to, nobody).String(), pkt.ACK).Frame()
-		must(t, lab.Inject(s.node, frame))
+		must(t, netload.Inject(lab, s.node, frame))
 		forged[fmt.Sprintf("%s.80 > %s.%d", vip, to, nobody)] = true
 	}
 	late := time.After(bound)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 // noReplyAtMuxes counts, during a test, the packets from VIPs on the muxes' links, at the router's end by
@@ -22,9 +23,9 @@ import (
 func noReplyAtMuxes(t *testing.T, lab *netlab.Lab) {
 	t.Helper()
 	for _, mux := range lab.Of(netlab.Mux) {
-		replies, err := lab.CaptureReplies(mux.Name)
+		replies, err := netload.CaptureReplies(lab, mux.Name)
 		must(t, err)
-		requests, err := lab.CaptureRequests(mux.Name)
+		requests, err := netload.CaptureRequests(lab, mux.Name)
 		must(t, err)
 		sniffer := startSniffer(t, lab, mux.Name)
 		before, err := lab.Verdicts(mux.Name)
@@ -60,7 +61,7 @@ func TestManyRequests(t *testing.T) {
 	for _, vip := range vips {
 		for _, client := range clients {
 			for _, per := range []int{1, perConn} {
-				r, err := lab.Load(t.Context(), client, load.Config{
+				r, err := netload.RunLoad(t.Context(), lab, client, load.Config{
 					URL: url(vip, 80, "/"), Requests: requests, Concurrency: 64, PerConn: per, Timeout: 20 * time.Second,
 				})
 				must(t, err)

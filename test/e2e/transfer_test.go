@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/echo"
 	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netload"
 )
 
 const (
@@ -50,7 +51,9 @@ func TestLargeTransfers(t *testing.T) {
 		must(t, os.Remove(uploaded))
 
 		// Few connections may all meet one mux: with these, each has seen some.
-		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Concurrency: 4, PerConn: 1, Timeout: 20 * time.Second})
+		r, err := netload.RunLoad(t.Context(), lab, "client1", load.Config{
+			URL: url(vip, 80, "/"), Requests: 100, Concurrency: 4, PerConn: 1, Timeout: 20 * time.Second,
+		})
 		must(t, err)
 		answered(t, lab, "client1", vip, r)
 	}

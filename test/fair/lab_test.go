@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
@@ -45,7 +46,9 @@ func vip(lab *netlab.Lab, name string, address netip.Addr, spec, endpoint string
 // asks makes requests, each on a connection of its own.
 func asks(t *testing.T, lab *netlab.Lab, client string, vip netip.Addr, requests int, timeout time.Duration) load.Result {
 	t.Helper()
-	r, err := lab.Load(t.Context(), client, load.Config{URL: testlab.URL(vip), Requests: requests, Concurrency: requests, Timeout: timeout})
+	r, err := netload.RunLoad(t.Context(), lab, client, load.Config{
+		URL: testlab.URL(vip), Requests: requests, Concurrency: requests, Timeout: timeout,
+	})
 	testlab.Must(t, err)
 	return r
 }
@@ -201,14 +204,16 @@ func floodsAreAnothers(t *testing.T, lab *netlab.Lab) {
 }
 
 func floodIsAnothers(t *testing.T, lab *netlab.Lab, kind flood.Kind, met []string) {
-	runs := map[netip.Addr]*netlab.Load{}
+	runs := map[netip.Addr]*netload.Load{}
 	for _, a := range []netip.Addr{vip4, vip6} {
-		run, err := lab.StartLoad(t.Context(), "client1", load.Config{URL: testlab.URL(a), Rate: 20, Duration: time.Hour, Timeout: 30 * time.Second})
+		run, err := netload.StartLoad(t.Context(), lab, "client1", load.Config{
+			URL: testlab.URL(a), Rate: 20, Duration: time.Hour, Timeout: 30 * time.Second,
+		})
 		testlab.Must(t, err)
 		runs[a] = run
 	}
 	before := testlab.Verdicts(t, lab)
-	sent, err := lab.Flood("client2", flood.Config{
+	sent, err := netload.Flood(lab, "client2", flood.Config{
 		Targets: []netip.AddrPort{netip.AddrPortFrom(victim4, 80), netip.AddrPortFrom(victim6, 80)}, Kind: kind, Rate: floodRate, Duration: floodTime,
 	})
 	testlab.Must(t, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -82,7 +83,7 @@ func (w *world) restoreUnderWay(t *testing.T) {
 
 // holdMore has a workload of a host hold so many connections that it needs more ports than it had, and returns how many
 // ranges it got.
-func (w *world) holdMore(t *testing.T, host string) (held *netlab.Streams, ranges int) {
+func (w *world) holdMore(t *testing.T, host string) (held *netload.Streams, ranges int) {
 	t.Helper()
 	server, err := w.Node(outside)
 	must(t, err)
@@ -90,7 +91,7 @@ func (w *world) holdMore(t *testing.T, host string) (held *netlab.Streams, range
 	n := workloads[slices.IndexFunc(workloads, func(n netlab.Node) bool { return n.Host == host })]
 	key := model.SNATKey{VIP: netip.MustParseAddr(addresses[families[0].vip]), Address: n.IPv4}
 	before, _ := w.ports.all()
-	held, err = w.StartStreams(t.Context(), n.Name, stream.Config{
+	held, err = netload.StartStreams(t.Context(), w, n.Name, stream.Config{
 		Network: stream.TCP, Target: netip.AddrPortFrom(server.IPv4, netlab.EchoPort), Source: n.IPv4, Streams: 160,
 		Interval: time.Second, Size: 256, Patience: 15 * time.Second,
 	})

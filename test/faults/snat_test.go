@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
@@ -53,14 +54,14 @@ func leaving(lab *netlab.Lab) string {
 
 // heldOutside opens connections from workloads to the server outside, which stay: a container's by IPv4, a native
 // workload's by IPv6.
-func (w *world) heldOutside(t *testing.T) []*netlab.Streams {
+func (w *world) heldOutside(t *testing.T) []*netload.Streams {
 	t.Helper()
 	server, err := w.Node(outside)
 	must(t, err)
-	var held []*netlab.Streams
+	var held []*netload.Streams
 	for i, n := range w.Of(netlab.Workload)[:len(families)] {
 		f := families[i]
-		s, err := w.StartStreams(t.Context(), n.Name, stream.Config{
+		s, err := netload.StartStreams(t.Context(), w, n.Name, stream.Config{
 			Network: stream.TCP, Target: netip.AddrPortFrom(f.of(server), netlab.EchoPort), Source: f.of(n), Streams: 16,
 			Interval: 500 * time.Millisecond, Size: 256, Patience: 15 * time.Second,
 		})

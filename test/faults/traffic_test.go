@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/load"
-	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 )
 
 // traffic is what clients of the data plane do while the control plane breaks.
 type traffic struct {
-	streams  *netlab.Streams
-	requests *netlab.Load
-	outward  []*netlab.Streams // of workloads
-	bursts   *bursts           // likewise
+	streams  *netload.Streams
+	requests *netload.Load
+	outward  []*netload.Streams // of workloads
+	bursts   *bursts            // likewise
 }
 
 // longest is longer than any scenario.
@@ -23,12 +23,12 @@ const longest = 20 * time.Minute
 
 func (w *world) startTraffic(t *testing.T) *traffic {
 	t.Helper()
-	streams, err := w.StartStreams(t.Context(), holder, stream.Config{
+	streams, err := netload.StartStreams(t.Context(), w, holder, stream.Config{
 		Network: stream.TCP, Target: target(steadyVIP), Streams: 60, Interval: 500 * time.Millisecond,
 		Size: 256, Patience: 15 * time.Second,
 	})
 	must(t, err)
-	requests, err := w.StartLoad(t.Context(), requester, load.Config{
+	requests, err := netload.StartLoad(t.Context(), w, requester, load.Config{
 		URL: "http://" + target(checkedVIP).String() + "/", Duration: longest, Rate: 20, Timeout: 10 * time.Second,
 	})
 	must(t, err)

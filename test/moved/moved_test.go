@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
@@ -109,9 +110,9 @@ func TestMovedConnections(t *testing.T) {
 
 func (l *lab) move(number int) {
 	l.t.Helper()
-	runs := map[string]*netlab.Streams{}
+	runs := map[string]*netload.Streams{}
 	for _, w := range ways {
-		run, err := l.StartStreams(l.t.Context(), w.client, stream.Config{
+		run, err := netload.StartStreams(l.t.Context(), l, w.client, stream.Config{
 			Network: stream.TCP, Target: netip.AddrPortFrom(w.to, 8080), Source: w.of(l.node(w.client)),
 			Streams: streams, Interval: 10 * time.Millisecond, Size: 64 << 10, Patience: patience,
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
@@ -47,7 +48,9 @@ func answered(t *testing.T, lab *netlab.Lab) uint64 {
 // served makes requests, each on a connection of its own, none of which may fail.
 func served(t *testing.T, lab *netlab.Lab, vip netip.Addr, requests int) {
 	t.Helper()
-	r, err := lab.Load(t.Context(), "client1", load.Config{URL: testlab.URL(vip), Requests: requests, Concurrency: 8, Timeout: 20 * time.Second})
+	r, err := netload.RunLoad(t.Context(), lab, "client1", load.Config{
+		URL: testlab.URL(vip), Requests: requests, Concurrency: 8, Timeout: 20 * time.Second,
+	})
 	testlab.Must(t, err)
 	testlab.Served(t, vip, r)
 	if r.Requests != requests || len(r.Backends) != len(lab.Of(netlab.Workload)) {
@@ -79,7 +82,9 @@ func TestSYNCookiesInTheLab(t *testing.T) {
 		apply(t, lab, "auto")
 		before := answered(t, lab)
 		for _, vip := range vips {
-			run, err := lab.Load(t.Context(), "client1", load.Config{URL: testlab.URL(vip), Rate: usual, Duration: 2 * time.Second, Timeout: 20 * time.Second})
+			run, err := netload.RunLoad(t.Context(), lab, "client1", load.Config{
+				URL: testlab.URL(vip), Rate: usual, Duration: 2 * time.Second, Timeout: 20 * time.Second,
+			})
 			testlab.Must(t, err)
 			testlab.Served(t, vip, run)
 		}
@@ -102,9 +107,11 @@ const (
 // crowd is of real clients, 200 times the usual rate at once, of which none may lose its connection.
 func crowd(t *testing.T, lab *netlab.Lab) {
 	t.Helper()
-	runs := map[netip.Addr]*netlab.Load{}
+	runs := map[netip.Addr]*netload.Load{}
 	for _, vip := range vips {
-		run, err := lab.StartLoad(t.Context(), "client1", load.Config{URL: testlab.URL(vip), Rate: many, Duration: crowdTime, Timeout: 30 * time.Second})
+		run, err := netload.StartLoad(t.Context(), lab, "client1", load.Config{
+			URL: testlab.URL(vip), Rate: many, Duration: crowdTime, Timeout: 30 * time.Second,
+		})
 		testlab.Must(t, err)
 		runs[vip] = run
 	}
@@ -138,16 +145,18 @@ func mistaken(t *testing.T, lab *netlab.Lab) {
 
 // underFlood floods the VIPs while clients ask them.
 func underFlood(t *testing.T, lab *netlab.Lab, kind flood.Kind) {
-	runs := map[netip.Addr]*netlab.Load{}
+	runs := map[netip.Addr]*netload.Load{}
 	config := flood.Config{Duration: floodTime, Kind: kind}
 	for _, vip := range vips {
-		run, err := lab.StartLoad(t.Context(), "client1", load.Config{URL: testlab.URL(vip), Rate: 20, Duration: time.Hour, Timeout: 30 * time.Second})
+		run, err := netload.StartLoad(t.Context(), lab, "client1", load.Config{
+			URL: testlab.URL(vip), Rate: 20, Duration: time.Hour, Timeout: 30 * time.Second,
+		})
 		testlab.Must(t, err)
 		runs[vip] = run
 		config.Targets = append(config.Targets, netip.AddrPortFrom(vip, 80))
 	}
 	before := testlab.Verdicts(t, lab)
-	r, err := lab.Flood("client2", config)
+	r, err := netload.Flood(lab, "client2", config)
 	testlab.Must(t, err)
 	t.Logf("%d packets of spoofed sources in %v", r.Packets, r.Took)
 	after := testlab.Verdicts(t, lab)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
@@ -62,7 +63,7 @@ func TestAFloodSetsAPolicyOff(t *testing.T) {
 	ended := make(chan error, 1)
 	config := flood.Config{Duration: floodTime * 3 / 2, Targets: []netip.AddrPort{netip.AddrPortFrom(vips[0], 80), netip.AddrPortFrom(vips[1], 80)}}
 	go func() {
-		_, err := lab.Flood("client2", config)
+		_, err := netload.Flood(lab, "client2", config)
 		ended <- err
 	}()
 	testlab.Must(t, netlab.Poll(t.Context(), testlab.Bound, func() error {
@@ -109,7 +110,7 @@ func overloadSetsAPolicyOff(t *testing.T, lab *netlab.Lab) {
 	ended := make(chan error, 2)
 	for _, mux := range lab.Of(netlab.Mux) {
 		go func() {
-			ended <- lab.Overload(overloaded, mux.Name, flood.Mix{First: vips[0], Shares: []int{100}}, &sent)
+			ended <- netload.Overload(overloaded, lab, mux.Name, flood.Mix{First: vips[0], Shares: []int{100}}, &sent)
 		}()
 	}
 	gone := lab.WaitRouted(t.Context(), testlab.Bound, vips[0], 0)

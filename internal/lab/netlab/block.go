@@ -12,12 +12,12 @@ const blockRule = "100"
 
 // Block makes the router lose what one machine sends to another, by their own addresses: the other way,
 // and what is for VIPs or workloads, goes on. Nobody is told, as by a broken cable. It holds until Unblock.
-func (l *Lab) Block(from, to string) error { return l.blocking("add", from, to) }
+func (l *network) Block(from, to string) error { return l.blocking("add", from, to) }
 
 // BlockBoth is Block in both directions.
-func (l *Lab) BlockBoth(a, b string) error { return errors.Join(l.Block(a, b), l.Block(b, a)) }
+func (l *network) BlockBoth(a, b string) error { return errors.Join(l.Block(a, b), l.Block(b, a)) }
 
-func (l *Lab) blocking(what, from, to string) error {
+func (l *network) blocking(what, from, to string) error {
 	a, err := l.Node(from)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (l *Lab) blocking(what, from, to string) error {
 	)
 }
 
-func (l *Lab) rule(family, what string, from, to netip.Addr) error {
+func (l *network) rule(family, what string, from, to netip.Addr) error {
 	_, err := l.Run(string(Router), "ip", family, "rule", what, "pref", blockRule, "from", from.String(), "to", to.String(), "blackhole")
 	if err != nil {
 		return fmt.Errorf("block what %s sends to %s: %w", from, to, err)
@@ -41,7 +41,7 @@ func (l *Lab) rule(family, what string, from, to netip.Addr) error {
 }
 
 // Unblock ends all that Block and BlockBoth began.
-func (l *Lab) Unblock() error {
+func (l *network) Unblock() error {
 	for _, family := range []string{"-4", "-6"} {
 		rules, err := l.Run(string(Router), "ip", family, "rule", "show", "pref", blockRule)
 		if err != nil {

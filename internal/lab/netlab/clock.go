@@ -22,7 +22,7 @@ import (
 // Linux has no time of day of a namespace, and Go reads it without a system call, by the code that the kernel maps
 // into each process (vdso(7)). What is mapped may be written to, a page of its own for each process, as debuggers
 // do: the code is replaced by one that makes the system call and adds an offset. The programs are as they are.
-func (l *Lab) StepClock(node string, by time.Duration) error {
+func (l *programs) StepClock(node string, by time.Duration) error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("step the clock on %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}

@@ -16,7 +16,7 @@ import (
 
 // Silence makes a machine's link lose every packet in both directions, without taking it down: what
 // the router sees when a machine loses its power behind a switch. It holds until Restore.
-func (l *Lab) Silence(node string) error {
+func (l *network) Silence(node string) error {
 	router, err := l.NS(string(Router))
 	if err != nil {
 		return err
@@ -56,12 +56,12 @@ func attachPinned(options link.TCXOptions, pin string) error {
 	return attached.Pin(pin)
 }
 
-func (l *Lab) silencePin(node, direction string) string {
+func (l *network) silencePin(node, direction string) string {
 	return filepath.Join(l.dir, "bpf", "silence-"+node+"-"+direction)
 }
 
 // Restore ends what Silence began. It is no error if the link is not silent.
-func (l *Lab) Restore(node string) error {
+func (l *network) Restore(node string) error {
 	for _, direction := range []string{"in", "out"} {
 		err := os.Remove(l.silencePin(node, direction))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -73,7 +73,7 @@ func (l *Lab) Restore(node string) error {
 
 // CutPower makes a machine's link silent and kills its processes. Nothing is said good-bye to: only
 // silence tells the others.
-func (l *Lab) CutPower(node string) error {
+func (l *programs) CutPower(node string) error {
 	n, err := l.Node(node)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (l *Lab) CutPower(node string) error {
 
 // Crash kills a machine's programs and takes its uplink down. Unlike CutPower, the router sees at once
 // that the link is gone. Revive ends it.
-func (l *Lab) Crash(node string) error {
+func (l *programs) Crash(node string) error {
 	ns, err := l.NS(node)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ const crashTime = 5 * time.Second
 
 // Revive gives a machine that crashed, or whose power was cut, its uplink back, with its routes, and
 // starts its programs again.
-func (l *Lab) Revive(node string) error {
+func (l *programs) Revive(node string) error {
 	n, err := l.Node(node)
 	if err != nil {
 		return err

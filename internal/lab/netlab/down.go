@@ -15,12 +15,14 @@ import (
 // Down ends the lab and leaves nothing of it behind.
 func (l *Lab) Down() error {
 	err := Down(l.Name)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
 	for name, ns := range l.spaces {
 		err = errors.Join(err, ns.Close())
 		delete(l.spaces, name)
 	}
+	l.programs.mu.Lock()
+	defer l.programs.mu.Unlock()
 	for _, p := range l.processes {
 		p.reap()
 	}
@@ -33,7 +35,7 @@ func Down(name string) error {
 	if !labName.MatchString(name) {
 		return fmt.Errorf("take lab down: no lab can be called %q", name)
 	}
-	l := &Lab{Plan: Plan{Name: name}, dir: filepath.Join(Root, name)}
+	l := newLab(Plan{Name: name})
 	var errs []error
 	if err := l.load(); err == nil {
 		for _, p := range l.processes {

@@ -36,35 +36,59 @@ type Config struct {
 	Tied bool
 }
 
-// Lab is a running lab.
+// Lab is a running lab. Each of its parts needs only those within it.
 type Lab struct {
-	Plan
-	bin   string
-	dir   string
-	tied  bool
+	cluster
 	flags []string // of muxes
+}
 
-	mu        sync.Mutex
-	spaces    map[string]*netns.NS
-	processes []*Process
-
+// cluster is what the programs do together: what the managers, the router and the muxes say of it, and who may join.
+type cluster struct {
+	programs
 	joining sync.Mutex
 	tokens  map[string][]string // flags of those that join, by role
 }
 
+// programs are the processes on the nodes.
+type programs struct {
+	network
+	bin  string
+	tied bool
+
+	mu        sync.Mutex
+	processes []*Process
+}
+
+// network is the plan, with the namespaces and links that it became.
+type network struct {
+	Plan
+	dir string
+
+	mu     sync.Mutex
+	spaces map[string]*netns.NS
+}
+
+// newLab returns the lab of a plan, of which nothing needs to be there.
+func newLab(plan Plan) *Lab {
+	l := &Lab{}
+	l.Plan, l.dir = plan, filepath.Join(Root, plan.Name)
+	l.spaces, l.tokens = map[string]*netns.NS{}, map[string][]string{}
+	return l
+}
+
 // Dir is the lab's folder.
-func (l *Lab) Dir() string { return l.dir }
+func (l *network) Dir() string { return l.dir }
 
 // LogDir is where each process has its log.
-func (l *Lab) LogDir() string { return filepath.Join(l.dir, "log") }
+func (l *network) LogDir() string { return filepath.Join(l.dir, "log") }
 
 // PinPath is the folder of a node's pinned data plane.
-func (l *Lab) PinPath(node string) string { return filepath.Join(l.dir, "bpf", node) }
+func (l *network) PinPath(node string) string { return filepath.Join(l.dir, "bpf", node) }
 
-func (l *Lab) frrDir() string { return filepath.Join(l.dir, "frr") }
+func (l *network) frrDir() string { return filepath.Join(l.dir, "frr") }
 
 // Router is the lab's FRR.
-func (l *Lab) Router() *frr.Router { return frr.Open(l.frrDir()) }
+func (l *network) Router() *frr.Router { return frr.Open(l.frrDir()) }
 
 // Up builds a lab and waits until it works: nodes registered, BGP established. What was built is
 // taken down again if a step fails.
@@ -75,11 +99,12 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if err := Requirements(config.Bin); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(Root, config.Name)
-	if _, err := os.Stat(dir); err == nil {
-		return nil, fmt.Errorf("build lab %s: there is one of this name: take it down first (weir lab down --name %s)", config.Name, config.Name)
+	l := newLab(config.Plan)
+	if _, err := os.Stat(l.dir); err == nil {
+		return nil, fmt.Errorf("build lab %s: there is one of this name: take it down first (weir lab down --name %[1]s)",
+			config.Name)
 	}
-	l := &Lab{Plan: config.Plan, bin: config.Bin, dir: dir, tied: config.Tied, flags: config.MuxFlags, spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
+	l.bin, l.tied, l.flags = config.Bin, config.Tied, config.MuxFlags
 	if err := l.build(ctx, config); err != nil {
 		return nil, fmt.Errorf("build lab %s: %w", config.Name, errors.Join(err, l.Down()))
 	}
@@ -111,7 +136,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 
 // Open finds a lab that runs, perhaps built by another process.
 func Open(name string) (*Lab, error) {
-	l := &Lab{Plan: Plan{Name: name}, dir: filepath.Join(Root, name), spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
+	l := newLab(Plan{Name: name})
 	if err := l.load(); err != nil {
 		return nil, fmt.Errorf("open lab %s: %w", name, err)
 	}
@@ -119,7 +144,7 @@ func Open(name string) (*Lab, error) {
 }
 
 // NS is the namespace of a node. A native workload has none: its host's is returned.
-func (l *Lab) NS(name string) (*netns.NS, error) {
+func (l *network) NS(name string) (*netns.NS, error) {
 	node, err := l.Node(name)
 	if err != nil {
 		return nil, err
@@ -140,12 +165,12 @@ func (l *Lab) NS(name string) (*netns.NS, error) {
 	return ns, nil
 }
 
-func (l *Lab) prefix() string { return "weir-" + l.Name + "-" }
+func (l *network) prefix() string { return "weir-" + l.Name + "-" }
 
-func (l *Lab) space(node string) string { return l.prefix() + node }
+func (l *network) space(node string) string { return l.prefix() + node }
 
 // Run runs a program on a node to its end.
-func (l *Lab) Run(node, program string, args ...string) (output string, err error) {
+func (l *network) Run(node, program string, args ...string) (output string, err error) {
 	ns, err := l.NS(node)
 	if err != nil {
 		return "", err
@@ -154,6 +179,7 @@ func (l *Lab) Run(node, program string, args ...string) (output string, err erro
 }
 
 // Weir runs the command line against the lab's managers, as the cluster's first user.
-func (l *Lab) Weir(args ...string) (output string, err error) {
-	return l.Run(l.operator(), filepath.Join(l.bin, "weir"), append([]string{"--config", l.AdminFile(), "--manager", l.ManagerURLs()}, args...)...)
+func (l *cluster) Weir(args ...string) (output string, err error) {
+	args = append([]string{"--config", l.AdminFile(), "--manager", l.ManagerURLs()}, args...)
+	return l.Run(l.operator(), filepath.Join(l.bin, "weir"), args...)
 }

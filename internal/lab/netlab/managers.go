@@ -13,11 +13,11 @@ const (
 )
 
 // ManagerURLs is where the lab's managers are, as --manager takes it.
-func (l *Lab) ManagerURLs() string { return l.managerURLsFrom(0) }
+func (l *cluster) ManagerURLs() string { return l.managerURLsFrom(0) }
 
 // managerURLsFrom lists the managers beginning with one: nodes that begin with different ones spread their
 // streams.
-func (l *Lab) managerURLsFrom(first int) string {
+func (l *cluster) managerURLsFrom(first int) string {
 	managers := l.Of(Manager)
 	urls := make([]string, 0, len(managers))
 	for i := range managers {
@@ -81,7 +81,7 @@ func (l *Lab) waitManager(ctx context.Context, n Node) error {
 
 // operator is the node that the command line runs on: where all managers can be reached, whichever of
 // them are cut off from each other.
-func (l *Lab) operator() string {
+func (l *cluster) operator() string {
 	if managers := l.Of(Manager); len(managers) == 1 {
 		return managers[0].Name
 	}

@@ -9,7 +9,7 @@ import (
 
 // Move takes a container to another host, with all its sockets, as live migration does. Its addresses stay what
 // they are; Node goes on to name the host where it was made.
-func (l *Lab) Move(workload, host string) error {
+func (l *network) Move(workload, host string) error {
 	n, err := l.Node(workload)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ var (
 	all6 = netip.MustParsePrefix("::/0")
 )
 
-func (l *Lab) buildNetwork() error {
+func (l *network) buildNetwork() error {
 	router, err := l.create(string(Router), "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (l *Lab) buildNetwork() error {
 }
 
 // create makes a namespace and switches knobs on in it.
-func (l *Lab) create(node string, on ...string) (*netns.NS, error) {
+func (l *network) create(node string, on ...string) (*netns.NS, error) {
 	ns, err := netns.Create(l.space(node))
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (l *Lab) create(node string, on ...string) (*netns.NS, error) {
 }
 
 // addMachine makes a node and the link from the router to it.
-func (l *Lab) addMachine(router *netns.NS, n Node) error {
+func (l *network) addMachine(router *netns.NS, n Node) error {
 	var forward []string
 	if n.Kind == Host {
 		forward = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
@@ -120,7 +120,7 @@ func routeWorkloads(router *netns.NS, host Node) error {
 
 // addContainer makes a workload in a namespace of its own, as container networks without a bridge
 // do: the host routes each address to one interface, and all interfaces share the gateway's address.
-func (l *Lab) addContainer(n Node) error {
+func (l *network) addContainer(n Node) error {
 	host, err := l.NS(n.Host)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func connectContainer(host *netns.NS, port string, ns *netns.NS, n Node) error {
 }
 
 // addNative gives the host a workload's addresses.
-func (l *Lab) addNative(n Node) error {
+func (l *network) addNative(n Node) error {
 	host, err := l.NS(n.Host)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const path Kind = "path"
 // on has this MTU. The client's own link keeps the MTU that it has, so only ICMP tells it.
 //
 //	client 10.0.i.2 ── 10.0.i.1  path  10.5.i.2 ══ MTU ══ 10.5.i.1 router
-func (l *Lab) Narrow(client string, mtu int) error {
+func (l *network) Narrow(client string, mtu int) error {
 	n, err := l.Node(client)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ const (
 // IgnoreMSS makes a client send segments of 1500 bytes whatever the servers ask for, as some do: a
 // program at its interface writes the largest MSS into each SYN/ACK on its way in. It stays with the
 // interface.
-func (l *Lab) IgnoreMSS(client string) error {
+func (l *network) IgnoreMSS(client string) error {
 	ns, err := l.NS(client)
 	if err != nil {
 		return err

@@ -29,13 +29,13 @@ type Process struct {
 
 // Start starts a program on a node; its output goes to the log <node>.<program>.log. A relative name
 // without a slash is looked for in the folder with Weir's programs, then in PATH.
-func (l *Lab) Start(node, program string, args ...string) (*Process, error) {
+func (l *programs) Start(node, program string, args ...string) (*Process, error) {
 	path := l.Find(program)
 	return l.start(node, append([]string{path}, args...))
 }
 
 // Find is the path of one of Weir's programs, or the name unchanged.
-func (l *Lab) Find(program string) string {
+func (l *programs) Find(program string) string {
 	ours := filepath.Join(l.bin, program)
 	if _, err := os.Stat(ours); err == nil {
 		return ours
@@ -43,7 +43,7 @@ func (l *Lab) Find(program string) string {
 	return program
 }
 
-func (l *Lab) start(node string, argv []string) (*Process, error) {
+func (l *programs) start(node string, argv []string) (*Process, error) {
 	ns, err := l.NS(node)
 	if err != nil {
 		return nil, err
@@ -85,12 +85,12 @@ func (p *Process) succeeds(old *Process) bool {
 	return old.Node == p.Node && len(old.Args) <= len(p.Args) && slices.Equal(old.Args, p.Args[:len(old.Args)]) && !old.Running()
 }
 
-func (l *Lab) logFile(p *Process) string {
+func (l *programs) logFile(p *Process) string {
 	return filepath.Join(l.LogDir(), p.Node+"."+p.Name+".log")
 }
 
 // Log is what a node's program wrote so far.
-func (l *Lab) Log(node, program string) string {
+func (l *programs) Log(node, program string) string {
 	data, err := os.ReadFile(l.logFile(&Process{Node: node, Name: program}))
 	if err != nil {
 		return err.Error()
@@ -99,7 +99,7 @@ func (l *Lab) Log(node, program string) string {
 }
 
 // Process finds the program that was started last on a node under this name.
-func (l *Lab) Process(node, program string) (*Process, error) {
+func (l *programs) Process(node, program string) (*Process, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := len(l.processes) - 1; i >= 0; i-- {
@@ -111,7 +111,7 @@ func (l *Lab) Process(node, program string) (*Process, error) {
 }
 
 // Processes lists the programs that were started on a node and still run.
-func (l *Lab) Processes(node string) []*Process {
+func (l *programs) Processes(node string) []*Process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var running []*Process
@@ -124,7 +124,7 @@ func (l *Lab) Processes(node string) []*Process {
 }
 
 // Restart starts a program again that has ended, with the arguments that it had, and more.
-func (l *Lab) Restart(node, program string, more ...string) (*Process, error) {
+func (l *programs) Restart(node, program string, more ...string) (*Process, error) {
 	p, err := l.Process(node, program)
 	if err != nil {
 		return nil, err

@@ -15,14 +15,14 @@ type Sessions struct {
 }
 
 // Sessions asks the router, and reads the mux's log.
-func (l *Lab) Sessions(mux string) (s Sessions, err error) {
+func (l *cluster) Sessions(mux string) (s Sessions, err error) {
 	if s, err = l.sessions(mux); err != nil {
 		return s, fmt.Errorf("count the sessions of %s: %w", mux, err)
 	}
 	return s, nil
 }
 
-func (l *Lab) sessions(mux string) (s Sessions, err error) {
+func (l *cluster) sessions(mux string) (s Sessions, err error) {
 	n, err := l.Node(mux)
 	if err != nil {
 		return s, err
@@ -56,7 +56,7 @@ func (l *Lab) sessions(mux string) (s Sessions, err error) {
 }
 
 // ask reads what the router's shell says as JSON.
-func (l *Lab) ask(command string, answer any) error {
+func (l *cluster) ask(command string, answer any) error {
 	out, err := l.Router().Vtysh(command)
 	if err != nil {
 		return err

@@ -14,10 +14,10 @@ type state struct {
 	Processes []*Process `json:"processes"`
 }
 
-func (l *Lab) stateFile() string { return filepath.Join(l.dir, "state.json") }
+func (l *programs) stateFile() string { return filepath.Join(l.dir, "state.json") }
 
 // save replaces state.json in one step.
-func (l *Lab) save() error {
+func (l *programs) save() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	data, err := json.MarshalIndent(state{Plan: l.Plan, Bin: l.bin, Processes: l.processes}, "", "  ")
@@ -34,7 +34,7 @@ func (l *Lab) save() error {
 	return nil
 }
 
-func (l *Lab) load() error {
+func (l *programs) load() error {
 	data, err := os.ReadFile(l.stateFile())
 	if err != nil {
 		return fmt.Errorf("read state: %w", err)

@@ -64,7 +64,7 @@ type NodeStatus struct {
 }
 
 // Status asks the manager.
-func (l *Lab) Status() (Status, error) {
+func (l *cluster) Status() (Status, error) {
 	var s Status
 	out, err := l.Weir("status", "-o", "json")
 	if err != nil {
@@ -100,7 +100,7 @@ func (s Status) Ready(n Node) error {
 
 // WaitHealthy waits until no backend of the VIPs is unhealthy or unknown, and all muxes run the tables
 // that say so.
-func (l *Lab) WaitHealthy(ctx context.Context, bound time.Duration) error {
+func (l *cluster) WaitHealthy(ctx context.Context, bound time.Duration) error {
 	return l.WaitStatus(ctx, bound, func(status Status) error {
 		for _, vip := range status.VIPs {
 			for _, b := range vip.Backends() {
@@ -114,7 +114,7 @@ func (l *Lab) WaitHealthy(ctx context.Context, bound time.Duration) error {
 }
 
 // WaitStatus waits until the status fits and all muxes run what it says.
-func (l *Lab) WaitStatus(ctx context.Context, bound time.Duration, fits func(Status) error) error {
+func (l *cluster) WaitStatus(ctx context.Context, bound time.Duration, fits func(Status) error) error {
 	return Poll(ctx, bound, func() error {
 		status, err := l.Status()
 		if err != nil {
@@ -130,7 +130,7 @@ func (l *Lab) WaitStatus(ctx context.Context, bound time.Duration, fits func(Sta
 }
 
 // Forwarded is how many packets a mux has sent to hosts, by the counters of its data plane.
-func (l *Lab) Forwarded(mux string) (packets uint64, err error) {
+func (l *cluster) Forwarded(mux string) (packets uint64, err error) {
 	verdicts, err := l.Verdicts(mux)
 	for name, count := range verdicts {
 		if strings.HasPrefix(name, "forward_") {
@@ -141,7 +141,7 @@ func (l *Lab) Forwarded(mux string) (packets uint64, err error) {
 }
 
 // Verdicts is how many packets the data plane of a mux or a host gave each verdict.
-func (l *Lab) Verdicts(node string) (map[string]uint64, error) {
+func (l *cluster) Verdicts(node string) (map[string]uint64, error) {
 	n, err := l.Node(node)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (l *Lab) Verdicts(node string) (map[string]uint64, error) {
 }
 
 // Routed is by how many muxes the router sends a VIP.
-func (l *Lab) Routed(vip netip.Addr) (muxes int, err error) {
+func (l *cluster) Routed(vip netip.Addr) (muxes int, err error) {
 	family := "-4"
 	if vip.Is6() {
 		family = "-6"
@@ -178,7 +178,7 @@ func (l *Lab) Routed(vip netip.Addr) (muxes int, err error) {
 }
 
 // WaitRouted waits until the router sends a VIP by that many muxes.
-func (l *Lab) WaitRouted(ctx context.Context, bound time.Duration, vip netip.Addr, muxes int) error {
+func (l *cluster) WaitRouted(ctx context.Context, bound time.Duration, vip netip.Addr, muxes int) error {
 	return Poll(ctx, bound, func() error {
 		got, err := l.Routed(vip)
 		if err == nil && got != muxes {

@@ -7,15 +7,15 @@ import (
 )
 
 // DataDir is where a manager, mux or host keeps its certificate, and a manager its store.
-func (l *Lab) DataDir(node string) string { return filepath.Join(l.dir, node) }
+func (l *cluster) DataDir(node string) string { return filepath.Join(l.dir, node) }
 
 // AdminFile is the configuration of the cluster's first user, which the founding manager writes.
-func (l *Lab) AdminFile() string {
+func (l *cluster) AdminFile() string {
 	return filepath.Join(l.DataDir(l.Of(Manager)[0].Name), "admin.yaml")
 }
 
 // CAFile is the cluster's CA, as PEM.
-func (l *Lab) CAFile() string {
+func (l *cluster) CAFile() string {
 	return filepath.Join(l.DataDir(l.Of(Manager)[0].Name), "tls", "ca.pem")
 }
 
@@ -24,12 +24,12 @@ var roles = map[Kind]string{Manager: "manager", Mux: "mux", Host: "agent"}
 
 // token returns the flags by which a node of the kind joins. The token is made once: it is good for all nodes of
 // the kind, while the lab stands.
-func (l *Lab) token(kind Kind) ([]string, error) {
+func (l *cluster) token(kind Kind) ([]string, error) {
 	return l.makeToken(kind, "", "--ttl", "720h", "--uses", fmt.Sprint(len(l.Of(kind))))
 }
 
 // Token returns the flags by which a node joins that did so before and has lost its certificate.
-func (l *Lab) Token(node string) ([]string, error) {
+func (l *cluster) Token(node string) ([]string, error) {
 	n, err := l.Node(node)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (l *Lab) Token(node string) ([]string, error) {
 }
 
 // makeToken asks the managers for a token, unless it was made before.
-func (l *Lab) makeToken(kind Kind, name string, options ...string) ([]string, error) {
+func (l *cluster) makeToken(kind Kind, name string, options ...string) ([]string, error) {
 	role := roles[kind]
 	if role == "" {
 		return nil, fmt.Errorf("make a token: a %s does not join", kind)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
@@ -77,7 +78,7 @@ func (w *world) measureOverload(ctx context.Context, how options) (o *overload, 
 	var sent atomic.Int64
 	ended := make(chan error, 1)
 	mix := flood.Mix{First: sharingVIP(0), Shares: sharesOf, Delay: how.delay}
-	go func() { ended <- w.lab.Overload(sending, overloaded, mix, &sent) }()
+	go func() { ended <- netload.Overload(sending, w.lab, overloaded, mix, &sent) }()
 	o, err = w.shared(ctx, mux, &sent, how.overload)
 	stop()
 	return o, errors.Join(err, <-ended)

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
@@ -178,7 +179,7 @@ func (w *world) flood(victim int, config flood.Config) (trial, error) {
 		config.Targets = append(config.Targets, netip.AddrPortFrom(vip, 80))
 	}
 	stop := w.watchRoutes(vipsOf(victim))
-	r, err := w.lab.Flood(attacker, config)
+	r, err := netload.Flood(w.lab, attacker, config)
 	gone := stop()
 	t := trial{Victim: victim, Began: r.Began, Ended: time.Now(), Rate: float64(r.Packets) / max(r.Took.Seconds(), 1e-9)}
 	for _, at := range gone {
@@ -188,13 +189,13 @@ func (w *world) flood(victim int, config flood.Config) (trial, error) {
 }
 
 // crowd is the clients of all VIPs.
-type crowd map[netip.Addr]*netlab.Load
+type crowd map[netip.Addr]*netload.Load
 
 // start has clients ask all VIPs, all together at a rate.
 func (w *world) start(ctx context.Context, rate int) (crowd, error) {
 	c := crowd{}
 	for _, vip := range vips() {
-		run, err := w.lab.StartLoad(ctx, clients, load.Config{
+		run, err := netload.StartLoad(ctx, w.lab, clients, load.Config{
 			URL: "http://" + netip.AddrPortFrom(vip, 80).String() + "/", Rate: rate / len(vips()), Duration: time.Hour, Timeout: patience, Record: true,
 		})
 		if err != nil {

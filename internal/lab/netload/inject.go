@@ -1,22 +1,24 @@
-package netlab
+package netload
 
 import (
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // Inject puts a frame onto the link from the router to a node, addressed to the node.
-func (l *Lab) Inject(node string, frame []byte) error {
-	if err := l.inject(node, frame); err != nil {
+func Inject(lab Lab, node string, frame []byte) error {
+	if err := inject(lab, node, frame); err != nil {
 		return fmt.Errorf("inject a frame at %s: %w", node, err)
 	}
 	return nil
 }
 
-func (l *Lab) inject(node string, frame []byte) error {
-	router, err := l.NS(string(Router))
+func inject(lab Lab, node string, frame []byte) error {
+	router, err := lab.NS(string(netlab.Router))
 	if err != nil {
 		return err
 	}
@@ -24,11 +26,11 @@ func (l *Lab) inject(node string, frame []byte) error {
 	if err != nil {
 		return err
 	}
-	ns, err := l.NS(node)
+	ns, err := lab.NS(node)
 	if err != nil {
 		return err
 	}
-	mac, err := ns.MAC(Uplink)
+	mac, err := ns.MAC(netlab.Uplink)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package netlab
+package netload
 
 import (
 	"encoding/binary"
@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // Capture counts packets on the router's interface to a node, as a tcpdump there would see them: the
@@ -17,19 +19,21 @@ type Capture struct{ socket int }
 
 // CaptureReplies counts the packets that come from a VIP, on the link of a node. On a mux's link
 // there should be none.
-func (l *Lab) CaptureReplies(node string) (*Capture, error) { return l.capture(node, sourceField) }
-
-// CaptureRequests counts the packets that go to a VIP, on the link of a node.
-func (l *Lab) CaptureRequests(node string) (*Capture, error) {
-	return l.capture(node, destinationField)
+func CaptureReplies(lab Lab, node string) (*Capture, error) {
+	return openCaptureAt(lab, node, sourceField)
 }
 
-func (l *Lab) capture(node string, field addressField) (*Capture, error) {
+// CaptureRequests counts the packets that go to a VIP, on the link of a node.
+func CaptureRequests(lab Lab, node string) (*Capture, error) {
+	return openCaptureAt(lab, node, destinationField)
+}
+
+func openCaptureAt(lab Lab, node string, field addressField) (*Capture, error) {
 	filter, err := bpf.Assemble(vipFilter(field))
 	if err != nil {
 		return nil, fmt.Errorf("capture at %s: %w", node, err)
 	}
-	router, err := l.NS(string(Router))
+	router, err := lab.NS(string(netlab.Router))
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +96,12 @@ var (
 
 // vipFilter lets through packets whose address lies in VIPs4 or VIPs6.
 func vipFilter(field addressField) []bpf.Instruction {
-	v4, v6 := VIPs4.Addr().As4(), VIPs6.Addr().As16()
+	v4, v6 := netlab.VIPs4.Addr().As4(), netlab.VIPs6.Addr().As16()
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipFalse: 3},
 		bpf.LoadAbsolute{Off: field.v4, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask32(VIPs4)},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask32(netlab.VIPs4)},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(v4[:]), SkipTrue: 5, SkipFalse: 6},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipFalse: 5},
 		bpf.LoadAbsolute{Off: field.v6, Size: 4},

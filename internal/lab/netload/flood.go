@@ -1,4 +1,4 @@
-package netlab
+package netload
 
 import (
 	"cmp"
@@ -7,22 +7,26 @@ import (
 	"strconv"
 
 	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // Flood attacks targets from a node and returns what was sent. The router throws the answers away: they
 // go to nobody.
-func (l *Lab) Flood(node string, config flood.Config) (flood.Result, error) {
+func Flood(lab Lab, node string, config flood.Config) (flood.Result, error) {
 	var result flood.Result
 	for family, sources := range map[string]string{"-4": flood.Sources4.String(), "-6": flood.Sources6.String()} {
-		if _, err := l.Run(string(Router), "ip", family, "route", "replace", "blackhole", sources); err != nil {
+		if _, err := lab.Run(string(netlab.Router), "ip", family, "route", "replace", "blackhole", sources); err != nil {
 			return result, err
 		}
 	}
-	args := []string{"lab", "flood", "--duration", config.Duration.String(), "--kind", string(cmp.Or(config.Kind, flood.SYN)), "--rate", strconv.Itoa(config.Rate)}
+	args := []string{
+		"lab", "flood", "--duration", config.Duration.String(), "--kind", string(cmp.Or(config.Kind, flood.SYN)),
+		"--rate", strconv.Itoa(config.Rate),
+	}
 	for _, target := range config.Targets {
 		args = append(args, target.String())
 	}
-	out, err := l.Run(node, l.Find("weir"), args...)
+	out, err := lab.Run(node, lab.Find("weir"), args...)
 	if err != nil {
 		return result, err
 	}

@@ -1,4 +1,4 @@
-package netlab
+package netload
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // CPUs that an overloaded mux's packets are sent by, and taken by.
@@ -18,25 +19,25 @@ const (
 	receivingCPU = 1
 )
 
-// Overload has more datagrams come to a mux than it can take, until ctx ends, and counts them. The mux's interface loses packets
-// as a NIC does, for a thread on another CPU takes them; it stays so.
-func (l *Lab) Overload(ctx context.Context, mux string, mix flood.Mix, sent *atomic.Int64) error {
+// Overload has more datagrams come to a mux than it can take, until ctx ends, and counts them. The mux's interface loses
+// packets as a NIC does, for a thread on another CPU takes them; it stays so.
+func Overload(ctx context.Context, lab Lab, mux string, mix flood.Mix, sent *atomic.Int64) error {
 	if runtime.NumCPU() < 2 {
 		return fmt.Errorf("overload %s: needs two CPUs: one sends, and one is the mux", mux)
 	}
-	to, err := l.NS(mux)
+	to, err := lab.NS(mux)
 	if err != nil {
 		return err
 	}
-	from, err := l.NS(string(Router))
+	from, err := lab.NS(string(netlab.Router))
 	if err != nil {
 		return err
 	}
-	if err := to.ThreadXDP(Uplink, receivingCPU); err != nil {
+	if err := to.ThreadXDP(netlab.Uplink, receivingCPU); err != nil {
 		return err
 	}
 	link := flood.Link{}
-	if link.To, err = to.MAC(Uplink); err != nil {
+	if link.To, err = to.MAC(netlab.Uplink); err != nil {
 		return err
 	}
 	if link.From, err = from.MAC(mux); err != nil {

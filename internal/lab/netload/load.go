@@ -1,4 +1,4 @@
-package netlab
+package netload
 
 import (
 	"bytes"
@@ -24,13 +24,13 @@ type Load struct {
 }
 
 // StartLoad starts making requests from a node; it ends with ctx.
-func (l *Lab) StartLoad(ctx context.Context, node string, config load.Config) (*Load, error) {
-	ns, err := l.NS(node)
+func StartLoad(ctx context.Context, lab Lab, node string, config load.Config) (*Load, error) {
+	ns, err := lab.NS(node)
 	if err != nil {
 		return nil, err
 	}
 	run := &Load{}
-	run.cmd = exec.Command(l.Find("weir"), "lab", "load", config.URL,
+	run.cmd = exec.Command(lab.Find("weir"), "lab", "load", config.URL,
 		"--requests", strconv.Itoa(config.Requests), "--duration", config.Duration.String(),
 		"--concurrency", strconv.Itoa(config.Concurrency), "--rate", strconv.Itoa(config.Rate),
 		"--per-connection", strconv.Itoa(config.PerConn), "--timeout", config.Timeout.String(),
@@ -71,9 +71,9 @@ func (r *Load) Stop() (load.Result, error) {
 	return r.Wait()
 }
 
-// Load makes requests from a node and returns what the client noticed.
-func (l *Lab) Load(ctx context.Context, node string, config load.Config) (load.Result, error) {
-	run, err := l.StartLoad(ctx, node, config)
+// RunLoad makes requests from a node and returns what the client noticed.
+func RunLoad(ctx context.Context, lab Lab, node string, config load.Config) (load.Result, error) {
+	run, err := StartLoad(ctx, lab, node, config)
 	if err != nil {
 		return load.Result{}, err
 	}

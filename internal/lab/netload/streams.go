@@ -1,4 +1,4 @@
-package netlab
+package netload
 
 import (
 	"bufio"
@@ -31,13 +31,13 @@ type Streams struct {
 }
 
 // StartStreams starts to hold streams from a node; ctx ends them without a result.
-func (l *Lab) StartStreams(ctx context.Context, node string, config stream.Config) (*Streams, error) {
-	ns, err := l.NS(node)
+func StartStreams(ctx context.Context, lab Lab, node string, config stream.Config) (*Streams, error) {
+	ns, err := lab.NS(node)
 	if err != nil {
 		return nil, err
 	}
 	s := &Streams{opened: make(chan struct{}), ended: make(chan struct{})}
-	s.cmd = exec.Command(l.Find("weir"), "lab", "stream", string(config.Network), config.Target.String(),
+	s.cmd = exec.Command(lab.Find("weir"), "lab", "stream", string(config.Network), config.Target.String(),
 		"--streams", strconv.Itoa(config.Streams), "--interval", config.Interval.String(),
 		"--size", strconv.Itoa(config.Size), "--patience", config.Patience.String())
 	if config.Source.IsValid() {
