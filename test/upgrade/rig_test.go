@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "bbb5369452be21fab58787c0af69757c57e6658e"
+	previous = "3d846251633c7328d42ff0845072f0987771ee4c"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
