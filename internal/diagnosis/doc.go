@@ -1,5 +1,5 @@
-// Package diagnosis serves the calls by which operators ask what becomes of a flow: Explain from the tables of the State,
-// ExplainPacket and Capture as tasks that a mux does and answers.
+// Package diagnosis serves the calls by which operators ask what becomes of a flow: Explain from the tables of the
+// State, ExplainPacket and Capture as tasks that a mux does and answers.
 //
 // Invariant: a task is asked of the manager that holds the mux's stream; another one hands the call on to it.
 package diagnosis
@@ -15,7 +15,7 @@ import (
 type Service struct {
 	Name            string // of this manager
 	Store           *store.Store
-	Holder          func(mux string) (manager string, there bool) // of the mux's stream, if it is another manager
+	StreamOwner     func(mux string) (manager string, there bool) // of the mux's stream, if it is another manager
 	Peer            func(address string) (*rpc.Client, error)     // another manager
 	BackendStatuses func(*store.State, model.VIP, model.Endpoint) []*weirv1.BackendStatus
 

@@ -15,7 +15,7 @@ import (
 func (c cluster) FollowProgress(
 	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
 ) error {
-	if err := c.hub.Tell(ctx, r.GetName(), c.stopping, stream.Send); err != nil {
+	if err := c.hub.StreamProgress(ctx, r.GetName(), c.stopping, stream.Send); err != nil {
 		return err
 	}
 	return errStops
@@ -66,11 +66,11 @@ func (m *Manager) followManager(ctx context.Context, other store.Manager) {
 	}
 	rpc.Follow(ctx, m.log, "progress of "+other.Name, //nolint:errcheck // it ends with ctx
 		func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.FollowProgressResponse], error) {
-			m.hub.Heard(other.Name, nil)
+			m.hub.SetPeerProgress(other.Name, nil)
 			return client.FollowProgress(ctx, &weirv1.FollowProgressRequest{Name: m.cfg.Name})
 		}, func(p *weirv1.FollowProgressResponse) error {
-			m.hub.Heard(other.Name, p)
+			m.hub.SetPeerProgress(other.Name, p)
 			return nil
 		})
-	m.hub.Heard(other.Name, nil)
+	m.hub.SetPeerProgress(other.Name, nil)
 }

@@ -17,7 +17,7 @@ func TestManagersFollowEachOther(t *testing.T) {
 	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, r.urls[0])) == 4 })
 	eventually(t, "each is told by both others", func() bool {
 		for _, m := range all {
-			if !m.hub.TellsAll(m.store.State()) {
+			if !m.hub.ReportsToAllManagers(m.store.State()) {
 				return false
 			}
 		}
@@ -25,7 +25,7 @@ func TestManagersFollowEachOther(t *testing.T) {
 	})
 	for _, mux := range muxes {
 		eventually(t, mux.name+" is in the pool", func() bool {
-			_, there := all[0].hub.Holder(mux.name)
+			_, there := all[0].hub.StreamOwner(mux.name)
 			return there && all[0].view().Status.At(mux.name).Generation > 0
 		})
 	}

@@ -154,7 +154,7 @@ func (m *Manager) makeParts() {
 	m.hub = publish.New(m.store, m.published)
 	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
 	m.status = &status.Controller{
-		Name: m.cfg.Name, Store: m.store, Show: m.hub.Show, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
+		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
 	m.overload = &overload.Controller{
 		Store: m.store, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
@@ -167,7 +167,7 @@ func (m *Manager) makeParts() {
 		Uses: m.allocator.ReportedUses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
-		Name: m.cfg.Name, Store: m.store, Holder: m.hub.Holder, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
+		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
 	})
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,

@@ -115,7 +115,7 @@ func (m *Manager) observe() {
 // sample tells the desired state and how far the nodes are.
 func (m *Manager) sample(to *telemetry.Sample) {
 	s := m.view()
-	forMuxes, late := m.hub.Reached()
+	forMuxes, late := m.hub.PublishedGeneration()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
 	telemetry.PutIf(to, "weir_manager_leader", m.leads())

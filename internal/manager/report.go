@@ -286,7 +286,7 @@ func (m *Manager) said(s *store.State, node model.Node) (store.NodeStatus, *weir
 }
 
 // view is the State that users are shown.
-func (m *Manager) view() *store.State { return m.hub.Show(m.store.State()) }
+func (m *Manager) view() *store.State { return m.hub.WithProgress(m.store.State()) }
 
 // forget drops what a node reported.
 func (m *Manager) forget(node string) {

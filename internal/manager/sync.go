@@ -45,10 +45,10 @@ func (m *Manager) SyncMux(
 	}
 	return m.stream(ctx, feed.Wake(), asked, ask, func() (bool, error) {
 		before := feed.Sent()
-		if chunks := feed.TakeChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
+		if chunks := feed.NextChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
 			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: wire.ChunksToProto(chunks)})
 		}
-		update, due := feed.Take(max(registered, m.seenBy(r)))
+		update, due := feed.Next(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}
@@ -79,7 +79,7 @@ func (m *Manager) SyncHost(
 	feed, ended := m.hub.OpenHost(node.Name)
 	defer ended()
 	return m.stream(ctx, feed.Wake(), nil, nil, func() (bool, error) {
-		update, due := feed.Take(max(registered, m.seenBy(r)))
+		update, due := feed.Next(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}

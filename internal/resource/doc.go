@@ -1,4 +1,5 @@
-// Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and writes.
+// Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and
+// writes.
 //
 //	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
 //	ListVIPs, WatchVIPs  ... ─▶ State as users are shown it, with status and conditions
@@ -22,12 +23,12 @@ import (
 
 // Hub is what resources need of the one that tells nodes their tables.
 type Hub interface {
-	// Show is a State with what nodes of all managers run.
-	Show(*store.State) *store.State
-	// Stands says whether a node that is connected here runs what it shall.
-	Stands(node string) (current, here bool)
-	// Reached is the generation that muxes are sent, and how many hosts are behind.
-	Reached() (published model.Generation, late int)
+	// WithProgress is a State with what nodes of all managers run.
+	WithProgress(*store.State) *store.State
+	// NodeIsCurrent says whether a node that is connected here runs what it shall.
+	NodeIsCurrent(node string) (current, here bool)
+	// PublishedGeneration is the generation that muxes are sent, and how many hosts are behind.
+	PublishedGeneration() (published model.Generation, late int)
 }
 
 // Config is what a Service works with.
@@ -49,7 +50,7 @@ type Config struct {
 	Watches Watches
 }
 
-func (m *Config) view() *store.State { return m.Hub.Show(m.Store.State()) }
+func (m *Config) view() *store.State { return m.Hub.WithProgress(m.Store.State()) }
 
 // writer writes VIPs, pools and prefix lists.
 type writer struct {

@@ -64,8 +64,8 @@ func (m *Nodes) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	return p
 }
 
-// DeleteNode forgets a node that is neither connected nor needed. Of one that was revoked the streams end, and no other is
-// opened: it need not be waited for.
+// DeleteNode forgets a node that is neither connected nor needed. Of one that was revoked the streams end, and no other
+// is opened: it need not be waited for.
 func (m *Nodes) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
 	name := r.GetName()
 	_, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
@@ -115,7 +115,7 @@ func livesOn(vip model.VIP, host string) int {
 // GetStatus sums up what the caller may see.
 func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
 	stored := m.Store.State()
-	s := m.Hub.Show(stored)
+	s := m.Hub.WithProgress(stored)
 	response := &weirv1.GetStatusResponse{
 		Version: m.Version, Generation: uint64(s.Generation), Store: m.Store.String(), Nodes: m.nodes(s, ""),
 	}
@@ -153,12 +153,12 @@ func (m *Nodes) sync(s *store.State, node model.Node) string {
 	if s.Excluded.Has(node.Name) {
 		return syncOut
 	}
-	if current, here := m.Hub.Stands(node.Name); here && current {
+	if current, here := m.Hub.NodeIsCurrent(node.Name); here && current {
 		return syncCurrent
 	} else if here {
 		return syncBehind
 	}
-	published, _ := m.Hub.Reached()
+	published, _ := m.Hub.PublishedGeneration()
 	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
 		return syncBehind
 	}

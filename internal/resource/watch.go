@@ -105,7 +105,7 @@ func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send fun
 		if !complete {
 			return apierr.VersionTooOld(at)
 		}
-		state = m.Hub.Show(state)
+		state = m.Hub.WithProgress(state)
 		var messages []*weirv1.WatchVIPsResponse
 		for _, change := range changes {
 			if message := m.changed(ctx, f, state, change); message != nil {

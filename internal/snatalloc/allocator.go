@@ -21,8 +21,8 @@ import (
 type Hub interface {
 	// Await returns when every healthy mux runs a generation.
 	Await(ctx context.Context, generation model.Generation) error
-	// Answered is the generation that every healthy mux runs.
-	Answered() model.Generation
+	// AcknowledgedByMuxes is the generation that every healthy mux runs.
+	AcknowledgedByMuxes() model.Generation
 	// DigestAt sums up what muxes were told of source NAT at a generation.
 	DigestAt(generation model.Generation) (ranges int, digest uint64, known bool)
 	// Resend has a node get all its tables anew.

@@ -273,7 +273,7 @@ func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]
 			continue
 		}
 		next, some := h.EndQuarantine(func(r desired.Quarantined) bool { return seen.longer(key, r, a.Quarantine, now) })
-		if !some || a.Hub.Answered() < s.PortsWritten.At(key) || a.isStillHeld(s, key, h, seen, now) {
+		if !some || a.Hub.AcknowledgedByMuxes() < s.PortsWritten.At(key) || a.isStillHeld(s, key, h, seen, now) {
 			continue
 		}
 		if done[key] = next; len(done) >= expiredMost {

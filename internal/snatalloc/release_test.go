@@ -27,7 +27,7 @@ type releasedRange struct {
 // silentMuxes have answered no generation.
 type silentMuxes struct{ Hub }
 
-func (silentMuxes) Answered() model.Generation { return 0 }
+func (silentMuxes) AcknowledgedByMuxes() model.Generation { return 0 }
 
 // isFree says whether the leader makes the range free.
 func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
@@ -65,9 +65,9 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	return free
 }
 
-// A range that was released is free when its quarantine is over, every healthy mux knows that its workload has it no more, and
-// the host of a workload that is in no list any more has released it too. A host that does not keeps it for a bounded
-// time.
+// A range that was released is free when its quarantine is over, every healthy mux knows that its workload has it no
+// more, and the host of a workload that is in no list any more has released it too. A host that does not keeps it for a
+// bounded time.
 func TestReleasedRangesBecomeFree(t *testing.T) {
 	const quarantine, most = desired.QuarantineTime, heldQuarantines * desired.QuarantineTime
 	for what, c := range map[string]struct {

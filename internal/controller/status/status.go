@@ -20,13 +20,13 @@ const DefaultInterval = time.Second
 
 // Controller notes conditions.
 type Controller struct {
-	Name     string // of this manager
-	Store    *store.Store
-	Show     func(*store.State) *store.State // as users are shown it
-	Events   *events.Recorder
-	Interval time.Duration // between two looks
-	Now      func() time.Time
-	Log      *slog.Logger
+	Name         string // of this manager
+	Store        *store.Store
+	WithProgress func(*store.State) *store.State // as users are shown it
+	Events       *events.Recorder
+	Interval     time.Duration // between two looks
+	Now          func() time.Time
+	Log          *slog.Logger
 }
 
 // Run notes the conditions of VIPs and what happens, until ctx ends.
@@ -36,7 +36,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	n := comparison{Controller: c, pending: map[string]bool{}}
 	for {
 		state, changed := c.Store.Watch()
-		if err := n.look(ctx, c.Show(state)); err != nil && ctx.Err() == nil {
+		if err := n.look(ctx, c.WithProgress(state)); err != nil && ctx.Err() == nil {
 			c.Log.Warn("conditions of VIPs are not noted", "err", err)
 		}
 		select {

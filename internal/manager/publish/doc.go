@@ -1,22 +1,23 @@
-// Package publish tells nodes what they are to run, and follows how far they are.
+// Package publish computes what nodes with a stream at this manager have to get, and follows what they acknowledge.
 //
-//	store ─▶ State ─▶ Hub: what differs, for whom ─▶ HostFeed ─▶ stream of a host      at once
-//	                   │                                             │ AckHost
-//	                   ├─ gate: hosts have it ◀───────────────────────┘
-//	                   ▼       (or had a second; those of other managers: Heard)
-//	                released ──▶ MuxFeed ─▶ stream of a mux
-//	                   │            │ AckMux                  exclude muxes that do not answer
+//	store ─▶ State ─▶ Hub: what differs, for which node ─▶ HostFeed ─▶ stream of a host    at once
+//	                   │                                                 │ AckHost
+//	                   ├─ gate: hosts have acknowledged it, ◀────────────┘
+//	                   ▼  or had HostsGrace; of other managers' hosts by SetPeerProgress
+//	               release ──▶ MuxFeed ─▶ stream of a mux
+//	                   │            │ AckMux                  excludeSilent: muxes that do not acknowledge
 //	                   ▼            ▼
-//	                told ──▶ progress: all muxes have answered ─▶ Await, and hosts hear of source NAT
+//	        unacknowledged ──▶ progress: all muxes have acknowledged ─▶ Await; hosts get source NAT
 //	                             │  ▲
-//	                        Tell ▼  │ Heard
-//	                          other managers
+//	              StreamProgress ▼  │ SetPeerProgress
+//	                        other managers
 //
 // Invariants:
-//   - a feed keeps which rows are due, and reads them when they are sent: it does not grow with time, and of a slow node's changes only the last is sent;
-//   - muxes are told a State after the hosts that it adds something to, or when these had their time;
-//   - hosts are told of a State's source NAT after all muxes that serve have answered it;
+//   - a feed keeps the keys of rows that are due, and reads the rows when they are sent: it does not grow with time, and
+//     a slow node gets only the last of several changes;
+//   - muxes get a State after the hosts that it adds something to have acknowledged it, or had HostsGrace;
+//   - hosts get a State's source NAT after all muxes that serve have acknowledged it;
 //   - a feed that opens begins with a snapshot.
 //
-// It knows nothing of calls, users and tenants: who may have a stream, and what is written to it, is the manager's to say.
+// It knows nothing of calls, users and tenants: the manager decides who may have a stream, and writes to it.
 package publish

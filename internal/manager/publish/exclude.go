@@ -16,63 +16,63 @@ const (
 	snapshotPatience = 12
 )
 
-// excludeSilent takes muxes that do not answer out of the pool, and back in when they do. The store has the last word, so
-// that two managers leave one in, and one that is cut off from the others takes nobody out.
+// excludeSilent takes muxes that do not acknowledge out of the pool, and back in when they do. The store decides, so
+// that two managers leave one in, and a partitioned manager takes none out.
 func (h *Hub) excludeSilent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	slept := h.slept()
+	slept := h.suspendedFor()
 	for f := range h.muxes {
 		if slept > 0 && !f.waits.IsZero() {
 			f.waits = f.waits.Add(slept)
 		}
 		bound := h.Patience
-		if !f.first {
+		if !f.answered {
 			bound *= snapshotPatience
 		}
 		serves := ""
 		if !f.waits.IsZero() && h.now().Sub(f.waits) > bound {
-			serves = h.serves(f.mux)
+			serves = h.anotherServingMux(f.mux)
 		}
-		if f.out = serves != ""; f.out {
+		if f.silent = serves != ""; f.silent {
 			h.store.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
 		} else {
 			h.store.Admit(f.mux)
 		}
 	}
-	h.tellExcluded(h.store.State())
+	h.notifyExcluded(h.store.State())
 }
 
-// tellExcluded tells muxes that were taken out to take their routes back, and those that are in again to announce
-// them; who does not even read that has lost its BGP sessions, or loses them with its process.
-func (h *Hub) tellExcluded(s *store.State) {
+// notifyExcluded has muxes that were excluded withdraw their routes, and those that are in again announce them. A mux
+// that does not even read that has lost its BGP sessions, or loses them with its process.
+func (h *Hub) notifyExcluded(s *store.State) {
 	for f := range h.muxes {
-		if out := f.out && s.Excluded.Has(f.mux); out != f.withdraw {
+		if out := f.silent && s.Excluded.Has(f.mux); out != f.withdraw {
 			f.withdraw = out
-			f.soon()
+			f.schedule()
 		}
 	}
 }
 
-// slept is how long this manager itself stood still since it last looked: that silence is no mux's.
-func (h *Hub) slept() time.Duration {
+// suspendedFor is how long this process stood still since the last check: that time does not count as a mux's silence.
+func (h *Hub) suspendedFor() time.Duration {
 	now := h.now()
-	since := now.Sub(h.looked)
-	first := h.looked.IsZero()
-	h.looked = now
+	since := now.Sub(h.checkedAt)
+	first := h.checkedAt.IsZero()
+	h.checkedAt = now
 	if first || since < h.Patience/2 {
 		return 0
 	}
 	return since
 }
 
-// serves is a mux beside that one that is connected, with any manager, and in the pool; empty if there is none:
-// the last one is left in, as old tables are better than no routes.
-func (h *Hub) serves(mux string) string {
+// anotherServingMux is another mux that is connected, with any manager, and in the pool; empty: there is none. The last
+// mux is not excluded, because old tables are better than no routes.
+func (h *Hub) anotherServingMux(mux string) string {
 	s := h.store.State()
 	out := map[string]bool{mux: true} // which the State may not show yet
 	for f := range h.muxes {
-		out[f.mux] = out[f.mux] || f.out
+		out[f.mux] = out[f.mux] || f.silent
 	}
 	for name := range s.Streams.All() {
 		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Excluded.Has(name) {
@@ -96,8 +96,8 @@ func (h *Hub) WatchMuxes(ctx context.Context) error {
 	}
 }
 
-// Stands says whether a node has a stream here, and whether it has what it was told, or had not long to.
-func (h *Hub) Stands(name string) (current, there bool) {
+// NodeIsCurrent says whether a node has a stream here, and whether it has what it was told, or had not long to.
+func (h *Hub) NodeIsCurrent(name string) (current, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.hosts[name] {

@@ -10,40 +10,40 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// maxPending bounds what a feed keeps for a slow reader, who gets a snapshot instead of more.
+// maxPending bounds the rows that a feed keeps for a slow node. Beyond it the node gets a snapshot.
 const maxPending = 1 << 16
 
-// HostFeed is what a host's stream has to send yet. Changes of one backend fall together: it does not grow
-// with time. Its fields are guarded by the hub.
+// HostFeed holds the rows that are due on a host's stream. Changes of one row are coalesced, so it does not grow with
+// time. Its fields are guarded by the hub's lock.
 type HostFeed struct {
-	hub     *Hub
-	host    string
-	wake    chan struct{} // holds at most one
-	whole   bool          // a snapshot is due
-	dirty   bool          // something is due
-	pending map[model.HostBackendKey]*model.HostBackend
-	sent    model.Generation
-	acked   model.Generation
-	late    bool // it had its time, and is not waited for until it is current
+	hub         *Hub
+	host        string
+	wake        chan struct{} // holds at most one
+	snapshotDue bool          // a snapshot is due
+	dirty       bool          // something is due
+	pending     map[model.HostBackendKey]*model.HostBackend
+	sent        model.Generation
+	acked       model.Generation
+	late        bool // the gate waited for HostsGrace, and waits no more until the host is current
 
-	snatWhole bool // a snapshot of SNAT is due, when the muxes have what the host may know
-	snat      map[model.SNATKey]bool
-	waits     bool // to tell of snat
+	snatSnapshotDue bool // a snapshot of source NAT is due, once the muxes have what it holds
+	snat            map[model.SNATKey]bool
+	waits           bool // to tell of snat
 
 	secrets secretNeeds
 }
 
-// laterSNAT is how long a host is not told what it knows by the answer to its request: by then there may be more to
-// tell, and it answers but once.
-const laterSNAT = time.Second
+// snatDelay is how long a host is not sent ranges that it knows by the response to its request. Meanwhile there may be
+// more to send in the same message.
+const snatDelay = time.Second
 
-// tellLater has the host told what is due by then, unless it is sooner.
-func (f *HostFeed) tellLater() {
+// scheduleLater has what is due sent after snatDelay, if nothing else has it sent before.
+func (f *HostFeed) scheduleLater() {
 	if f.waits {
 		return
 	}
 	f.waits = true
-	time.AfterFunc(laterSNAT, func() {
+	time.AfterFunc(snatDelay, func() {
 		f.hub.mu.Lock()
 		defer f.hub.mu.Unlock()
 		f.waits = false
@@ -51,7 +51,7 @@ func (f *HostFeed) tellLater() {
 	})
 }
 
-// addSNAT notes workloads of which the host must hear.
+// addSNAT marks a workload's source NAT as due for the host.
 func (f *HostFeed) addSNAT(key model.SNATKey) {
 	if f.snat == nil {
 		f.snat = map[model.SNATKey]bool{}
@@ -61,21 +61,22 @@ func (f *HostFeed) addSNAT(key model.SNATKey) {
 	}
 }
 
-// snapshotSNAT has the host told all of SNAT.
+// snapshotSNAT marks all source NAT of the host as due.
 func (f *HostFeed) snapshotSNAT() {
-	f.snatWhole, f.snat = true, nil
-	f.hub.whole[f] = true
+	f.snatSnapshotDue, f.snat = true, nil
+	f.hub.snatSnapshots[f] = true
 }
 
-// takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
-// up to generation first, it takes nothing back. While a restore is pending the host tells, and is told nothing.
-func (f *HostFeed) takeSNAT(update *wire.HostUpdate, s *store.State, first model.Generation) {
-	if s == nil || s.Restored.Pending() || f.snatWhole && s.Generation < first {
+// nextSNAT adds the source NAT that is due to an update, as far as the muxes have it. It takes back nothing that the
+// host got before this stream, up to generation first. While a restore is pending the host reports its ranges and gets
+// none.
+func (f *HostFeed) nextSNAT(update *wire.HostUpdate, s *store.State, first model.Generation) {
+	if s == nil || s.Restored.Pending() || f.snatSnapshotDue && s.Generation < first {
 		return
 	}
-	whole, keys := f.snatWhole, f.snat
-	f.snatWhole, f.snat = false, nil
-	delete(f.hub.whole, f)
+	whole, keys := f.snatSnapshotDue, f.snat
+	f.snatSnapshotDue, f.snat = false, nil
+	delete(f.hub.snatSnapshots, f)
 	if whole {
 		update.SNATSnapshot, keys = true, map[model.SNATKey]bool{}
 		for key := range s.SNATClientsOn(f.host) {
@@ -93,12 +94,12 @@ func (f *HostFeed) takeSNAT(update *wire.HostUpdate, s *store.State, first model
 	slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
 }
 
-// snatDue says whether there is anything of SNAT to tell, as of what the muxes have.
+// snatDue says whether source NAT is due, as far as the muxes have it.
 func (f *HostFeed) snatDue(s *store.State, first model.Generation) bool {
-	return s != nil && !s.Restored.Pending() && (len(f.snat) > 0 || f.snatWhole) && (!f.snatWhole || s.Generation >= first)
+	return s != nil && !s.Restored.Pending() && (len(f.snat) > 0 || f.snatSnapshotDue) && (!f.snatSnapshotDue || s.Generation >= first)
 }
 
-// add notes what the host must hear.
+// add marks changed rows as due.
 func (f *HostFeed) add(change hostChange) {
 	if f.pending == nil {
 		f.pending = map[model.HostBackendKey]*model.HostBackend{}
@@ -107,29 +108,29 @@ func (f *HostFeed) add(change hostChange) {
 		f.pending[key] = b
 	}
 	if f.dirty = true; len(f.pending) > maxPending {
-		f.whole, f.pending = true, nil
+		f.snapshotDue, f.pending = true, nil
 	}
 	wake(f.wake)
 }
 
-// Wake has something when Take may return more.
+// Wake has something when Next may return more.
 func (f *HostFeed) Wake() <-chan struct{} { return f.wake }
 
-// Take returns what is due, if anything is and the State holds generation first.
-func (f *HostFeed) Take(first model.Generation) (update wire.HostUpdate, due bool) {
+// Next returns what is due, if anything is and the State holds generation first.
+func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.state
-	if s == nil || s.Generation < first || !f.whole && !f.dirty && !f.snatDue(h.confirmed, first) {
+	if s == nil || s.Generation < first || !f.snapshotDue && !f.dirty && !f.snatDue(h.confirmed, first) {
 		h.mu.Unlock()
 		return wire.HostUpdate{}, false
 	}
-	whole, pending := f.whole, f.pending
-	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
-	delete(h.fresh, f)
+	whole, pending := f.snapshotDue, f.pending
+	f.snapshotDue, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
+	delete(h.unsent, f)
 	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
 	update.TellRanges = s.Restored.Pending()
-	f.takeSNAT(&update, h.confirmed, first)
+	f.nextSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
 	if whole {
 		for _, b := range s.BackendsOn(f.host) {
@@ -153,30 +154,30 @@ func (f *HostFeed) Take(first model.Generation) (update wire.HostUpdate, due boo
 	return update, true
 }
 
-// MuxFeed is what a mux's stream has to send yet: the endpoints that changed, which are read when it is
-// sent. Its fields are guarded by the hub.
+// MuxFeed holds the keys of rows that are due on a mux's stream. The rows are read when they are sent. Its fields are
+// guarded by the hub's lock.
 type MuxFeed struct {
-	hub     *Hub
-	mux     string
-	wake    chan struct{} // holds at most one
-	whole   bool          // a snapshot is due
-	dirty   bool          // something is due
-	pending map[model.EndpointKey]bool
-	snat    map[model.SNATKey]bool
-	sent    model.Generation
-	acked   model.Generation
-	waits   time.Time        // since when an answer is due; zero: it is current
-	runs    model.Generation // of what it acked, what it did not refuse
-	joins   bool             // it had seen nothing when it opened this stream
-	chunks  feedChunks
-	first   bool // it has answered on this stream
-	keeps   bool // it was told last to keep what it has of SNAT: a snapshot is due when the restore is settled
+	hub         *Hub
+	mux         string
+	wake        chan struct{} // holds at most one
+	snapshotDue bool          // a snapshot is due
+	dirty       bool          // something is due
+	pending     map[model.EndpointKey]bool
+	snat        map[model.SNATKey]bool
+	sent        model.Generation
+	acked       model.Generation
+	waits       time.Time        // since when an acknowledgement is due; zero: the mux is current
+	runs        model.Generation // the newest generation that it acknowledged and did not reject
+	joins       bool             // the mux had no generation when it opened this stream
+	chunks      feedChunks
+	answered    bool // the mux has acknowledged on this stream
+	keepsSNAT   bool // a restore is pending: the mux keeps its source NAT, and gets a snapshot when it ends
 
-	out      bool // it did not answer in time
-	withdraw bool // it is out of the pool, and told so
+	silent   bool // it did not acknowledge in time
+	withdraw bool // it is excluded, and was sent that
 }
 
-// add notes endpoints that the mux must hear of.
+// add marks endpoints as due.
 func (f *MuxFeed) add(keys []model.EndpointKey) {
 	if f.pending == nil {
 		f.pending = map[model.EndpointKey]bool{}
@@ -185,11 +186,11 @@ func (f *MuxFeed) add(keys []model.EndpointKey) {
 		f.pending[key] = true
 	}
 	if len(f.pending) > maxPending {
-		f.whole, f.pending = true, nil
+		f.snapshotDue, f.pending = true, nil
 	}
 }
 
-// addSNAT notes workloads that the mux must hear of.
+// addSNAT marks workloads' source NAT as due.
 func (f *MuxFeed) addSNAT(keys []model.SNATKey) {
 	if f.snat == nil {
 		f.snat = map[model.SNATKey]bool{}
@@ -198,35 +199,35 @@ func (f *MuxFeed) addSNAT(keys []model.SNATKey) {
 		f.snat[key] = true
 	}
 	if len(f.snat) > maxPending {
-		f.whole, f.snat = true, nil
+		f.snapshotDue, f.snat = true, nil
 	}
 }
 
-// soon has what is due sent, if only the generation or the pool.
-func (f *MuxFeed) soon() {
+// schedule has an update sent, even if only the generation or the pool changed.
+func (f *MuxFeed) schedule() {
 	f.dirty = true
 	wake(f.wake)
 }
 
-// Wake has something when Take may return more.
+// Wake has something when Next may return more.
 func (f *MuxFeed) Wake() <-chan struct{} { return f.wake }
 
-// Sent is the generation of what Take returned last. It is for the goroutine that calls Take.
+// Sent is the generation of what Next returned last. It is for the goroutine that calls Next.
 func (f *MuxFeed) Sent() model.Generation { return f.sent }
 
-// Take returns what is due, if anything is and muxes may run generation first.
-func (f *MuxFeed) Take(first model.Generation) (update wire.MuxUpdate, due bool) {
+// Next returns what is due, if anything is and muxes may run generation first.
+func (f *MuxFeed) Next(first model.Generation) (update wire.MuxUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.released
-	if s == nil || s.Generation < first || !f.whole && !f.dirty {
+	if s == nil || s.Generation < first || !f.snapshotDue && !f.dirty {
 		h.mu.Unlock()
 		return wire.MuxUpdate{}, false
 	}
 	restoring := s.Restored.Pending()
-	whole, pending, snat := f.whole || f.keeps && !restoring, f.pending, f.snat
-	f.keeps = restoring
-	f.whole, f.dirty, f.pending, f.snat, f.sent = false, false, nil, nil, s.Generation
+	whole, pending, snat := f.snapshotDue || f.keepsSNAT && !restoring, f.pending, f.snat
+	f.keepsSNAT = restoring
+	f.snapshotDue, f.dirty, f.pending, f.snat, f.sent = false, false, nil, nil, s.Generation
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
@@ -234,7 +235,7 @@ func (f *MuxFeed) Take(first model.Generation) (update wire.MuxUpdate, due bool)
 		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
 		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(), KeepSNAT: restoring,
 	}
-	f.takeLists(&update, s)
+	f.nextLists(&update, s)
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey
@@ -277,10 +278,10 @@ func addSNAT(update *wire.MuxUpdate, s *store.State, key model.SNATKey) {
 	}
 }
 
-// ack notes what the mux runs, and answered beyond that.
+// ack records the generation that the mux runs, and the newest that it has processed.
 func (f *MuxFeed) ack(runs, answered model.Generation, now time.Time) {
 	generation := max(runs, answered)
-	f.first, f.runs = true, max(f.runs, runs) // a report may be older than an acknowledgement
+	f.answered, f.runs = true, max(f.runs, runs) // a report may be older than an acknowledgement
 	if generation > f.acked {
 		f.acked, f.waits = generation, now
 	}
@@ -289,7 +290,7 @@ func (f *MuxFeed) ack(runs, answered model.Generation, now time.Time) {
 	}
 }
 
-// wake tells whoever reads the channel, which holds one.
+// wake signals the reader of a channel of capacity one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

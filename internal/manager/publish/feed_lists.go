@@ -39,15 +39,15 @@ func (f *MuxFeed) addLists(lists []string) {
 
 // due are the lists that the next update has, in order, as of s. The hub's lock is held.
 func (f *MuxFeed) due(s *store.State) []string {
-	if f.whole {
+	if f.snapshotDue {
 		return slices.Collect(s.UsedLists())
 	}
 	return slices.Sorted(maps.Keys(f.chunks.pending))
 }
 
-// TakeChunks returns chunks of lists that are to be sent before the next update, as that would be too long with them;
+// NextChunks returns chunks of lists that are to be sent before the next update, as that would be too long with them;
 // none if it would not be.
-func (f *MuxFeed) TakeChunks(first model.Generation) []*model.PrefixChunk {
+func (f *MuxFeed) NextChunks(first model.Generation) []*model.PrefixChunk {
 	h := f.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,9 +85,9 @@ func (c *feedChunks) missing(set model.PrefixSet) []*model.PrefixChunk {
 	return missing
 }
 
-// takeLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has
+// nextLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has
 // those of the lists that endpoints name, and no others. The hub's lock is held.
-func (f *MuxFeed) takeLists(update *wire.MuxUpdate, s *store.State) {
+func (f *MuxFeed) nextLists(update *wire.MuxUpdate, s *store.State) {
 	whole := update.Snapshot
 	names := slices.Sorted(maps.Keys(f.chunks.pending))
 	if whole {

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// gate says up to which generation muxes may run what hosts have: each manager for the hosts whose stream
-// it holds, which it tells the others.
+// gate computes the newest generation that muxes may have: the one that hosts have acknowledged, or had HostsGrace for.
+// Each manager does so for the hosts whose stream it holds, and reports it to the others.
 type gate struct {
 	grace  time.Duration
 	hosts  int                  // open feeds
@@ -17,27 +17,27 @@ type gate struct {
 	opens  time.Time            // before, hosts may not have connected again; zero: they had their time
 }
 
-// behind is where a manager stopped to get on, and when.
+// behind is the generation at which a manager's hosts stopped, and when.
 type behind struct {
 	ready model.Generation
 	since time.Time
 }
 
-// need is something that a host must have before muxes use it.
+// need is a generation that a host must have before muxes do.
 type need struct {
 	generation model.Generation
 	since      time.Time
 }
 
-// maxNeeds bounds what is remembered of one host.
+// maxNeeds bounds the needs that are kept of one host.
 const maxNeeds = 64
 
 func newGate() *gate {
 	return &gate{grace: HostsGrace, wanted: map[*HostFeed][]need{}, others: map[string]behind{}}
 }
 
-// begin notes that the manager started with s. Hosts that were connected to one before it may have missed
-// what that one wrote last: they get the time to connect.
+// begin records that the manager started with s. Hosts may have missed what the manager before it wrote last: they get
+// HostsGrace to connect.
 func (g *gate) begin(s *store.State, now time.Time) {
 	for n := range s.Nodes.Values() {
 		if n.Role == model.RoleHost {
@@ -47,7 +47,7 @@ func (g *gate) begin(s *store.State, now time.Time) {
 	}
 }
 
-// need notes that f must have a generation.
+// need records that a host must have a generation.
 func (g *gate) need(f *HostFeed, generation model.Generation, now time.Time) {
 	needs := g.wanted[f]
 	if len(needs) >= maxNeeds {
@@ -57,7 +57,7 @@ func (g *gate) need(f *HostFeed, generation model.Generation, now time.Time) {
 	g.wanted[f] = append(needs, need{generation, now})
 }
 
-// ack notes what f has by now. It says whether it was waited for.
+// ack records what a host has acknowledged. It says whether the gate waited for the host.
 func (g *gate) ack(f *HostFeed) bool {
 	needs, waited := g.wanted[f]
 	for len(needs) > 0 && needs[0].generation <= f.acked {
@@ -70,7 +70,7 @@ func (g *gate) ack(f *HostFeed) bool {
 	return waited
 }
 
-// forget ends the waiting for f.
+// forget ends the wait for a host.
 func (g *gate) forget(f *HostFeed) { delete(g.wanted, f) }
 
 // ready is the newest generation that all hosts have, or had the time for: those here, and those of the other

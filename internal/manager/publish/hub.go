@@ -13,59 +13,59 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// HostsGrace is how long muxes wait for a host to have what they are about to use of it. A host that
-// took longer is not waited for again until it is current.
+// HostsGrace is how long the gate holds a generation back from muxes for a host that has not acknowledged it. A host
+// that took longer is not waited for again until it is current.
 const HostsGrace = time.Second
 
-// Hub works out from what changed between two States which nodes that have their stream here must hear of
-// it: hosts at once, muxes when the hosts are ready.
+// Hub computes what changed between two States, and which nodes with a stream at this manager need an update: hosts get
+// it at once, muxes when the hosts are ready.
 type Hub struct {
 	store    *store.Store
 	progress *progress
 	// Grace is how long muxes wait for a host, Patience how long the pool waits for a mux. They may be changed before Run.
 	Grace, Patience time.Duration
 
-	looked time.Time // when their patience was last looked at
-	now    func() time.Time
+	checkedAt time.Time // when excludeSilent ran last
+	now       func() time.Time
 
-	mu    sync.Mutex
-	state *store.State // newest that hosts are told; nil before the first
-	gate  *gate
-	hosts map[string]map[*HostFeed]bool
-	muxes map[*MuxFeed]bool
-	fresh map[*HostFeed]bool // those that wait for their first State
-	whole map[*HostFeed]bool // those that wait for a snapshot of SNAT
-	ready model.Generation   // that the other managers are told that the hosts here are ready for
+	mu            sync.Mutex
+	state         *store.State // newest that hosts are told; nil before the first
+	gate          *gate
+	hosts         map[string]map[*HostFeed]bool
+	muxes         map[*MuxFeed]bool
+	unsent        map[*HostFeed]bool // feeds that wait for their first State
+	snatSnapshots map[*HostFeed]bool // feeds that wait for a snapshot of source NAT
+	ready         model.Generation   // generation that the hosts here are ready for, as the other managers know it
 
-	released *store.State // newest that muxes are told; nil until the hosts were ready once
-	held     []heldState  // States that wait for the hosts
-	pool     []model.PoolMember
-	counted  *store.State  // that pool is of
-	acked    chan struct{} // holds at most one: a host made room
-	told     []heldState   // States that muxes were told and have not all answered
-	// confirmed is the newest that all healthy muxes have answered: what hosts are told of SNAT.
+	released       *store.State // newest that muxes are told; nil until the hosts were ready once
+	held           []heldState  // States that wait for the hosts
+	pool           []model.PoolMember
+	poolState      *store.State  // from which pool was computed
+	acked          chan struct{} // holds at most one: the gate is to be checked again
+	unacknowledged []heldState   // States that were sent to muxes, and not acknowledged by all
+	// confirmed is the newest State that all healthy muxes have acknowledged: hosts get its source NAT.
 	confirmed *store.State
 	digests   digests
 
-	published func(after model.Generation, s *store.State, since time.Time) // is told of each
+	published func(after model.Generation, s *store.State, since time.Time) // called for each
 }
 
-// heldState is a State that muxes may not use yet, and the endpoints that differ from the one before it.
+// heldState is a State that the gate holds back from muxes, and what differs from the one before it.
 type heldState struct {
-	state *store.State
-	keys  []model.EndpointKey
-	snat  []model.SNATKey // workloads that differ
-	lists []string        // prefix lists that differ
-	alone bool            // hosts need nothing of it before muxes may use it
-	since time.Time
+	state       *store.State
+	keys        []model.EndpointKey
+	snat        []model.SNATKey // workloads that differ
+	lists       []string        // prefix lists that differ
+	needsNoHost bool            // no host has to have it before muxes do
+	since       time.Time
 }
 
-// New follows the store once Run runs. published is told of each State that muxes are told, with the generation before
-// it, and since when it has been there.
+// New makes a Hub, which follows the store while Run runs. published is called for each State that muxes may have, with
+// the generation before it, and the time since which the store has it.
 func New(s *store.Store, published func(after model.Generation, s *store.State, since time.Time)) *Hub {
 	return &Hub{
 		store: s, published: published, progress: newProgress(), Grace: HostsGrace, Patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*HostFeed]bool{},
-		muxes: map[*MuxFeed]bool{}, fresh: map[*HostFeed]bool{}, whole: map[*HostFeed]bool{}, acked: make(chan struct{}, 1),
+		muxes: map[*MuxFeed]bool{}, unsent: map[*HostFeed]bool{}, snatSnapshots: map[*HostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
 }
 
@@ -88,8 +88,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// follow takes over a State and tells the feeds. It returns when to look again at the latest: 0 if nothing
-// waits for a time.
+// follow computes the updates of a new State, and checks the gate. It returns after which time the gate has to be
+// checked again; 0: nothing waits for a time.
 func (h *Hub) follow(s *store.State) time.Duration {
 	var changed changes
 	if before := h.state; before != nil && before.Generation != s.Generation {
@@ -105,56 +105,56 @@ func (h *Hub) follow(s *store.State) time.Duration {
 		h.held = []heldState{{state: s}}
 		h.digests.add(s)
 	case h.state != s:
-		h.advance(s, changed, now)
+		h.notifyHosts(s, changed, now)
 	}
 	h.state = s
-	for f := range h.fresh {
+	for f := range h.unsent {
 		wake(f.wake)
 	}
 	ready, wait := h.gate.ready(s, now)
-	h.tellManagers(s, ready)
+	h.notifyManagers(s, ready)
 	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
-	h.release(h.beyond(ready))
-	if s != h.counted {
-		h.counted = s
-		h.tellExcluded(s)
-		h.tellPool(members(s))
+	h.release(h.skipUnaffected(ready))
+	if s != h.poolState {
+		h.poolState = s
+		h.notifyExcluded(s)
+		h.notifyPool(members(s))
 	}
-	h.confirm(h.progress.settle(s, h.pool))
+	h.confirm(h.progress.updateFloor(s, h.pool))
 	return wait
 }
 
-// tellManagers tells how far the nodes here are: by streams, and by the store if a manager has none from here.
-func (h *Hub) tellManagers(s *store.State, ready model.Generation) {
+// notifyManagers reports the progress of the nodes here to the other managers: by streams, and by the store if a
+// manager has no stream from here.
+func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
 	own := nodesProgress{notes: h.store.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
 	if h.gate.hosts > 0 {
 		own.hostsReady = ready
 	}
 	for f := range h.muxes {
-		at := muxProgress{runs: f.runs, answered: f.acked, joins: f.joins && !f.first}
+		at := muxProgress{runs: f.runs, answered: f.acked, joins: f.joins && !f.answered}
 		if before, twice := own.muxes[f.mux]; !twice || at.answered > before.answered {
 			own.muxes[f.mux] = at
 		}
-		if awaited := !at.joins && !f.out; awaited && (own.floor == 0 || at.answered < own.floor) {
+		if awaited := !at.joins && !f.silent; awaited && (own.floor == 0 || at.answered < own.floor) {
 			own.floor = at.answered
 		}
 	}
 	h.progress.set(own, h.awaited(own.hostsReady))
 	h.ready = own.hostsReady
-	h.store.SetReady(own.hostsReady, !h.TellsAll(s))
+	h.store.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
 }
 
-// awaited says whether muxes may wait for the hosts here to be ready: not while they only keep up with what hosts
-// need nothing of.
+// awaited says whether muxes may be waiting for the hosts here: not if only generations that need no host are held.
 func (h *Hub) awaited(ready model.Generation) bool {
 	return h.ready == 0 || ready < h.ready || slices.ContainsFunc(h.held, func(held heldState) bool {
-		return !held.alone && h.ready < held.state.Generation && held.state.Generation <= ready
+		return !held.needsNoHost && h.ready < held.state.Generation && held.state.Generation <= ready
 	})
 }
 
-// beyond is ready, or the newest generation after it up to which hosts need nothing: no other manager has to say
-// that its hosts have it.
-func (h *Hub) beyond(ready model.Generation) model.Generation {
+// skipUnaffected is ready, or the newest generation after it up to which no host needs anything: no other manager has
+// to confirm those.
+func (h *Hub) skipUnaffected(ready model.Generation) model.Generation {
 	if h.released == nil {
 		return ready
 	}
@@ -163,7 +163,7 @@ func (h *Hub) beyond(ready model.Generation) model.Generation {
 		if held.state.Generation <= ready {
 			continue
 		}
-		if !held.alone {
+		if !held.needsNoHost {
 			break
 		}
 		ready = held.state.Generation
@@ -171,8 +171,8 @@ func (h *Hub) beyond(ready model.Generation) model.Generation {
 	return ready
 }
 
-// advance tells hosts what changed from the last State to s.
-func (h *Hub) advance(s *store.State, c changes, now time.Time) {
+// notifyHosts adds what changed from the last State to s to the feeds of hosts.
+func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 	if h.state.Generation == s.Generation {
 		if len(h.held) > 0 {
 			h.held[len(h.held)-1].state = s // streams and reports are newer
@@ -185,19 +185,19 @@ func (h *Hub) advance(s *store.State, c changes, now time.Time) {
 	alone := true
 	for host, changed := range c.hosts {
 		alone = alone && !changed.adds
-		h.tellHost(host, changed, s.Generation, now)
+		h.notifyHost(host, changed, s.Generation, now)
 	}
 	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) || !slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
 		alone = false
 		for host := range h.hosts {
-			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
+			h.notifyHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, alone: alone, since: now})
+	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, needsNoHost: alone, since: now})
 }
 
-// tellHost tells the host's streams, if there are any here.
-func (h *Hub) tellHost(host string, changed hostChange, generation model.Generation, now time.Time) {
+// notifyHost adds a change to the feeds of a host, if it has streams here.
+func (h *Hub) notifyHost(host string, changed hostChange, generation model.Generation, now time.Time) {
 	for f := range h.hosts[host] {
 		f.add(changed)
 		if changed.adds {
@@ -206,7 +206,7 @@ func (h *Hub) tellHost(host string, changed hostChange, generation model.Generat
 	}
 }
 
-// release tells muxes the newest State that is not newer than ready.
+// release lets muxes have the newest State that is not newer than ready.
 func (h *Hub) release(ready model.Generation) {
 	n := 0
 	for n < len(h.held) && h.held[n].state.Generation <= ready {
@@ -229,24 +229,24 @@ func (h *Hub) release(ready model.Generation) {
 			f.addSNAT(held.snat)
 			f.addLists(held.lists)
 		}
-		f.soon()
+		f.schedule()
 	}
-	h.told = append(h.told, h.held[:n]...)
+	h.unacknowledged = append(h.unacknowledged, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
 }
 
-// tellPool tells muxes when others come and go.
-func (h *Hub) tellPool(pool []model.PoolMember) {
+// notifyPool sends muxes the members of the pool when these changed.
+func (h *Hub) notifyPool(pool []model.PoolMember) {
 	if reflect.DeepEqual(pool, h.pool) {
 		return
 	}
 	h.pool = pool
 	for f := range h.muxes {
-		f.soon()
+		f.schedule()
 	}
 }
 
-// members are the muxes whose stream is open, by name, but for those that do not answer.
+// members are the muxes of the pool, by name: those with an open stream that are not excluded.
 func members(s *store.State) []model.PoolMember {
 	var pool []model.PoolMember
 	for node := range s.MuxNodes() {
@@ -259,14 +259,14 @@ func members(s *store.State) []model.PoolMember {
 
 // OpenHost begins the feed of a host's stream.
 func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
-	f = &HostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
+	f = &HostFeed{hub: h, host: name, snapshotDue: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.snapshotSNAT()
 	if h.hosts[name] == nil {
 		h.hosts[name] = map[*HostFeed]bool{}
 	}
-	h.hosts[name][f], h.fresh[f] = true, true
+	h.hosts[name][f], h.unsent[f] = true, true
 	h.gate.hosts++
 	if h.state != nil && len(h.held) > 0 {
 		h.gate.need(f, h.state.Generation, h.now())
@@ -275,21 +275,21 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.hosts[name], f)
-		delete(h.fresh, f)
-		delete(h.whole, f)
+		delete(h.unsent, f)
+		delete(h.snatSnapshots, f)
 		if len(h.hosts[name]) == 0 {
 			delete(h.hosts, name)
 		}
 		h.gate.hosts--
 		h.gate.forget(f)
-		h.look()
+		h.recheckGate()
 	}
 }
 
-// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists it has these
-// chunks.
+// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those of
+// prefix lists that it has.
 func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
-	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
+	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{has: setOf(chunks)}, snapshotDue: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -297,13 +297,13 @@ func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, clo
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.muxes, f)
-		h.look()
+		h.recheckGate()
 	}
 }
 
-// Reached is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
-// their time for what they must have, and do not have it.
-func (h *Hub) Reached() (published model.Generation, late int) {
+// PublishedGeneration is the newest generation that muxes may run, 0 if none yet, and how many hosts with a stream here
+// are late: the gate no longer waits for them.
+func (h *Hub) PublishedGeneration() (published model.Generation, late int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released != nil {
@@ -317,25 +317,25 @@ func (h *Hub) Reached() (published model.Generation, late int) {
 	return published, late
 }
 
-// look has run look at the gate again.
-func (h *Hub) look() { wake(h.acked) }
+// recheckGate has Run look at the gate again.
+func (h *Hub) recheckGate() { wake(h.acked) }
 
-// changes are what differs between two States for those that run it.
+// changes are what differs between two States for nodes.
 type changes struct {
 	sources   bool                  // that hosts accept
-	hosts     map[string]hostChange // by host, those that must hear of something
+	hosts     map[string]hostChange // by host
 	endpoints []model.EndpointKey   // of muxes
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
 }
 
-// hostChange is what one host must hear.
+// hostChange is what changed for one host.
 type hostChange struct {
 	backends map[model.HostBackendKey]*model.HostBackend // nil: removed
-	adds     bool                                        // what muxes wait for
+	adds     bool                                        // muxes wait until the host has it
 }
 
-// newChanges works out from what was written what changed. It costs what was written.
+// newChanges computes what changed from old to s. Its cost grows with what was written, not with the State.
 func newChanges(old, s *store.State, delta store.Delta) changes {
 	c := changes{hosts: map[string]hostChange{}}
 	vips := touched(old, s, delta)
@@ -376,7 +376,7 @@ func (c changes) host(host string, key model.HostBackendKey, b *model.HostBacken
 	c.hosts[host] = change
 }
 
-// touched are the names of the VIPs whose nodes may have to hear of what was written.
+// touched are the names of the VIPs that what was written may have changed for nodes.
 func touched(old, s *store.State, delta store.Delta) map[string]bool {
 	vips := map[string]bool{}
 	for name := range delta.VIPs {
@@ -422,7 +422,7 @@ func (p placed) gather(s *store.State, name string) {
 	}
 }
 
-// changedEndpoints are those of the VIPs that muxes have to hear of.
+// changedEndpoints are the endpoints of the VIPs that changed for muxes.
 func changedEndpoints(old, s *store.State, vips map[string]bool) []model.EndpointKey {
 	keys := map[model.EndpointKey]bool{}
 	for name := range vips {

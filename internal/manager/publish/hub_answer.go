@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// AckHost notes that a host runs a generation, or refused it.
+// AckHost records that a host runs a generation, or rejected it.
 func (h *Hub) AckHost(name string, generation model.Generation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -18,12 +18,12 @@ func (h *Hub) AckHost(name string, generation model.Generation) {
 		waited = h.gate.ack(f) || waited
 	}
 	if waited {
-		h.look()
+		h.recheckGate()
 	}
 }
 
-// AckMux notes that a mux runs a generation, and answered a later one, if that is not 0: it refused it, or runs it but for what waits for long prefix
-// lists. It says whether the mux has a stream here.
+// AckMux records the generation that a mux runs, and the newest that it has processed, if that is not 0: it rejected
+// it, or runs it except for prefix lists that are still being written. It says whether the mux has a stream here.
 func (h *Hub) AckMux(name string, runs, answered model.Generation) (here bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,47 +37,51 @@ func (h *Hub) AckMux(name string, runs, answered model.Generation) (here bool) {
 	return here
 }
 
-// answered tells who waits for it how far muxes are, here and elsewhere. Which generation they may have does not depend
-// on that, so that it need not be looked at.
+// answered reports the progress of muxes to the other managers, and to callers of Await. The gate does not depend on
+// it, and is not checked.
 func (h *Hub) answered() {
 	if h.state == nil {
 		return
 	}
-	h.tellManagers(h.state, h.ready)
-	h.confirm(h.progress.settle(h.state, h.pool))
+	h.notifyManagers(h.state, h.ready)
+	h.confirm(h.progress.updateFloor(h.state, h.pool))
 }
 
-// Heard takes over what another manager says of its nodes; nil: it says nothing any more. How far its hosts are matters
-// while something waits for hosts.
-func (h *Hub) Heard(manager string, message *weirv1.FollowProgressResponse) {
+// SetPeerProgress records the progress of another manager's nodes; nil: its stream has ended. If the gate holds
+// something back, progress of hosts has it checked again.
+func (h *Hub) SetPeerProgress(manager string, message *weirv1.FollowProgressResponse) {
 	var said *nodesProgress
 	if message != nil {
 		read := progressFromProto(message)
 		said = &read
 	}
-	hosts := h.progress.told(manager, said)
+	hosts := h.progress.setOther(manager, said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if hosts && len(h.held) > 0 {
-		h.look()
+		h.recheckGate()
 		return
 	}
 	h.answered()
 }
 
-// Show is s with what muxes said since the store was told.
-func (h *Hub) Show(s *store.State) *store.State { return h.progress.show(s) }
+// WithProgress is s with the generations that muxes have acknowledged since, which the store learns later.
+func (h *Hub) WithProgress(s *store.State) *store.State { return h.progress.withProgress(s) }
 
-// Await returns when all healthy muxes have answered a generation, those of other managers too.
+// Await returns when all healthy muxes have acknowledged a generation, those of other managers too.
 func (h *Hub) Await(ctx context.Context, generation model.Generation) error {
 	return h.progress.await(ctx, generation)
 }
 
-// Answered is what all healthy muxes have answered.
-func (h *Hub) Answered() model.Generation { return h.progress.reached() }
+// AcknowledgedByMuxes is the newest generation that all healthy muxes have acknowledged or rejected.
+func (h *Hub) AcknowledgedByMuxes() model.Generation { return h.progress.muxFloor() }
 
-// Holder is the manager, if it is another one, that has told of a mux's stream.
-func (h *Hub) Holder(mux string) (manager string, there bool) { return h.progress.holder(mux) }
+// StreamOwner is the other manager that a mux has its stream with; there is false if none has reported it.
+func (h *Hub) StreamOwner(mux string) (manager string, there bool) {
+	return h.progress.streamOwner(mux)
+}
 
-// TellsAll says whether every other manager is told how far the nodes here are.
-func (h *Hub) TellsAll(s *store.State) bool { return h.progress.allListen(s, h.store.Name()) }
+// ReportsToAllManagers says whether every other manager has a stream of the progress of the nodes here.
+func (h *Hub) ReportsToAllManagers(s *store.State) bool {
+	return h.progress.allManagersListen(s, h.store.Name())
+}

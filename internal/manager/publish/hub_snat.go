@@ -9,31 +9,31 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// confirm tells hosts of SNAT what all healthy muxes have by now: a workload that sends with a port before a mux
-// knows it would get no answer.
+// confirm sends hosts the source NAT that all healthy muxes have acknowledged. A workload that sent with a port before
+// a mux knows it would get no reply.
 func (h *Hub) confirm(floor model.Generation) {
 	n := 0
-	for n < len(h.told) && h.told[n].state.Generation <= floor {
+	for n < len(h.unacknowledged) && h.unacknowledged[n].state.Generation <= floor {
 		n++
 	}
 	if n == 0 {
 		return
 	}
 	before := h.confirmed
-	h.confirmed = h.told[n-1].state
-	for _, told := range h.told[:n] {
+	h.confirmed = h.unacknowledged[n-1].state
+	for _, told := range h.unacknowledged[:n] {
 		for _, key := range told.snat {
 			h.tellSNAT(before, key)
 		}
 	}
-	h.told = slices.Delete(h.told, 0, n)
-	for f := range h.whole {
+	h.unacknowledged = slices.Delete(h.unacknowledged, 0, n)
+	for f := range h.snatSnapshots {
 		wake(f.wake)
 	}
 }
 
-// tellSNAT tells the hosts that a workload lives on, or did in the State before, if they have a stream here. If it has
-// some ranges more and nothing else is new, its host can wait: it asked, and the answer told it.
+// tellSNAT marks a workload's source NAT as due for the hosts that it is on, or was on in the State before. If it only
+// has more ranges, that can wait: its host has them by the response to its request.
 func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 	var wasOn, isOn string
 	if before != nil {
@@ -51,7 +51,7 @@ func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 		}
 		for f := range feeds {
 			if f.addSNAT(key); later {
-				f.tellLater()
+				f.scheduleLater()
 			} else {
 				wake(f.wake)
 			}
@@ -66,7 +66,7 @@ func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 	}
 }
 
-// grew says whether a workload has what it had, and ranges more, and nothing else differs.
+// grew says whether the workload got ranges and nothing else differs.
 func grew(was, is model.HostSNAT) bool {
 	for _, r := range was.Ranges {
 		if _, kept := slices.BinarySearch(is.Ranges, r); !kept {
@@ -84,7 +84,7 @@ func hostSNAT(s *store.State, key model.SNATKey) (host string, snat model.HostSN
 	return host, snat, there
 }
 
-// changedSNAT are the workloads of which muxes or hosts have to hear, in order.
+// changedSNAT are the workloads whose source NAT changed for muxes or hosts, in order.
 func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 	keys := map[model.SNATKey]bool{}
 	for name := range delta.VIPs {
@@ -111,7 +111,7 @@ func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 	return changed
 }
 
-// digests are those of the newest generations, so that what a mux says of its tables can be compared.
+// digests are the digests of source NAT of the newest generations, to compare with those that muxes report.
 type digests struct {
 	ring [digestsKept]generationDigest
 	next int
@@ -135,7 +135,7 @@ func (d *digests) add(s *store.State) {
 	d.next++
 }
 
-// at is the digest of a generation. known is false for one that is too old, or was never told here.
+// at is the digest of a generation. known is false for one that is too old, or was never sent from here.
 func (d *digests) at(generation model.Generation) (found generationDigest, known bool) {
 	for i := d.next - 1; i >= max(0, d.next-digestsKept); i-- {
 		if found = d.ring[i%digestsKept]; found.generation <= generation {
@@ -145,8 +145,8 @@ func (d *digests) at(generation model.Generation) (found generationDigest, known
 	return generationDigest{}, false
 }
 
-// DigestAt is the digest of what muxes were told of source NAT at a generation, and of how many ranges. known is false for one that is too old, or was never
-// told here.
+// DigestAt is the digest of source NAT as muxes have it at a generation, and the number of ranges. known is false for
+// one that is too old, or was never sent from here.
 func (h *Hub) DigestAt(generation model.Generation) (ranges int, digest uint64, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,14 +154,14 @@ func (h *Hub) DigestAt(generation model.Generation) (ranges int, digest uint64, 
 	return at.ranges, at.digest, known
 }
 
-// Resend has a node that has a stream here get a snapshot.
+// Resend has a snapshot sent to a node that has a stream here.
 func (h *Hub) Resend(node string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.muxes {
 		if f.mux == node {
-			f.whole = true
-			f.soon()
+			f.snapshotDue = true
+			f.schedule()
 		}
 	}
 	for f := range h.hosts[node] {

@@ -75,10 +75,10 @@ func TestGateOpensLate(t *testing.T) {
 // What hosts need nothing of goes to muxes without a word of other managers, and nothing behind what hosts do need.
 func TestWhatNeedsNoHost(t *testing.T) {
 	at := func(generation model.Generation, alone bool) heldState {
-		return heldState{state: &store.State{Generation: generation}, alone: alone}
+		return heldState{state: &store.State{Generation: generation}, needsNoHost: alone}
 	}
 	h := &Hub{}
-	if got := h.beyond(7); got != 7 {
+	if got := h.skipUnaffected(7); got != 7 {
 		t.Errorf("before hosts were ready once: up to %d, want 7", got)
 	}
 	h.released = &store.State{Generation: 10}
@@ -97,7 +97,7 @@ func TestWhatNeedsNoHost(t *testing.T) {
 		{"after what they have", []heldState{at(11, false), at(12, true), at(13, false)}, 11, 12},
 	} {
 		h.held = c.held
-		if got := h.beyond(c.ready); got != c.want {
+		if got := h.skipUnaffected(c.ready); got != c.want {
 			t.Errorf("%s: up to %d, want %d", c.name, got, c.want)
 		}
 	}

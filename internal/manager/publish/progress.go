@@ -10,28 +10,28 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// progress is how far nodes are, those of each manager: this one's, which it tells the others by a stream to each,
-// and what the others tell. The store says the same, later: it is asked about a manager that has no stream here.
+// progress holds the generations that nodes have acknowledged, by manager: this one's, which it streams to the others,
+// and theirs. The store has the same, later: it is read for a manager without a stream to here.
 type progress struct {
-	mu        sync.Mutex
-	own       nodesProgress
-	others    map[string]nodesProgress // by manager that has told on a stream that is open
-	listeners map[string]int           // managers that are told
-	news      news                     // of own
-	floor     model.Generation         // that all healthy muxes have answered
-	waiting   map[*floorWait]bool
+	mu              sync.Mutex
+	own             nodesProgress
+	others          map[string]nodesProgress // by manager with an open stream to here
+	listeners       map[string]int           // managers with a stream from here
+	progressSignals progressSignals          // of own
+	floor           model.Generation         // generation that all healthy muxes have processed
+	waiting         map[*floorWait]bool
 }
 
-// nodesProgress is how far the nodes are whose streams one manager holds. It is never written to.
+// nodesProgress is the progress of the nodes whose streams one manager holds. It is immutable.
 type nodesProgress struct {
-	notes      string           // what its notes in the store are under
+	notes      string           // key of the manager's notes in the store
 	hostsReady model.Generation // 0: it has no hosts
 	muxes      map[string]muxProgress
-	floor      model.Generation // that those muxes have answered that are waited for; the others work it out
+	floor      model.Generation // that its muxes have processed, but for excluded ones; other managers compute it
 }
 
-// moves says whether the leader may act on what muxes have said since before: the slowest has, or there are others.
-func (n nodesProgress) moves(before nodesProgress) bool {
+// advances says whether the leader may act on the change since before: the slowest mux got on, or muxes came or went.
+func (n nodesProgress) advances(before nodesProgress) bool {
 	if n.floor != before.floor || len(n.muxes) != len(before.muxes) {
 		return true
 	}
@@ -43,14 +43,14 @@ func (n nodesProgress) moves(before nodesProgress) bool {
 	return false
 }
 
-// muxProgress is how far a mux is, by what it said on its stream.
+// muxProgress is the progress of a mux, as it acknowledged on its stream.
 type muxProgress struct {
 	runs     model.Generation
-	answered model.Generation // what it runs, or refused since, or runs but for what waits for long prefix lists
-	joins    bool             // its program has just started, and announces nothing before it answers
+	answered model.Generation // processed: it runs it, rejected it, or runs it except for prefix lists that are still being written
+	joins    bool             // it has just started, and announces nothing before it acknowledges
 }
 
-// floorWait waits until all healthy muxes have answered a generation.
+// floorWait is a caller that waits until all healthy muxes have processed a generation.
 type floorWait struct {
 	generation model.Generation
 	reached    chan struct{}
@@ -59,29 +59,31 @@ type floorWait struct {
 func newProgress() *progress {
 	return &progress{
 		others: map[string]nodesProgress{}, listeners: map[string]int{}, waiting: map[*floorWait]bool{},
-		news: newNews(),
+		progressSignals: newProgressSignals(),
 	}
 }
 
-// news are channels that are closed when there is something to tell.
-type news struct {
-	hosts chan struct{} // muxes may wait for hosts that are farther
-	muxes chan struct{} // all muxes are
-	rest  chan struct{} // hosts or some muxes are, and nobody waits for them
+// progressSignals are channels that are closed when there is progress to send.
+type progressSignals struct {
+	hosts chan struct{} // of hosts that muxes may wait for
+	muxes chan struct{} // of the slowest mux
+	rest  chan struct{} // of hosts or muxes that nobody waits for
 }
 
-func newNews() news { return news{make(chan struct{}), make(chan struct{}), make(chan struct{})} }
+func newProgressSignals() progressSignals {
+	return progressSignals{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+}
 
-// tell closes a channel, and makes another one for who looks next.
-func tell(c *chan struct{}) {
+// broadcast closes a channel, and replaces it.
+func broadcast(c *chan struct{}) {
 	close(*c)
 	*c = make(chan struct{})
 }
 
-// lazy is how long other managers may wait to hear what they do not act on: of muxes the leader alone does.
+// lazy bounds the delay of progress that the other manager does not act on: only the leader acts on muxes'.
 const lazy = 50 * time.Millisecond
 
-// set takes over how far the nodes of this manager are. awaited says whether muxes may wait for the hosts.
+// set records the progress of this manager's nodes. awaited says whether muxes may wait for its hosts.
 func (p *progress) set(own nodesProgress, awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,27 +96,28 @@ func (p *progress) set(own nodesProgress, awaited bool) {
 	p.own = own
 	switch {
 	case hosts && awaited:
-		tell(&p.news.hosts)
+		broadcast(&p.progressSignals.hosts)
 	case hosts:
-		tell(&p.news.rest)
+		broadcast(&p.progressSignals.rest)
 	}
 	switch {
-	case muxes && own.moves(before):
-		tell(&p.news.muxes)
+	case muxes && own.advances(before):
+		broadcast(&p.progressSignals.muxes)
 	case muxes:
-		tell(&p.news.rest)
+		broadcast(&p.progressSignals.rest)
 	}
 }
 
-// get returns how far the nodes of this manager are, and the channels of what comes next.
-func (p *progress) get() (own nodesProgress, next news) {
+// get returns the progress of this manager's nodes, and the channels that signal the next change.
+func (p *progress) get() (own nodesProgress, next progressSignals) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.own, p.news
+	return p.own, p.progressSignals
 }
 
-// told takes over what another manager says; nil: it says nothing any more. It tells whether that is news of its hosts.
-func (p *progress) told(manager string, said *nodesProgress) (hosts bool) {
+// setOther records the progress of another manager's nodes; nil: its stream has ended. It says whether that of its
+// hosts changed.
+func (p *progress) setOther(manager string, said *nodesProgress) (hosts bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.others[manager]
@@ -126,7 +129,7 @@ func (p *progress) told(manager string, said *nodesProgress) (hosts bool) {
 	return !known || before.notes != said.notes || before.hostsReady != said.hostsReady
 }
 
-// listen notes that a manager is told how far the nodes of this one are, until the function returned is called.
+// listen records that a manager gets the progress of this one's nodes, until the function returned is called.
 func (p *progress) listen(manager string) (closed func()) {
 	add := func(n int) {
 		p.mu.Lock()
@@ -139,8 +142,8 @@ func (p *progress) listen(manager string) (closed func()) {
 	return func() { add(-1) }
 }
 
-// allListen says whether every other manager is told.
-func (p *progress) allListen(s *store.State, self string) bool {
+// allManagersListen says whether every other manager gets it.
+func (p *progress) allManagersListen(s *store.State, self string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name := range s.Managers {
@@ -151,8 +154,8 @@ func (p *progress) allListen(s *store.State, self string) bool {
 	return true
 }
 
-// hostsReady is, by their notes, how far the other managers say that their hosts are: they themselves, or else
-// the store.
+// hostsReady is the generation that the hosts of each other manager are ready for, by its notes: by its stream, or else
+// by the store.
 func (p *progress) hostsReady(s *store.State) map[string]model.Generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +175,8 @@ func (p *progress) hostsReady(s *store.State) map[string]model.Generation {
 	return ready
 }
 
-// mux is how far a mux is: by what it said to whoever holds its stream, or else by what the store has. said is
-// false for one that joins.
+// mux is the progress of a mux: from the manager that holds its stream, or else from the store. said is false for one
+// that joins.
 func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) {
 	connected := false
 	look := func(of nodesProgress) {
@@ -194,8 +197,8 @@ func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) 
 	return muxProgress{runs: stored.Generation, answered: max(stored.Generation, stored.Rejected)}, true
 }
 
-// show is s with what muxes said since the store was told.
-func (p *progress) show(s *store.State) *store.State {
+// withProgress is s with the generations that muxes have acknowledged since.
+func (p *progress) withProgress(s *store.State) *store.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shown := s
@@ -214,8 +217,8 @@ func (p *progress) show(s *store.State) *store.State {
 	return shown
 }
 
-// settle works out and returns what all muxes of the pool have answered, and wakes those who waited for it.
-func (p *progress) settle(s *store.State, pool []model.PoolMember) (floor model.Generation) {
+// updateFloor computes the generation that all muxes of the pool have processed, and wakes callers that wait for it.
+func (p *progress) updateFloor(s *store.State, pool []model.PoolMember) (floor model.Generation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.floor = s.Generation
@@ -233,9 +236,8 @@ func (p *progress) settle(s *store.State, pool []model.PoolMember) (floor model.
 	return p.floor
 }
 
-// await returns when all healthy muxes have answered a generation: those whose stream is open, with any manager,
-// but for those that do not answer and those that announce nothing yet. Without any mux it is when this
-// manager's State holds the generation.
+// await returns when all healthy muxes have processed a generation: those with an open stream, with any manager, except
+// excluded ones and those that announce nothing yet. Without any mux it returns when this manager's State holds it.
 func (p *progress) await(ctx context.Context, generation model.Generation) error {
 	w := &floorWait{generation, make(chan struct{})}
 	p.mu.Lock()
@@ -256,15 +258,15 @@ func (p *progress) await(ctx context.Context, generation model.Generation) error
 	}
 }
 
-// reached is what all healthy muxes have answered.
-func (p *progress) reached() model.Generation {
+// muxFloor is the generation that all healthy muxes have processed.
+func (p *progress) muxFloor() model.Generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.floor
 }
 
-// holder is the manager, if it is another one, that has told of a mux's stream.
-func (p *progress) holder(mux string) (manager string, there bool) {
+// streamOwner is the other manager that reports a mux's stream.
+func (p *progress) streamOwner(mux string) (manager string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, here := p.own.muxes[mux]; here {

@@ -31,8 +31,8 @@ func TestAwaitMuxes(t *testing.T) {
 		s.Status.Set("stored", store.NodeStatus{Generation: 12})
 		has := func(here, there model.Generation) {
 			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}}, true)
-			p.told("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
-			p.settle(s, pool)
+			p.setOther("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
+			p.updateFloor(s, pool)
 		}
 		has(10, 10)
 		reached := make(chan error, 1)
@@ -53,16 +53,16 @@ func TestAwaitMuxes(t *testing.T) {
 		defer cancel()
 		go func() { reached <- p.await(ctx, 13) }()
 		<-reached
-		p.told("m2", nil)
+		p.setOther("m2", nil)
 		s.Status.Set("stored", store.NodeStatus{Generation: 12, Rejected: 14})
-		p.settle(s, pool)
+		p.updateFloor(s, pool)
 		synctest.Wait()
 		if len(reached) != 0 {
 			t.Fatal("done without a word of there")
 		}
 		s = s.Clone()
 		s.Streams.Delete("there")
-		p.settle(s, members(s))
+		p.updateFloor(s, members(s))
 		if err := <-reached; err != nil {
 			t.Errorf("without there: %v", err)
 		}
@@ -117,10 +117,10 @@ func TestHostsReady(t *testing.T) {
 	p := newProgress()
 	s := &store.State{Ready: sorted.Of(map[string]model.Generation{"self": 1, "old": 5, "quick": 5, "empty": 5, "slow": 5})}
 	p.set(nodesProgress{notes: "self"}, true)
-	p.told("m2", &nodesProgress{notes: "quick", hostsReady: 8})
-	p.told("m3", &nodesProgress{notes: "empty"})
-	p.told("m4", &nodesProgress{notes: "slow", hostsReady: 4})
-	p.told("m5", &nodesProgress{notes: "new", hostsReady: 7})
+	p.setOther("m2", &nodesProgress{notes: "quick", hostsReady: 8})
+	p.setOther("m3", &nodesProgress{notes: "empty"})
+	p.setOther("m4", &nodesProgress{notes: "slow", hostsReady: 4})
+	p.setOther("m5", &nodesProgress{notes: "new", hostsReady: 7})
 	got := p.hostsReady(s)
 	want := map[string]model.Generation{"old": 5, "quick": 8, "slow": 5, "new": 7}
 	if len(got) != len(want) {
@@ -141,7 +141,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 		s.Status.Set(name, store.NodeStatus{Generation: 10, Reason: "kept"})
 	}
 	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}}, true)
-	shown := p.show(s)
+	shown := p.withProgress(s)
 	for name, want := range map[string]model.Generation{"on": 12, "silent": 10, "back": 0} {
 		if got := shown.Status.At(name); got.Generation != want || got.Reason != "kept" {
 			t.Errorf("%s runs %d, want %d", name, got.Generation, want)

@@ -9,7 +9,7 @@ import (
 )
 
 // secretNeeds is what a host needs the pool's secrets for, and which of them it has been given on this stream. Its
-// owner is the goroutine that calls Take.
+// owner is the goroutine that calls Next.
 type secretNeeds struct {
 	backends map[model.HostBackendKey]backendNeeds
 	syn      int // backends whose endpoint answers SYNs with cookies

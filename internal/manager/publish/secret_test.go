@@ -41,8 +41,8 @@ func TestSecretsGoWhereTheyAreNeeded(t *testing.T) {
 	for host, want := range map[string]struct{ syn, keys int }{
 		"idle": {}, "web": {syn: 2}, "dns": {}, "never": {}, "fast": {keys: 2}, "client": {keys: 2},
 	} {
-		f := &HostFeed{hub: hub, host: host, whole: true}
-		u, due := f.Take(0)
+		f := &HostFeed{hub: hub, host: host, snapshotDue: true}
+		u, due := f.Next(0)
 		if !due || len(u.SYNSecrets) != want.syn || len(u.Keys) != want.keys || u.HashKey != (flowhash.Key{}) {
 			t.Errorf("%s is given %d secrets of SYN cookies, %d keys of Fastpath, hash key %v: want %+v, and none", host, len(u.SYNSecrets), len(u.Keys), u.HashKey != flowhash.Key{}, want)
 		}
@@ -53,15 +53,15 @@ func TestSecretsGoWhereTheyAreNeeded(t *testing.T) {
 func TestSecretsFollowTheNeed(t *testing.T) {
 	s := secretState()
 	hub := &Hub{state: s}
-	f := &HostFeed{hub: hub, host: "idle", whole: true}
-	f.Take(0)
+	f := &HostFeed{hub: hub, host: "idle", snapshotDue: true}
+	f.Next(0)
 	b := model.HostBackend{
 		Endpoint: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.9"), Protocol: model.TCP, Port: 80}, Tunnel: netip.MustParseAddr("10.3.9.1"),
 		SYNCookies: model.SYNCookiesAuto, Fastpath: true,
 	}
 	next := func(change *model.HostBackend) (syn, keys []uint32, hashed bool) {
 		f.pending, f.dirty = map[model.HostBackendKey]*model.HostBackend{b.Key(): change}, true
-		u, _ := f.Take(0)
+		u, _ := f.Next(0)
 		for _, secret := range u.SYNSecrets {
 			syn = append(syn, secret.ID)
 		}
@@ -101,8 +101,8 @@ func TestASnapshotWithDrainingBucketsHasTheHashKey(t *testing.T) {
 		Rows:    []desired.Row{{Slot: 1, Backend: b.AddrPort(), Tunnel: b.Address}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.1.2:80")}},
 		Buckets: []model.Slot{2, 2}, Moves: []desired.Move{{Bucket: 0, From: 1}},
 	})
-	f := &HostFeed{hub: &Hub{state: s}, host: "web", whole: true}
-	if u, _ := f.Take(0); u.HashKey != s.HashKey {
+	f := &HostFeed{hub: &Hub{state: s}, host: "web", snapshotDue: true}
+	if u, _ := f.Next(0); u.HashKey != s.HashKey {
 		t.Error("the host can't tell which sessions are in the bucket that moves")
 	}
 }

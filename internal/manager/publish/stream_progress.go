@@ -9,10 +9,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Tell tells another manager how far the nodes of this one are, at once if its hosts are farther and muxes may wait for them, until ctx ends, send fails or
-// stops is closed: then it returns nil. How far muxes are is told at once to the leader alone.
-func (h *Hub) Tell(ctx context.Context, manager string, stops <-chan struct{}, send func(*weirv1.FollowProgressResponse) error) error {
-	defer h.look()
+// StreamProgress sends the progress of this manager's nodes to another one, until ctx ends, send fails or stops is
+// closed: then it returns nil. Progress of hosts that muxes may wait for is sent at once, that of muxes to the leader
+// alone; all else within lazy.
+func (h *Hub) StreamProgress(ctx context.Context, manager string, stops <-chan struct{}, send func(*weirv1.FollowProgressResponse) error) error {
+	defer h.recheckGate()
 	defer h.progress.listen(manager)()
 	var sent nodesProgress
 	for first := true; ; first = false {
@@ -22,7 +23,7 @@ func (h *Hub) Tell(ctx context.Context, manager string, stops <-chan struct{}, s
 				return err
 			}
 			if sent = own; first {
-				h.look()
+				h.recheckGate()
 			}
 			continue
 		}
@@ -32,8 +33,8 @@ func (h *Hub) Tell(ctx context.Context, manager string, stops <-chan struct{}, s
 	}
 }
 
-// await returns when there is something to tell: at once, or soon if it can wait.
-func (n news) await(ctx context.Context, leader bool, stops <-chan struct{}) (stopped bool, err error) {
+// await returns when there is something to send: at once, or after lazy if it can wait.
+func (n progressSignals) await(ctx context.Context, leader bool, stops <-chan struct{}) (stopped bool, err error) {
 	muxes, rest := n.muxes, n.rest
 	var soon <-chan time.Time
 	for {

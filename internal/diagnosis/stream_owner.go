@@ -18,7 +18,7 @@ func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rp
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(trust.ForwardedByHeader) != "" {
 		return nil, ctx, nil
 	}
-	name, there := m.Holder(mux)
+	name, there := m.StreamOwner(mux)
 	if !there || s.Managers[name].Address == "" {
 		return nil, ctx, nil
 	}
