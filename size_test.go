@@ -20,7 +20,6 @@ const (
 var large = map[string]int{
 	"internal/agentd":         3200,
 	"internal/datapath/agent": 4600,
-	"internal/datapath/mux":   6700,
 	"internal/desired":        3000,
 	"internal/manager":        4200,
 	"internal/muxd":           3500,
@@ -28,7 +27,6 @@ var large = map[string]int{
 
 	"internal/agentd.ports":            30,
 	"internal/datapath/agent.Datapath": 105,
-	"internal/datapath/mux.Datapath":   160,
 	"internal/desired.State":           90,
 	"internal/manager.Manager":         75,
 	"internal/manager/publish.Hub":     35,

@@ -38,7 +38,7 @@ static __always_inline struct endpoint *endpoint_search(struct endpoint_words wo
 	return bpf_map_lookup_elem(&endpoints, &key);
 }
 
-/* The word of endpoint_index for a key. internal/datapath/mux/endpoint_index.go is its twin. */
+/* The word of endpoint_index for a key. internal/datapath/mux/viprow/index.go is its twin. */
 static __always_inline __u32 endpoint_index_of(struct endpoint_words words)
 {
 	const __u32 *vip = words.vip->words;

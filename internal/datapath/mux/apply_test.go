@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -24,17 +25,17 @@ import (
 func resolveTables(t testing.TB, d *Datapath) map[model.EndpointKey]model.MuxEndpoint {
 	t.Helper()
 	live := map[model.EndpointKey]model.MuxEndpoint{}
-	err := eachEndpoint(&d.tables, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+	err := endpoint.Each(&d.tables, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
 		pair := bpf.UnpackSlices(row.Slices)
 		e := model.MuxEndpoint{Key: key}
-		buckets, previous, err := readBuckets(&d.tables, pair)
+		buckets, previous, err := endpoint.ReadBuckets(&d.tables, pair)
 		if err != nil {
 			return err
 		}
 		e.Buckets, e.Previous = buckets, previous
-		rows, err := readBackends(&d.tables, pair.Backends)
+		rows, err := endpoint.ReadBackends(&d.tables, pair.Backends)
 		for slot, row := range rows {
-			e.Backends = append(e.Backends, fromBackend(slot, row))
+			e.Backends = append(e.Backends, endpoint.FromBackend(slot, row))
 		}
 		slices.SortFunc(e.Backends, func(a, b model.MuxBackend) int { return int(a.Slot) - int(b.Slot) })
 		live[key] = e
@@ -88,7 +89,8 @@ func TestTablesResolveToWhatWasAsked(t *testing.T) {
 
 // wantAllFree checks that nothing leaks and that what is given back grows together again.
 func wantAllFree(rt *rapid.T, d *Datapath) {
-	for s, size := range map[*alloc.Rows]uint32{d.bucketSlices: testSizes.BucketRows, d.backendSlices: testSizes.Backends} {
+	buckets, backends := d.endpoints.Room()
+	for s, size := range map[*alloc.Rows]uint32{buckets: testSizes.BucketRows, backends: testSizes.Backends} {
 		s.Reclaim()
 		whole, ok := s.Take(bits.Len32(size) - 1)
 		if !ok {
@@ -96,7 +98,7 @@ func wantAllFree(rt *rapid.T, d *Datapath) {
 		}
 		s.Put(whole)
 	}
-	if free := len(d.ids.Free); free != int(testSizes.Rows()) {
+	if free := len(d.endpoints.Rows.IDs.Free); free != int(testSizes.Rows()) {
 		rt.Fatalf("%d ids are free, want %d", free, testSizes.Rows())
 	}
 }
@@ -129,19 +131,19 @@ func testKey(port uint16) model.EndpointKey {
 }
 
 func TestApplyRefusesAndChangesNothing(t *testing.T) {
-	good := endpoint(vip4, model.TCP, tunnel4)
+	good := newEndpoint(vip4, model.TCP, tunnel4)
 	many := func(n int) (all []model.MuxEndpoint) {
 		for i := range n {
-			e := endpoint(vip4, model.TCP, tunnel4)
+			e := newEndpoint(vip4, model.TCP, tunnel4)
 			e.Key.Port = uint16(1000 + i)
 			all = append(all, e)
 		}
 		return all
 	}
 	bad := func(change func(*model.MuxEndpoint)) []model.MuxEndpoint {
-		e := endpoint("203.0.113.12:80", model.TCP, tunnel4)
+		e := newEndpoint("203.0.113.12:80", model.TCP, tunnel4)
 		change(&e)
-		return []model.MuxEndpoint{endpoint("203.0.113.13:80", model.TCP, tunnel4), e}
+		return []model.MuxEndpoint{newEndpoint("203.0.113.13:80", model.TCP, tunnel4), e}
 	}
 	wide := many(1)
 	wide[0].Backends[0].Slot, wide[0].Buckets = 5000, nil
@@ -158,7 +160,8 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			d := newFilled(t, good)
 			before := resolveTables(t, d)
-			room := [2]int{d.bucketSlices.Room(), d.backendSlices.Room()}
+			buckets, backends := d.endpoints.Room()
+			room := [2]int{buckets.Room(), backends.Room()}
 			err := d.Apply(upserts, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Fatalf("error is %v, want %q", err, want)
@@ -166,7 +169,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 			if !cmp.Equal(before, resolveTables(t, d), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, model.EndpointKey{})) {
 				t.Error("the refused change left something")
 			}
-			if after := [2]int{d.bucketSlices.Room(), d.backendSlices.Room()}; after != room {
+			if after := [2]int{buckets.Room(), backends.Room()}; after != room {
 				t.Errorf("room is %v, was %v", after, room)
 			}
 		})
@@ -181,7 +184,7 @@ func bucketless(all []model.MuxEndpoint) []model.MuxEndpoint {
 }
 
 func TestUnchangedEndpointKeepsItsCounter(t *testing.T) {
-	kept, other := endpoint(vip4, model.TCP, tunnel4), endpoint(vip6, model.TCP, tunnel6)
+	kept, other := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip6, model.TCP, tunnel6)
 	d := newFilled(t, kept, other)
 	chosen(t, d, pkt.TCP(client4, vip4, pkt.SYN))
 	chosen(t, d, pkt.TCP(client6, vip6, pkt.SYN))
@@ -206,7 +209,7 @@ func TestUnchangedEndpointKeepsItsCounter(t *testing.T) {
 func TestPacketsNeverSeeAMixture(t *testing.T) {
 	const versions = 300
 	version := func(n int) model.MuxEndpoint {
-		e := endpoint(vip4, model.TCP)
+		e := newEndpoint(vip4, model.TCP)
 		slot := model.Slot(n%30 + 1)
 		e.Backends = []model.MuxBackend{{Slot: slot, Tunnel: netip.AddrFrom4([4]byte{10, 0, 0, byte(slot)})}}
 		e.Buckets = slices.Repeat([]model.Slot{slot}, 1<<(n%9))

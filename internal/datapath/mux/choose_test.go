@@ -38,7 +38,7 @@ func TestBucketsAreChosenAsInGo(t *testing.T) {
 		return netip.AddrPortFrom(netip.AddrFrom16(bytes).Unmap(), uint16(random.Uint32()))
 	}
 	for _, vip := range []string{vip4, vip6} {
-		e := endpoint(vip, model.TCP, tunnels...)
+		e := newEndpoint(vip, model.TCP, tunnels...)
 		for i := range e.Buckets {
 			e.Buckets[i] = model.Slot(random.IntN(len(tunnels)) + 1)
 		}
@@ -63,7 +63,7 @@ const (
 func only(slot model.Slot) model.MuxEndpoint { return onlyOf(vip4, slot) }
 
 func onlyOf(vip string, slot model.Slot) model.MuxEndpoint {
-	e := endpoint(vip, model.TCP, first, second)
+	e := newEndpoint(vip, model.TCP, first, second)
 	for i := range e.Buckets {
 		e.Buckets[i] = slot
 	}

@@ -23,7 +23,7 @@ func stamped(slot model.Slot, others ...layers.TCPOption) func(*pkt.Packet) {
 
 // altered applies what becomes of the TCP endpoint of vip4, or of another.
 func altered(edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {
-	return alteredOf(endpoint(vip4, model.TCP, tunnel4, second), edit)
+	return alteredOf(newEndpoint(vip4, model.TCP, tunnel4, second), edit)
 }
 
 func alteredOf(e model.MuxEndpoint, edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {
@@ -101,7 +101,7 @@ func cookieCases() []packetCase {
 
 func chainCases() []packetCase {
 	ack := pkt.TCP(client4, vip4, pkt.ACK)
-	mixed := endpoint(vip6, model.TCP, tunnel6, second)
+	mixed := newEndpoint(vip6, model.TCP, tunnel6, second)
 	guePool := func(t *testing.T, d *Datapath) {
 		p := testSettings()
 		p.Encapsulation = GUE
@@ -112,7 +112,7 @@ func chainCases() []packetCase {
 	return []packetCase{
 		{name: "not a SYN", packet: ack, change: altered(movedFrom2), verdict: "forward_chained", tunnel: tunnel4, gue: true, other: second},
 		{name: "two VLANs", packet: pkt.TCP(client4, vip4, pkt.ACK, pkt.VLANs(5, 6)), change: altered(movedFrom2), verdict: "forward_chained", tunnel: tunnel4, gue: true, other: second},
-		{name: "UDP in 4 names 6", packet: pkt.UDP(client4, vip4), change: alteredOf(endpoint(vip4, model.UDP, tunnel4, tunnel6), movedFrom2), verdict: "forward_chained", tunnel: tunnel4, gue: true, other: tunnel6},
+		{name: "UDP in 4 names 6", packet: pkt.UDP(client4, vip4), change: alteredOf(newEndpoint(vip4, model.UDP, tunnel4, tunnel6), movedFrom2), verdict: "forward_chained", tunnel: tunnel4, gue: true, other: tunnel6},
 		{name: "6 in 6 names 4", packet: pkt.TCP(client6, vip6, pkt.ACK, pkt.TOS(0xbb)), change: alteredOf(mixed, movedFrom2), verdict: "forward_chained", tunnel: tunnel6, gue: true, other: second},
 		{name: "previous is down", packet: ack, change: altered(func(e *model.MuxEndpoint) { movedFrom2(e); e.Backends[1].Down = true }), verdict: "forward_bucket", tunnel: tunnel4},
 		{name: "previous is gone", packet: ack, change: altered(func(e *model.MuxEndpoint) { movedFrom2(e); e.Backends = e.Backends[:1] }), verdict: "forward_bucket", tunnel: tunnel4},

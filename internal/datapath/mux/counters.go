@@ -9,15 +9,18 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
+// Counters are those of packets by what became of them.
+type Counters struct{ tables *bpf.Tables }
+
 // Verdicts counts packets by what became of them. The names are those of enum verdict, without
 // the prefix and in lower case: "forward_syn", "pass_no_endpoint", "drop_no_backend".
-func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
-	return d.tables.VerdictNames.Read(d.tables.Verdicts)
+func (c *Counters) Verdicts() (map[string]model.Counter, error) {
+	return c.tables.VerdictNames.Read(c.tables.Verdicts)
 }
 
 // NotIP counts the packets that were passed to the kernel as they are not IP.
-func (d *Datapath) NotIP() (uint64, error) {
-	counter, err := abi.Counter(d.tables.Verdicts, uint32(bpf.MuxVerdictVERDICT_PASS_NOT_IP))
+func (c *Counters) NotIP() (uint64, error) {
+	counter, err := abi.Counter(c.tables.Verdicts, uint32(bpf.MuxVerdictVERDICT_PASS_NOT_IP))
 	if err != nil {
 		return 0, fmt.Errorf("read counter of what is not ip: %w", err)
 	}
@@ -26,8 +29,8 @@ func (d *Datapath) NotIP() (uint64, error) {
 
 // Ended counts the packets that the kernel was told to drop: those that were dropped, and those that user space sends
 // on.
-func (d *Datapath) Ended() (uint64, error) {
-	all, err := d.Verdicts()
+func (c *Counters) Ended() (uint64, error) {
+	all, err := c.Verdicts()
 	if err != nil {
 		return 0, err
 	}
@@ -40,17 +43,8 @@ func (d *Datapath) Ended() (uint64, error) {
 	return sum, nil
 }
 
-// EndpointCounters counts the packets forwarded for each live endpoint since it was made.
-func (d *Datapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	counters := map[model.EndpointKey]model.Counter{}
-	for key, live := range d.live {
-		counter, err := abi.Counter(d.tables.EndpointCounts, live.row.Id)
-		if err != nil {
-			return nil, fmt.Errorf("read counter of endpoint %s: %w", key, err)
-		}
-		counters[key] = counter
-	}
-	return counters, nil
+// LostDatagrams counts datagrams in fragments that were forgotten before their time, by why: for
+// others of the same tenant, or another's.
+func (c *Counters) LostDatagrams() (map[string]uint64, error) {
+	return abi.LostDatagrams(c.tables.LostDatagrams)
 }

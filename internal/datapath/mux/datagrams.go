@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -24,14 +23,14 @@ const (
 )
 
 // FragmentKnown says whether the first fragment of the datagram came: as datagram_recall() does.
-func (d *Datapath) FragmentKnown(k FragmentKey) bool {
-	settings, err := d.Settings()
+func (s *SlowPath) FragmentKnown(k FragmentKey) bool {
+	pool, err := s.pool.Settings()
 	if err != nil {
 		return false
 	}
-	hash := settings.HashKey.Sum64(k.common())
+	hash := pool.HashKey.Sum64(k.common())
 	var set bpf.MuxDatagramSet
-	if d.tables.Fragments.Lookup(uint32(hash%uint64(d.tables.Fragments.MaxEntries())), &set) != nil {
+	if s.tables.Fragments.Lookup(uint32(hash%uint64(s.tables.Fragments.MaxEntries())), &set) != nil {
 		return false
 	}
 	var now unix.Timespec
@@ -65,10 +64,4 @@ func (k FragmentKey) common() model.Flow {
 		Source:      netip.AddrPortFrom(k.Source, binary.BigEndian.Uint16(id)),
 		Destination: netip.AddrPortFrom(k.Destination, binary.BigEndian.Uint16(id[2:])),
 	}
-}
-
-// LostDatagrams counts datagrams in fragments that were forgotten before their time, by why: for
-// others of the same tenant, or another's.
-func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
-	return abi.LostDatagrams(d.tables.LostDatagrams)
 }

@@ -1,24 +1,46 @@
 package mux
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/acl"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/limit"
+	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
+	"github.com/weirlb/weir/internal/datapath/mux/share"
+	"github.com/weirlb/weir/internal/datapath/mux/snat"
+	"github.com/weirlb/weir/internal/datapath/mux/trace"
+	"github.com/weirlb/weir/internal/datapath/mux/viprow"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Datapath is an open data plane. Its methods may be called from several goroutines.
+// Datapath is an open data plane. It loads, pins and attaches the programs; what it forwards by is up to its facets.
+// Their methods may be called from several goroutines.
 type Datapath struct {
+	*Services
+	*PrefixLists
+	*Pools
+	*Flows
+	*Shares
+	*SYNCookies
+	*SNAT
+	*SlowPath
+	*Counters
+	*trace.Tracer
+
 	log      *slog.Logger
 	tables   bpf.Tables
 	programs bpf.Programs
@@ -26,55 +48,52 @@ type Datapath struct {
 	folder   *pin.Folder // nil: not attached
 	mode     Mode
 	sizes    bpf.Sizes
-	sender   sender
 
-	explainer explainer
-	capturing sync.Mutex // held by Capture
-
-	mu            sync.Mutex // guards the below, and every write to a table
-	live          map[model.EndpointKey]*liveEndpoint
-	bucketSlices  *alloc.Rows
-	backendSlices *alloc.Rows
-	ids           *alloc.IDs // of endpoint_counts
-	vips          *vips
-	index         *endpointIndex // nil until the first endpoint
-	snat          *snat
-	sources       *sources
-	limits        limits
-	shares        shares
-	tenants       map[string]uint32 // indexes of tenant_usage
-	weights       *weights          // nil: the tables have changed since
-	flowLimit     uint32            // of a VIP that names none
-	tick          time.Duration     // of the flow table's clock
-	hops          *hops
-	tunnels       *tunnels
-	allPorts      int                // live endpoints on all ports
-	hasSecrets    bool               // of SYN cookies
-	members       bpf.MuxPoolMembers // as written
-	predecessor   *predecessor       // forwards until TakeOver; nil: we do
+	mu          sync.Mutex // guards the below, and every write to a table
+	endpoints   *endpoint.Table
+	members     *pool.Members
+	shares      *share.Table
+	predecessor *predecessor // forwards until TakeOver; nil: we do
 }
 
-func newDatapath(d bpf.Sizes, log *slog.Logger) *Datapath {
+func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	tick, _ := bpf.FlowTick() // spec has told, if it fails
-	return &Datapath{
-		tick:          tick,
-		log:           log,
-		sizes:         d,
-		live:          map[model.EndpointKey]*liveEndpoint{},
-		bucketSlices:  alloc.NewRows("buckets", d.BucketRows),
-		backendSlices: alloc.NewRows("backends", d.Backends),
-		ids:           alloc.NewIDs("endpoints", d.Rows()),
-		vips:          newVIPs(d.Rows()),
-		flowLimit:     cmp.Or(d.FlowLimit, d.FlowSets*uint32(len(bpf.MuxFlowSet{}.Cells))/4),
-		snat:          newSNAT(d.SNATVIPs, d.SNATOwnerRows()),
-		sources:       newSources(d.Rows(), int(d.SourceRows())),
-		tenants:       map[string]uint32{},
-		hops:          newHops(),
-		tunnels:       newTunnels(),
+	d := &Datapath{log: log, sizes: sizes}
+	tables := &d.tables
+	hops, tunnels, policers, row := nexthop.New(tables), nexthop.NewTunnels(), limit.New(tables), pool.NewTable(tables)
+	flows := flow.New(tables, sizes, func() flow.View { return d.endpoints.FlowView() })
+	rows := viprow.New(tables, sizes, flows, policers)
+	d.endpoints = endpoint.New(endpoint.Parts{
+		Tables: tables, Flows: flows, Lists: acl.New(tables, sizes), Policers: policers, Rows: rows,
+		SNAT: snat.New(tables, sizes, rows, hops, tunnels), Hops: hops, Tunnels: tunnels, Pool: row,
+	}, sizes, log)
+	d.members, d.shares = pool.NewMembers(tables, hops), share.New(d.endpoints)
+	d.Services = &Services{&d.mu, d.endpoints, d.members}
+	d.PrefixLists = &PrefixLists{&d.mu, d.endpoints.Lists}
+	d.Pools = &Pools{&d.mu, row, d.members}
+	d.Flows = &Flows{&d.mu, flows}
+	d.Shares = &Shares{&d.mu, endpoint.Accounts{Table: d.endpoints}, d.shares}
+	d.SYNCookies = &SYNCookies{&d.mu, endpoint.SYNs{Table: d.endpoints}}
+	d.SNAT = &SNAT{&d.mu, d.endpoints.SNAT}
+	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
+	d.Counters = &Counters{tables}
+	d.Tracer = trace.New(trace.Config{
+		Tables: tables, Programs: &d.programs, Sizes: sizes, Link: func() link.Link { return d.link },
+		Ready: d.owns, Lock: &d.mu, Endpoints: d.endpoints,
+	})
+	return d
+}
+
+// owns is an error for tables that do not forward yet.
+func (d *Datapath) owns() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return errors.New("the tables of another version forward yet: wait until this one has filled its own")
 	}
+	return nil
 }
 
 // Mode tells how the program is attached: "native" or "generic".
@@ -84,7 +103,7 @@ func (d *Datapath) Mode() string { return string(d.mode) }
 func (d *Datapath) Close() error {
 	var errs []error
 	d.closeShared()
-	errs = append(errs, d.explainer.close(), d.tables.Close(), d.programs.Close(), d.sender.close())
+	errs = append(errs, d.Tracer.Close(), d.tables.Close(), d.programs.Close())
 	if d.link != nil {
 		errs = append(errs, d.link.Close())
 	}
@@ -120,4 +139,48 @@ func remove(folder *pin.Folder) error {
 		}
 	}
 	return folder.Remove()
+}
+
+func (d *Datapath) closeShared() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endpoints.Rows.Index.Close()
+	d.endpoints.SNAT.Close()
+	d.endpoints.Lists.Close()
+	d.endpoints.Policers.Close()
+}
+
+// readLive restores what this process must know of adopted tables: which rows are in use and by
+// whom.
+func (d *Datapath) readLive() error {
+	e := d.endpoints
+	for _, adopt := range []func() error{
+		e.Rows.Adopt, e.SNAT.Adopt, e.Adopt, e.Policers.Adopt, d.shares.Adopt, e.AdoptEndpointIndex, d.members.Adopt, e.Hops.Read,
+	} {
+		if err := adopt(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Endpoints lists the live endpoints, in order: until TakeOver, those of the predecessor.
+func (d *Datapath) Endpoints() ([]model.EndpointKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return slices.Clone(d.predecessor.endpoints), nil
+	}
+	return slices.SortedFunc(maps.Keys(d.endpoints.Live), model.EndpointKey.Compare), nil
+}
+
+// VIPs lists the live VIPs, in order: those with endpoints, and those that workloads leave as. Until
+// TakeOver, the predecessor's.
+func (d *Datapath) VIPs() ([]netip.Addr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return slices.Clone(d.predecessor.vips), nil
+	}
+	return slices.SortedFunc(maps.Keys(d.endpoints.Rows.Live), netip.Addr.Compare), nil
 }

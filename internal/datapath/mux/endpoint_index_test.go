@@ -20,24 +20,18 @@ func goes(t *testing.T, d *Datapath, port int) bool {
 	return action == xdpTX
 }
 
-// stored is the word of the key as packets find it.
-func (s *endpointIndex) stored(key model.EndpointKey) *uint32 {
-	at := s.of(bpf.ToKey(key))
-	return &s.ids[at/uint32(bpf.IndexPerRow)][at%uint32(bpf.IndexPerRow)]
-}
-
 // As many endpoints as there is room for, so that some collide in the index; then every other one goes.
 func TestEndpointsThatCollideInTheIndex(t *testing.T) {
 	ports := rand.New(rand.NewPCG(1, 2)).Perm(1 << 16)
 	all := make([]model.MuxEndpoint, testSizes.Endpoints)
 	for i := range all {
-		all[i] = endpoint(fmt.Sprintf("203.0.113.10:%d", ports[i]), model.TCP, tunnel4)
+		all[i] = newEndpoint(fmt.Sprintf("203.0.113.10:%d", ports[i]), model.TCP, tunnel4)
 		all[i].Buckets = all[i].Buckets[:1]
 	}
 	d := newFilled(t, all...)
 	shared := 0
 	for _, e := range all {
-		if *d.index.stored(e.Key) == uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_COLLISION) {
+		if *d.endpoints.Rows.Index.Stored(bpf.ToKey(e.Key)) == uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_COLLISION) {
 			shared++
 		}
 	}
@@ -72,7 +66,7 @@ func TestEndpointsThatCollideInTheIndex(t *testing.T) {
 	}
 	resolve(t, d)
 	check(func(int) bool { return true })
-	for at, holders := range d.index.holders {
+	for at, holders := range d.endpoints.Rows.Index.Holders {
 		if len(holders) == 0 {
 			t.Errorf("word %d is kept for nobody", at)
 		}
@@ -88,7 +82,7 @@ func TestEndpointIndexIsSetRightByASuccessor(t *testing.T) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	e := endpoint(vip4, model.TCP, tunnel4)
+	e := newEndpoint(vip4, model.TCP, tunnel4)
 	if err := d.Replace([]model.MuxEndpoint{e}); err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +91,11 @@ func TestEndpointIndexIsSetRightByASuccessor(t *testing.T) {
 	if !goes(t, d, port) {
 		t.Fatal("the endpoint is not found")
 	}
-	*d.index.stored(e.Key) = uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE)
-	d.index.rows[d.live[e.Key].row.Id] = endpointWords{}
+	*d.endpoints.Rows.Index.Stored(bpf.ToKey(e.Key)) = uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE)
+	clear(d.endpoints.Rows.Index.Rows[d.endpoints.Live[e.Key].Row.Id][:])
 	nobody := e.Key
 	nobody.Port++
-	*d.index.stored(nobody) = 7
+	*d.endpoints.Rows.Index.Stored(bpf.ToKey(nobody)) = 7
 	if goes(t, d, port) {
 		t.Fatal("without its word the endpoint is found")
 	}
@@ -112,7 +106,7 @@ func TestEndpointIndexIsSetRightByASuccessor(t *testing.T) {
 	if !goes(t, d, port) {
 		t.Error("a successor did not restore the endpoint's word")
 	}
-	if id := *d.index.stored(nobody); id != uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE) {
+	if id := *d.endpoints.Rows.Index.Stored(bpf.ToKey(nobody)); id != uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE) {
 		t.Errorf("a successor left word %d of nobody", id)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -27,7 +28,7 @@ func (c claimant) endpoint(i int) model.MuxEndpoint {
 	for j := range c.workloads {
 		tunnels = append(tunnels, fmt.Sprintf("10.0.%d.%d", i+1, j+1))
 	}
-	e := endpoint(c.vip, model.TCP, tunnels...)
+	e := newEndpoint(c.vip, model.TCP, tunnels...)
 	e.Tenant, e.FlowLimit = c.tenant, c.limit
 	return e
 }
@@ -53,7 +54,7 @@ func vipsHave(t *testing.T, d *Datapath) map[string]VIPUsage {
 	}
 	all := map[string]VIPUsage{}
 	for _, v := range usage.VIPs {
-		for key := range d.live {
+		for key := range d.endpoints.Live {
 			if key.VIP == v.VIP {
 				all[netip.AddrPortFrom(key.VIP, key.Port).String()] = v
 			}
@@ -68,7 +69,7 @@ const wholeTable = 1 << 13
 // TestWhoComesLateGetsItsPart has two tenants fill the table with flows that are trusted: a third one's are remembered
 // and trusted all the same, up to its own part, and the others keep the rest. So is a VIP of no tenant.
 func TestWhoComesLateGetsItsPart(t *testing.T) {
-	own := ownFlows(testSizes)
+	own := flow.OwnFlows(testSizes)
 	for name, w := range tenantWorlds() {
 		for _, tenant := range []string{"late", "", model.DefaultTenant} {
 			t.Run(name+" "+tenant, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestWhoComesLateGetsItsPart(t *testing.T) {
 // TestPartsAreThereWhenAllAreTaken has the others have just what is their own, which nothing takes: whoever comes then
 // finds places for most of its own all the same, but for sets where they fall badly.
 func TestPartsAreThereWhenAllAreTaken(t *testing.T) {
-	own := ownFlows(testSizes)
+	own := flow.OwnFlows(testSizes)
 	for name, w := range tenantWorlds() {
 		for _, others := range []int{3, 11} {
 			t.Run(fmt.Sprintf("%s %d", name, others), func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestIdlePartsAreBorrowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDivided(t, testSizes, claimant{w.many[0], "a", 1, 0}, claimant{w.one, "idle", 9, 0})
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
-			if a := tenantsHave(t, d)["a"]; a.Guaranteed != uint32(ownFlows(testSizes)/10) || a.Flows.Trusted != uint64(a.Limit) {
+			if a := tenantsHave(t, d)["a"]; a.Guaranteed != uint32(flow.OwnFlows(testSizes)/10) || a.Flows.Trusted != uint64(a.Limit) {
 				t.Errorf("who is alone has %+v", a)
 			}
 			w.send(t, d, w.one, 0x66000000, 2000, 2)
@@ -157,7 +158,7 @@ func TestVIPsDivideATenantsPart(t *testing.T) {
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
 			w.send(t, d, w.many[1], 0x0c000000, 3000, 2)
 			have := vipsHave(t, d)
-			if second := have[w.many[1]]; second.Guaranteed != uint32(ownFlows(testSizes)/4) || second.Flows.Trusted < uint64(second.Guaranteed) {
+			if second := have[w.many[1]]; second.Guaranteed != uint32(flow.OwnFlows(testSizes)/4) || second.Flows.Trusted < uint64(second.Guaranteed) {
 				t.Errorf("the second VIP has %+v", second)
 			}
 			if a := tenantsHave(t, d)["a"]; a.Flows.Trusted != uint64(a.Limit) {
@@ -185,7 +186,7 @@ func TestWhatExpiresFirstMakesWay(t *testing.T) {
 				w.send(t, d, claimants[i].vip, 0x0b000000+uint32(i)<<24, 2900, 2)
 			}
 			before := tenantsHave(t, d)
-			w.send(t, d, w.one, 0x66000000, ownFlows(testSizes)/4, 2)
+			w.send(t, d, w.one, 0x66000000, flow.OwnFlows(testSizes)/4, 2)
 			have := tenantsHave(t, d)
 			brief, long := before["brief"].Flows.Trusted-have["brief"].Flows.Trusted, before["long"].Flows.Trusted-have["long"].Flows.Trusted
 			if brief < 300 || long > brief/10 {
@@ -203,8 +204,8 @@ func TestSeenOnceAreFewOfASet(t *testing.T) {
 			d := newDivided(t, testSizes, claimant{w.many[0], "most", 18, wholeTable}, claimant{w.many[1], "greedy", 1, wholeTable}, claimant{w.one, "late", 1, wholeTable})
 			w.send(t, d, w.many[1], 0x0c000000, 8000, 2)
 			w.send(t, d, w.many[0], 0x0b000000, 1300, 1)
-			w.send(t, d, w.one, 0x66000000, ownFlows(testSizes)/20, 1)
-			m, err := mapFlows(&d.tables)
+			w.send(t, d, w.one, 0x66000000, flow.OwnFlows(testSizes)/20, 1)
+			m, err := flow.Map(&d.tables)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +233,7 @@ func TestNobodyLosesItsOwn(t *testing.T) {
 					claimants = append(claimants, claimant{vip, tenant, 1 + random.IntN(5), uint32(random.IntN(2) * (20 + random.IntN(150)))})
 				}
 				d := newDivided(t, sizes, claimants...)
-				m, err := mapFlows(&d.tables)
+				m, err := flow.Map(&d.tables)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -252,9 +253,9 @@ func TestNobodyLosesItsOwn(t *testing.T) {
 					if random.IntN(4) > 0 {
 						c = busy
 					}
-					before := m.snapshot()
+					before := snapshot(m)
 					run(t, d, pkt.TCP(w.from(0x0b000000, step/200<<8+random.IntN(80)), c.vip, pkt.ACK).Frame())
-					lost += wantOwn(t, d.vips.live[netip.MustParseAddrPort(c.vip).Addr()].row.Vip, before, m.snapshot())
+					lost += wantOwn(t, d.endpoints.Rows.Live[netip.MustParseAddrPort(c.vip).Addr()].Row.Vip, before, snapshot(m))
 				}
 				wantLimits(t, d, m)
 				wantExact(t, d)
@@ -270,8 +271,8 @@ func TestNobodyLosesItsOwn(t *testing.T) {
 // flowAccounts are copies of the rows of vip_usage and tenant_usage.
 type flowAccounts struct{ vips, tenants []bpf.MuxFlowUsage }
 
-func (m *flowMemory) snapshot() flowAccounts {
-	return flowAccounts{append([]bpf.MuxFlowUsage(nil), m.usage...), append([]bpf.MuxFlowUsage(nil), m.tenants...)}
+func snapshot(m *flow.Memory) flowAccounts {
+	return flowAccounts{append([]bpf.MuxFlowUsage(nil), m.Usage...), append([]bpf.MuxFlowUsage(nil), m.Tenants...)}
 }
 
 // less tells whether the row has fewer cells of the kind than are its own.
@@ -309,7 +310,7 @@ func wantOwn(t *testing.T, vip uint32, before, after flowAccounts) (lost uint64)
 }
 
 // wantLimits holds what VIPs, tenants and sets have against what they may have.
-func wantLimits(t *testing.T, d *Datapath, m *flowMemory) {
+func wantLimits(t *testing.T, d *Datapath, m *flow.Memory) {
 	t.Helper()
 	within := func(what string, have FlowUsage, limit uint64) {
 		if have.Trusted > limit || have.Untrusted > limit/2 {
@@ -322,7 +323,7 @@ func wantLimits(t *testing.T, d *Datapath, m *flowMemory) {
 	for name, v := range tenantsHave(t, d) {
 		within("tenant "+name, v.Flows, uint64(v.Limit))
 	}
-	for i, set := range m.sets {
+	for i, set := range m.Sets {
 		cells := [2]int{}
 		for _, cell := range set.Cells {
 			if cell.Owner != 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -18,13 +19,13 @@ import (
 // accounts counts the cells that are owned, by VIP: what vip_usage must say.
 func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]FlowUsage) {
 	t.Helper()
-	m, err := mapFlows(&d.tables)
+	m, err := flow.Map(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
 	counted, told = map[uint32]FlowUsage{}, map[uint32]FlowUsage{}
-	for _, set := range m.sets {
+	for _, set := range m.Sets {
 		for _, cell := range set.Cells {
 			if cell.Owner == 0 {
 				continue
@@ -38,7 +39,7 @@ func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]FlowUsage) {
 			counted[cell.Owner>>1] = usage
 		}
 	}
-	for vip, usage := range m.usage {
+	for vip, usage := range m.Usage {
 		if usage.Cells != [2]uint64{} {
 			told[uint32(vip)] = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
 		}
@@ -60,7 +61,7 @@ func TestUsageIsExact(t *testing.T) {
 	vips := []string{vip4, "203.0.113.20:80", vip6}
 	var endpoints []model.MuxEndpoint
 	for _, vip := range vips {
-		e := endpoint(vip, model.TCP, first)
+		e := newEndpoint(vip, model.TCP, first)
 		e.IdleTimeout = time.Millisecond
 		e.FlowLimit = 300
 		e.Tenant = map[bool]string{true: "one", false: "many"}[vip == vip6]
@@ -116,12 +117,12 @@ func TestUsageIsExact(t *testing.T) {
 // Cells of a VIP that is gone count for none that comes after it: its index is given out again only once
 // it owns none.
 func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
-	gone := endpoint(vip4, model.UDP, first)
+	gone := newEndpoint(vip4, model.UDP, first)
 	d := newFilled(t, gone)
 	for i := range 100 {
 		run(t, d, pkt.UDP(randomTuple(0x0b000000, i).String(), vip4).Frame())
 	}
-	owner := d.vips.live[gone.Key.VIP].row.Vip
+	owner := d.endpoints.Rows.Live[gone.Key.VIP].Row.Vip
 	if _, told := accounts(t, d); told[owner] == (FlowUsage{}) {
 		t.Fatal("the flows were not remembered")
 	}
@@ -130,9 +131,9 @@ func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
 	}
 	// More VIPs than there are indexes, one after the other: each index is given out again.
 	for i := range testSizes.Endpoints + 2 {
-		next := endpoint(fmt.Sprintf("203.0.%d.%d:80", 114+i/200, 1+i%200), model.UDP, first)
+		next := newEndpoint(fmt.Sprintf("203.0.%d.%d:80", 114+i/200, 1+i%200), model.UDP, first)
 		apply(t, d, next)
-		id := d.vips.live[next.Key.VIP].row.Vip
+		id := d.endpoints.Rows.Live[next.Key.VIP].Row.Vip
 		if _, told := accounts(t, d); told[id] != (FlowUsage{}) {
 			t.Fatalf("the VIP with index %d begins with %+v", id, told[id])
 		}
@@ -144,8 +145,8 @@ func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
 	if _, err := d.SweepFlows(); err != nil {
 		t.Fatal(err)
 	}
-	if _, told := accounts(t, d); len(told) > 0 || len(d.vips.retired) > 0 {
-		t.Errorf("VIPs that are gone own %v, retired are %v", told, d.vips.retired)
+	if _, told := accounts(t, d); len(told) > 0 || d.endpoints.Flows.Retired() > 0 {
+		t.Errorf("VIPs that are gone own %v, retired are %v", told, d.endpoints.Flows.Retired())
 	}
 	wantExact(t, d)
 }
@@ -163,7 +164,7 @@ func until(t testing.TB, what string, met func() bool) {
 
 // A flow that stays silent for its endpoint's time is forgotten: it goes by its bucket again.
 func TestIdleFlowIsForgotten(t *testing.T) {
-	short := endpoint(vip4, model.UDP, first, second)
+	short := newEndpoint(vip4, model.UDP, first, second)
 	allTo(&short, 1)
 	short.IdleTimeout = 100 * time.Millisecond
 	d := newFilled(t, short)
@@ -190,7 +191,7 @@ func TestIdleFlowIsForgotten(t *testing.T) {
 // not, nor its own VIP's trusted ones.
 func TestFloodStaysWithinItsShare(t *testing.T) {
 	const other, kept = "203.0.113.20:80", 300
-	d := newFilled(t, only(1), endpoint(other, model.TCP, tunnel4))
+	d := newFilled(t, only(1), newEndpoint(other, model.TCP, tunnel4))
 	flow := func(vip string, i int) pkt.Packet {
 		return pkt.TCP(randomTuple(0x0b000000, i).String(), vip, pkt.ACK)
 	}
@@ -223,7 +224,7 @@ func TestFloodStaysWithinItsShare(t *testing.T) {
 // With affinity all connections of a client have one backend, whatever their ports, and with all
 // ports too.
 func TestAffinity(t *testing.T) {
-	e := endpoint("203.0.113.10:0", model.TCP, first, second, "10.0.0.3", "10.0.0.4")
+	e := newEndpoint("203.0.113.10:0", model.TCP, first, second, "10.0.0.3", "10.0.0.4")
 	e.Affinity = true
 	d := newFilled(t, e)
 	used := map[netip.Addr]bool{}
@@ -247,7 +248,7 @@ func TestAffinity(t *testing.T) {
 
 // An endpoint on all ports takes what no other does, and only of its VIP and protocol.
 func TestAllPorts(t *testing.T) {
-	d := newFilled(t, endpoint("203.0.113.10:0", model.TCP, first), endpoint(vip4, model.TCP, second))
+	d := newFilled(t, newEndpoint("203.0.113.10:0", model.TCP, first), newEndpoint(vip4, model.TCP, second))
 	wantChosen(t, d, pkt.TCP(client4, vip4, pkt.SYN), second)
 	wantChosen(t, d, pkt.TCP(client4, "203.0.113.10:22", pkt.SYN), first)
 	for _, p := range []pkt.Packet{
@@ -269,7 +270,7 @@ func TestAllPorts(t *testing.T) {
 // The outer source comes from the whole prefix, and the same one for a flow every time.
 func TestSourcePrefix(t *testing.T) {
 	for _, vip := range []string{vip4, vip6} {
-		d := newFilled(t, endpoint(vip4, model.TCP, first), endpoint(vip6, model.TCP, tunnel6))
+		d := newFilled(t, newEndpoint(vip4, model.TCP, first), newEndpoint(vip6, model.TCP, tunnel6))
 		p := testSettings()
 		p.Source4, p.Source6 = netip.Addr{}, netip.Addr{}
 		p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.1.0/28"), netip.MustParsePrefix("fd00:ff:1::/64")

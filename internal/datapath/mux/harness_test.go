@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/progcache"
@@ -26,7 +27,7 @@ var (
 	// testMAC is the interface's: what frames are to.
 	testMAC = [6]byte{2, 0, 0, 0, 0, 2}
 
-	// muxHop leads to another mux of the pool: in these tests all have the same MAC.
+	// muxHop leads to another mux of the settings: in these tests all have the same MAC.
 	muxHop = model.NextHop{Source: [6]byte{2, 0xaa, 0, 0, 0, 1}, Destination: testMAC}
 
 	testHop = model.NextHop{
@@ -38,7 +39,7 @@ var (
 // loaded are programs and tables that tests use one after the other.
 type loaded struct {
 	bpf.Objects
-	explains *tracer // nil until a test has explained a packet
+	explains *trace.Program // nil until a test has explained a packet
 }
 
 func (l *loaded) Programs() []*ebpf.Program {
@@ -75,10 +76,11 @@ func newUnattached(t testing.TB, sizes bpf.Sizes) *Datapath {
 // datapath is a new one with these programs and tables, which are not closed with it.
 func (l *loaded) datapath(t testing.TB, sizes bpf.Sizes) *Datapath {
 	d := newDatapath(sizes, slog.New(slog.DiscardHandler))
-	d.tables, d.programs, d.explainer.loaded = l.Tables, l.Objects.Programs, l.explains
+	d.tables, d.programs = l.Tables, l.Objects.Programs
+	d.Swap(l.explains)
 	t.Cleanup(func() {
-		l.explains = d.explainer.loaded
-		d.tables, d.programs, d.explainer.loaded = bpf.Tables{}, bpf.Programs{}, nil
+		l.explains = d.Swap(nil)
+		d.tables, d.programs = bpf.Tables{}, bpf.Programs{}
 		_ = d.Close()
 	})
 	return d
@@ -127,8 +129,8 @@ func resolve(t testing.TB, d *Datapath) {
 	}
 }
 
-// endpoint spreads buckets evenly over the tunnels, whose slots are 1, 2, 3, ...
-func endpoint(key string, protocol model.Protocol, tunnels ...string) model.MuxEndpoint {
+// newEndpoint spreads buckets evenly over the tunnels, whose slots are 1, 2, 3, ...
+func newEndpoint(key string, protocol model.Protocol, tunnels ...string) model.MuxEndpoint {
 	addr := netip.MustParseAddrPort(key)
 	e := model.MuxEndpoint{
 		Key: model.EndpointKey{VIP: addr.Addr(), Protocol: protocol, Port: addr.Port()},

@@ -14,6 +14,9 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
+	"github.com/weirlb/weir/internal/datapath/mux/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -51,20 +54,6 @@ type BackendStatus struct {
 	Tunnel  netip.Addr
 	Down    bool
 	Buckets int           // how many name it; 0 drains
-	NextHop model.NextHop // zero: not resolved
-}
-
-// SNATStatus is a VIP that workloads leave as.
-type SNATStatus struct {
-	VIP     netip.Addr
-	Counter model.Counter // of answers
-	Tunnels []SNATTunnel  // in order
-}
-
-// SNATTunnel is where answers to some ranges go.
-type SNATTunnel struct {
-	Tunnel  netip.Addr
-	Ranges  int
 	NextHop model.NextHop // zero: not resolved
 }
 
@@ -113,15 +102,15 @@ func pinnedAttachment(pinPath string) (iface string, mode Mode, err error) {
 }
 
 func status(t *bpf.Tables) (*Status, error) {
-	settings, err := readSettings(t)
+	row, err := pool.ReadRow(t)
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{Settings: fromSettings(settings), Generation: model.Generation(settings.Generation)}
+	s := &Status{Settings: pool.FromRow(row), Generation: model.Generation(row.Generation)}
 	if s.Verdicts, err = t.VerdictNames.Read(t.Verdicts); err != nil {
 		return nil, err
 	}
-	err = eachEndpoint(t, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+	err = endpoint.Each(t, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
 		e, err := endpointStatus(t, key, row)
 		s.Endpoints = append(s.Endpoints, e)
 		return err
@@ -130,7 +119,7 @@ func status(t *bpf.Tables) (*Status, error) {
 		return nil, err
 	}
 	slices.SortFunc(s.Endpoints, func(a, b EndpointStatus) int { return a.Key.Compare(b.Key) })
-	s.SNAT, err = snatStatus(t)
+	s.SNAT, err = snat.ReadStatus(t)
 	return s, err
 }
 
@@ -140,7 +129,7 @@ func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (
 	if e.Counter, err = abi.Counter(t.EndpointCounts, row.Id); err != nil {
 		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 	}
-	buckets, previous, err := readBuckets(t, pair)
+	buckets, previous, err := endpoint.ReadBuckets(t, pair)
 	if err != nil {
 		return e, err
 	}
@@ -159,12 +148,12 @@ func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (
 		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
 	}
 	e.Flows = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
-	e.Settings = readEndpointSettings(row).settings(tick)
+	e.Settings = endpoint.ReadSettings(row, tick)
 	shares := map[model.Slot]int{}
 	for _, slot := range buckets {
 		shares[slot]++
 	}
-	rows, err := readBackends(t, pair.Backends)
+	rows, err := endpoint.ReadBackends(t, pair.Backends)
 	if err != nil {
 		return e, err
 	}
@@ -173,7 +162,7 @@ func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (
 		if err := t.NextHops.Lookup(row.NextHop, &hop); err != nil {
 			return e, fmt.Errorf("read row %d of next_hops: %w", row.NextHop, err)
 		}
-		b := fromBackend(slot, row)
+		b := endpoint.FromBackend(slot, row)
 		e.Backends = append(e.Backends, BackendStatus{
 			Slot: slot, Tunnel: b.Tunnel, Down: b.Down, Buckets: shares[slot], NextHop: bpf.FromNextHop(hop),
 		})

@@ -20,8 +20,8 @@ func TestDigestIsOfTheTables(t *testing.T) {
 		}
 		return all
 	}
-	one := endpoint("203.0.113.10:80", model.TCP, "10.2.1.1", "10.2.2.1", "10.2.3.1")
-	two := endpoint("203.0.113.11:80", model.TCP, "10.2.1.1")
+	one := newEndpoint("203.0.113.10:80", model.TCP, "10.2.1.1", "10.2.2.1", "10.2.3.1")
+	two := newEndpoint("203.0.113.11:80", model.TCP, "10.2.1.1")
 	want := digests(newFilled(t, one, two))
 	again := newFilled(t, two)
 	if err := again.Apply([]model.MuxEndpoint{one}, nil); err != nil {

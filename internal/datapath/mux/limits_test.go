@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/limit"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -19,8 +20,8 @@ func limitWorld(t *testing.T, d *Datapath, limit, amount int) {
 		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
 		apply(t, d, e)
 	}
-	for _, live := range d.vips.live {
-		row := &d.limits.rows[live.row.Vip]
+	for _, live := range d.endpoints.Rows.Live {
+		row := &d.endpoints.Policers.Rows[live.Row.Vip]
 		row.EmissionInterval[limit] = never / uint64(amount)
 		row.BurstTolerance[limit] = row.EmissionInterval[limit] * uint64(amount) >> 16
 	}
@@ -84,16 +85,16 @@ func TestRefusedIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vip := endpoint(vip4, model.TCP).Key.VIP
+	vip := newEndpoint(vip4, model.TCP).Key.VIP
 	if got, want := refused[vip], (model.Counter{Packets: 3, Bytes: 3 * uint64(len(frame))}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
-	index := d.vips.live[vip].row.Vip
-	if err := d.clearLimits(index); err != nil {
+	index := d.endpoints.Rows.Live[vip].Row.Vip
+	if err := d.endpoints.Policers.Clear(index); err != nil {
 		t.Fatal(err)
 	}
-	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (bpf.MuxVipPolicer{}) {
-		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.limits.rows[index])
+	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.endpoints.Policers.Rows[index] != (bpf.MuxVipPolicer{}) {
+		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.endpoints.Policers.Rows[index])
 	}
 }
 
@@ -121,7 +122,7 @@ func TestLimitsAreNotUsedUpByLooking(t *testing.T) {
 func TestLimitHolds(t *testing.T) {
 	const rate, jiffy = 1000, 10 * time.Millisecond
 	d := newFilled(t)
-	limited := endpoint(vip4, model.TCP, tunnel4)
+	limited := newEndpoint(vip4, model.TCP, tunnel4)
 	limited.Limits = &model.Limits{Packets: 2 * rate}
 	apply(t, d, limited)
 	resolve(t, d)
@@ -135,33 +136,11 @@ func TestLimitHolds(t *testing.T) {
 	}
 	took := time.Since(began) + jiffy
 	got := verdicts(t, d)
-	most := uint64((took+limitBurst).Seconds()*rate) + 1
-	if got["forward_syn"] > most || got["forward_syn"] < rate*uint64(limitBurst)/uint64(time.Second) {
+	most := uint64((took+limit.Burst).Seconds()*rate) + 1
+	if got["forward_syn"] > most || got["forward_syn"] < rate*uint64(limit.Burst)/uint64(time.Second) {
 		t.Errorf("%d packets got through in %s, want a bucket of them and at most %d", got["forward_syn"], took, most)
 	}
 	if got["forward_syn"]+got["drop_limit_packets"] != 5000 {
 		t.Errorf("verdicts are %v", got)
-	}
-}
-
-func TestBuckets(t *testing.T) {
-	for _, c := range []struct {
-		rate, muxes, unit, cost, most uint64
-	}{
-		{0, 4, 1, 0, 0},
-		{1000, 1, 1, 1e6 << 16, 1e8},
-		{1000, 4, 1, 4e6 << 16, 1e8},
-		{1, 1, 1, 1e9 << 16, 1e9},
-		{1, 1 << 20, mostFrame, mostCost, mostCost},
-		{125_000_000, 1, mostFrame, 8 << 16, 1e8},
-		{model.MaxLimit, 1, mostFrame, 65, 1e8},
-	} {
-		cost, most := bucketOf(c.rate, c.muxes, c.unit)
-		if cost != c.cost || most != c.most {
-			t.Errorf("%+v: cost %d, most %d", c, cost, most)
-		}
-		if full := most + cost>>16*c.unit; full < most || cost*c.unit/max(c.unit, 1) != cost {
-			t.Errorf("%+v overflows", c)
-		}
 	}
 }

@@ -85,7 +85,7 @@ func TestHostsNextToMartiansMayCome(t *testing.T) {
 
 // A workload that leaves as a VIP may ask the same VIP for something.
 func TestWorkloadAsksItsOwnVIP(t *testing.T) {
-	d := newFilled(t, endpoint(vip4, model.TCP, tunnel4))
+	d := newFilled(t, newEndpoint(vip4, model.TCP, tunnel4))
 	leaving(t, d)
 	for _, packet := range []pkt.Packet{
 		pkt.TCP("203.0.113.10:5000", vip4, pkt.SYN), pkt.TCP("203.0.113.10:5000", vip4, pkt.ACK),

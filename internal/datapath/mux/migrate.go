@@ -118,7 +118,7 @@ func (d *Datapath) TakeOver() error {
 		return fmt.Errorf("take over from tables of another layout: %w", err)
 	}
 	d.predecessor = nil
-	d.log.Info("new tables forward, those of another layout are gone", "endpoints", len(d.live))
+	d.log.Info("new tables forward, those of another layout are gone", "endpoints", len(d.endpoints.Live))
 	return nil
 }
 

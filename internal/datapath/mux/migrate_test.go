@@ -102,7 +102,7 @@ func makeWay(t *testing.T, from, to layout) {
 		t.Fatal("tables of another layout were adopted")
 	}
 	keys, err := d.Endpoints()
-	want := []model.EndpointKey{endpoint(vip4, model.TCP).Key, endpoint(vip4, model.UDP).Key}
+	want := []model.EndpointKey{newEndpoint(vip4, model.TCP).Key, newEndpoint(vip4, model.UDP).Key}
 	if err != nil || !slices.Equal(keys, want) {
 		t.Errorf("to be announced: %v, error %v, want %v", keys, err, want)
 	}

@@ -77,7 +77,7 @@ func TestRestartDisturbsNothing(t *testing.T) {
 	if err := d.SetGeneration(42); err != nil {
 		t.Fatal(err)
 	}
-	all := []model.MuxEndpoint{endpoint(vip4, model.TCP, tunnel4, tunnel6), endpoint(vip6, model.UDP, tunnel6)}
+	all := []model.MuxEndpoint{newEndpoint(vip4, model.TCP, tunnel4, tunnel6), newEndpoint(vip6, model.UDP, tunnel6)}
 	if err := d.Replace(all); err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +96,8 @@ func TestRestartDisturbsNothing(t *testing.T) {
 	if diff := cmp.Diff(before, resolveTables(t, d), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, model.EndpointKey{})); diff != "" {
 		t.Errorf("tables (-before +after):\n%s", diff)
 	}
-	if settings, err := d.Settings(); err != nil || settings != testSettings() {
-		t.Errorf("settings is %+v, error %v", settings, err)
+	if pool, err := d.Settings(); err != nil || pool != testSettings() {
+		t.Errorf("pool is %+v, error %v", pool, err)
 	}
 	if generation, err := d.Generation(); err != nil || generation != 42 {
 		t.Errorf("generation is %d, error %v, want 42", generation, err)
@@ -106,7 +106,7 @@ func TestRestartDisturbsNothing(t *testing.T) {
 		t.Errorf("endpoints are %v, error %v", keys, err)
 	}
 	// The allocators know what is in use: new endpoints do not overwrite the old.
-	other := endpoint("203.0.113.12:80", model.TCP, tunnel4)
+	other := newEndpoint("203.0.113.12:80", model.TCP, tunnel4)
 	if err := d.Replace(append(all, other)); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestInspectReadsBesideTheOwner(t *testing.T) {
 	}
 	d := p.mustOpen(t)
 	defer d.Close()
-	e := endpoint(vip4, model.TCP, tunnel4, tunnel6)
+	e := newEndpoint(vip4, model.TCP, tunnel4, tunnel6)
 	e.Cookies, e.Ping, e.FlowLimit = model.CookiesSettling, true, 77
 	if err := d.Replace([]model.MuxEndpoint{e}); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestUnloadLeavesNothing(t *testing.T) {
 func TestReplacedInterfaceIsAttachedAgain(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
-	if err := d.Replace([]model.MuxEndpoint{endpoint(vip4, model.TCP, tunnel4)}); err != nil {
+	if err := d.Replace([]model.MuxEndpoint{newEndpoint(vip4, model.TCP, tunnel4)}); err != nil {
 		t.Fatal(err)
 	}
 	_ = d.Close()

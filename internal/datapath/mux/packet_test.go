@@ -38,11 +38,11 @@ type packetCase struct {
 
 func world() []model.MuxEndpoint {
 	return []model.MuxEndpoint{
-		endpoint(vip4, model.TCP, tunnel4),
-		endpoint(vip4, model.UDP, tunnel6),
-		endpoint(vip6, model.TCP, tunnel6),
-		endpoint(vip6, model.UDP, tunnel4),
-		endpoint("203.0.113.11:80", model.TCP), // no backend
+		newEndpoint(vip4, model.TCP, tunnel4),
+		newEndpoint(vip4, model.UDP, tunnel6),
+		newEndpoint(vip6, model.TCP, tunnel6),
+		newEndpoint(vip6, model.UDP, tunnel4),
+		newEndpoint("203.0.113.11:80", model.TCP), // no backend
 	}
 }
 
@@ -91,7 +91,7 @@ func remember(t *testing.T, d *Datapath) {
 
 func rememberThenDown(t *testing.T, d *Datapath) {
 	remember(t, d)
-	down := endpoint(vip4, model.TCP, tunnel4)
+	down := newEndpoint(vip4, model.TCP, tunnel4)
 	down.Backends[0].Down = true
 	if err := d.Apply([]model.MuxEndpoint{down}, nil); err != nil {
 		t.Fatal(err)

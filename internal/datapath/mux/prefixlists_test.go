@@ -1,11 +1,13 @@
 package mux
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/acl"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -41,7 +43,7 @@ func TestNamedLists(t *testing.T) {
 			for _, allowLists := range names {
 				for _, deny := range inline {
 					for _, denyLists := range names {
-						e := endpoint(vip, model.TCP, tunnel)
+						e := newEndpoint(vip, model.TCP, tunnel)
 						e.Allow, e.Deny, e.AllowLists, e.DenyLists = of(allow, e.Key.VIP), of(deny, e.Key.VIP), allowLists, denyLists
 						apply(t, d, e)
 						takes := e.Takes(client, func(name string) model.PrefixSet { return sets[name] })
@@ -67,21 +69,14 @@ func TestNamedLists(t *testing.T) {
 // holdNothingLeft holds that no list has left anything.
 func holdNothingLeft(t *testing.T, d *Datapath) {
 	t.Helper()
-	s := d.sources
-	lists, err := readLists(&d.tables)
-	if err != nil || len(lists) > 0 || s.rows != 0 || len(s.lists)+len(s.sets)+len(s.named)+len(s.leaving)+len(s.retiredSets) > 0 {
-		t.Errorf("left are lists %v, %v; %d rows, counted; lists %v, sets %v, names %v", lists, err, s.rows, s.lists, s.sets, s.named)
-	}
-	if free, all := len(s.rowsOfSets.Free), int(bpf.SourceSetRows*d.sizes.Rows()); free != all {
-		t.Errorf("%d of %d rows of sets are free", free, all)
-	}
-	if free, all := len(s.ids.Free), int(4*d.sizes.Rows()+2*model.MaxPrefixLists); free != all {
-		t.Errorf("%d of %d numbers are free", free, all)
+	lists, err := acl.ReadLists(d.tables.Sources)
+	if err = errors.Join(err, d.endpoints.Lists.CheckEmpty(d.sizes)); err != nil || len(lists) > 0 {
+		t.Errorf("left are lists %v, %v", lists, err)
 	}
 	var id uint32
 	var name bpf.MuxSourceName
 	if d.tables.SourceNames.Iterate().Next(&id, &name) {
-		t.Errorf("list %d still has the name %s", id, nameIn(name))
+		t.Errorf("list %d still has the name %s", id, acl.Name(name))
 	}
 }
 
@@ -90,19 +85,19 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 	sizes := testSizes
 	sizes.Sources = 6
 	d := newFilledOf(t, sizes, world()...)
-	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)
+	tcp, udp := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip4, model.UDP, tunnel4)
 	tcp.DenyLists, udp.DenyLists = []string{"blocked"}, []string{"blocked"}
 	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp, udp}, Lists: []model.MuxPrefixList{named("blocked", "10.0.0.0/8", "2001:db8::/32")}})
-	number := d.sources.named["blocked"].id
+	number := d.endpoints.Lists.Named["blocked"].ID
 	holds := func(what string, rows int, wantTCP, wantUDP uint32) {
 		t.Helper()
-		if d.sources.rows != rows {
-			t.Errorf("%s: %d rows, want %d", what, d.sources.rows, rows)
+		if d.endpoints.Lists.Rows != rows {
+			t.Errorf("%s: %d rows, want %d", what, d.endpoints.Lists.Rows, rows)
 		}
 		if n, room := d.PrefixList("blocked").Len(), d.FreeSourceRows(); n != rows || room != 6-rows {
 			t.Errorf("%s: the list is said to have %d prefixes, and %d to have room, want %d and %d", what, n, room, rows, 6-rows)
 		}
-		if lists, err := readLists(&d.tables); err != nil || len(lists[number].prefixes) != rows {
+		if lists, err := acl.ReadLists(d.tables.Sources); err != nil || len(lists[number].Prefixes) != rows {
 			t.Errorf("%s: the table has %v, %v, want %d", what, lists, err, rows)
 		}
 		gotTCP, _ := run(t, d, pkt.TCP(client4, vip4, pkt.SYN).Frame())
@@ -121,7 +116,7 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		t.Errorf("a list that is too long: %v", err)
 	}
 	holds("after one that is too long", 2, xdpDrop, xdpDrop)
-	unknown := endpoint(vip4, model.UDP, tunnel4)
+	unknown := newEndpoint(vip4, model.UDP, tunnel4)
 	unknown.DenyLists = []string{"unknown"}
 	err := d.Update(Update{Endpoints: []model.MuxEndpoint{unknown}, Lists: []model.MuxPrefixList{named("blocked", "5.0.0.0/8")}})
 	if err == nil || !strings.Contains(err.Error(), "prefix list unknown is not here") {
@@ -129,8 +124,8 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 	}
 	holds("after an update that was refused", 2, xdpDrop, xdpDrop)
 	update(t, d, Update{Lists: []model.MuxPrefixList{named("blocked")}})
-	if d.sources.rows != 0 || d.sources.named["blocked"].id != number {
-		t.Errorf("%d rows of an empty list, number %d, was %d", d.sources.rows, d.sources.named["blocked"].id, number)
+	if d.endpoints.Lists.Rows != 0 || d.endpoints.Lists.Named["blocked"].ID != number {
+		t.Errorf("%d rows of an empty list, number %d, was %d", d.endpoints.Lists.Rows, d.endpoints.Lists.Named["blocked"].ID, number)
 	}
 	update(t, d, Update{Snapshot: true})
 	holdNothingLeft(t, d)
@@ -139,7 +134,7 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 // TestNamedListsStayWhileEndpointsHaveThem takes a list away before the endpoint that names it.
 func TestNamedListsStayWhileEndpointsHaveThem(t *testing.T) {
 	d := newFilledOf(t, testSizes, world()...)
-	tcp := endpoint(vip4, model.TCP, tunnel4)
+	tcp := newEndpoint(vip4, model.TCP, tunnel4)
 	tcp.DenyLists = []string{"blocked"}
 	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp}, Lists: []model.MuxPrefixList{named("blocked", "198.51.100.7/32")}})
 	syn := pkt.TCP(client4, vip4, pkt.SYN).Frame()
@@ -173,7 +168,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	denied, six := endpoint(vip4, model.TCP, tunnel4), endpoint(vip6, model.TCP, tunnel6)
+	denied, six := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip6, model.TCP, tunnel6)
 	denied.Deny, denied.DenyLists = prefixes("192.0.2.0/24"), []string{"bad", "worse"}
 	six.AllowLists, six.DenyLists = []string{"good"}, []string{"bad"}
 	u := Update{Snapshot: true, Endpoints: []model.MuxEndpoint{denied, six}, Lists: []model.MuxPrefixList{
@@ -181,13 +176,13 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	}}
 	update(t, d, u)
 	numbers := map[string]uint32{}
-	for name, list := range d.sources.named {
-		numbers[name] = list.id
+	for name, list := range d.endpoints.Lists.Named {
+		numbers[name] = list.ID
 	}
-	if err := writeSources(&d.tables, numbers["worse"], prefixes("11.0.0.0/8")); err != nil { // and then it ended
+	if err := acl.Write(d.tables.Sources, numbers["worse"], prefixes("11.0.0.0/8")); err != nil { // and then it ended
 		t.Fatal(err)
 	}
-	word := d.sources.guards[d.live[denied.Key].row.Id]
+	word := d.endpoints.Lists.Words[d.endpoints.Live[denied.Key].Row.Id]
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,19 +202,19 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 		}
 	}
 	drops("adopted")
-	plan, err := d.plan(u.Endpoints, nil)
-	if err != nil || len(plan) != 0 {
-		t.Errorf("%d endpoints would be written again: %v", len(plan), err)
+	plan, err := d.endpoints.Changes(u.Endpoints)
+	if err != nil || plan != 0 {
+		t.Errorf("%d endpoints would be written again: %v", plan, err)
 	}
 	update(t, d, u)
 	drops("told again")
-	if got := d.sources.guards[d.live[denied.Key].row.Id]; got != word {
+	if got := d.endpoints.Lists.Words[d.endpoints.Live[denied.Key].Row.Id]; got != word {
 		t.Errorf("the lists have other numbers: %x, were %x", got, word)
 	}
-	for name, list := range d.sources.named {
-		rows, err := readLists(&d.tables)
-		if want := slices.Collect(list.prefixes.All()); err != nil || list.id != numbers[name] || len(rows[list.id].prefixes) != len(want) {
-			t.Errorf("list %s is number %d, was %d, and has %v in the table, want %v", name, list.id, numbers[name], rows[list.id].prefixes, want)
+	for name, list := range d.endpoints.Lists.Named {
+		rows, err := acl.ReadLists(d.tables.Sources)
+		if want := slices.Collect(list.Prefixes.All()); err != nil || list.ID != numbers[name] || len(rows[list.ID].Prefixes) != len(want) {
+			t.Errorf("list %s is number %d, was %d, and has %v in the table, want %v", name, list.ID, numbers[name], rows[list.ID].Prefixes, want)
 		}
 	}
 	update(t, d, Update{Snapshot: true})
@@ -229,7 +224,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 // TestNoMomentWithoutAList writes the same sources in other prefixes, again and again, while packets come.
 func TestNoMomentWithoutAList(t *testing.T) {
 	d := newFilledOf(t, testSizes, world()...)
-	allowed, denied := endpoint(vip4, model.TCP, tunnel4), endpoint(vip6, model.TCP, tunnel6)
+	allowed, denied := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip6, model.TCP, tunnel6)
 	allowed.AllowLists, denied.DenyLists = []string{"sources"}, []string{"sources"}
 	shapes := []model.MuxPrefixList{
 		named("sources", "198.51.100.0/24", "2001:db8::/64"),

@@ -16,7 +16,7 @@ func TestSlowPathOutlivesTheProcess(t *testing.T) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	e := endpoint(vip4, model.TCP, tunnel4)
+	e := newEndpoint(vip4, model.TCP, tunnel4)
 	e.Ping = true
 	if err := d.Replace([]model.MuxEndpoint{e}); err != nil {
 		t.Fatal(err)

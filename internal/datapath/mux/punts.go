@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"sync"
 
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -32,12 +35,20 @@ type Punt struct {
 
 const puntHead = 8 // bytes of struct punt
 
+// SlowPath is what user space needs to handle packets that the program hands to it.
+type SlowPath struct {
+	mu        *sync.Mutex
+	tables    *bpf.Tables
+	pool      *pool.Table
+	endpoints *endpoint.Table
+}
+
 // Punts reads what the program hands over.
 type Punts struct{ reader *ringbuf.Reader }
 
 // Punts begins to read. There may be one reader at a time.
-func (d *Datapath) Punts() (*Punts, error) {
-	reader, err := ringbuf.NewReader(d.tables.Punts)
+func (s *SlowPath) Punts() (*Punts, error) {
+	reader, err := ringbuf.NewReader(s.tables.Punts)
 	if err != nil {
 		return nil, fmt.Errorf("read table punts: %w", err)
 	}
@@ -75,12 +86,12 @@ func (p *Punts) Close() error { return p.reader.Close() }
 const fragmentRoom = 40 + 8 + 4 + 8 + 16
 
 // SplitSize is the largest fragment that can be encapsulated, from its IP header on.
-func (d *Datapath) SplitSize() int {
-	settings, err := d.Settings()
+func (s *SlowPath) SplitSize() int {
+	row, err := s.pool.Settings()
 	if err != nil {
 		return 0
 	}
-	return settings.MTU - fragmentRoom
+	return row.MTU - fragmentRoom
 }
 
 // BackendRoute is how a packet gets to a backend.
@@ -91,53 +102,27 @@ type BackendRoute struct {
 
 // BackendRoutes lists the ways to the hosts of all backends of the endpoint that takes packets of the key;
 // those without a next hop are left out.
-func (d *Datapath) BackendRoutes(key model.EndpointKey) []BackendRoute {
-	settings, err := d.Settings()
+func (s *SlowPath) BackendRoutes(key model.EndpointKey) []BackendRoute {
+	row, err := s.pool.Settings()
 	if err != nil {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	live := d.live[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := s.endpoints.Live[key]
 	if live == nil {
 		key.Port = model.AllPorts
-		live = d.live[key]
+		live = s.endpoints.Live[key]
 	}
 	if live == nil {
 		return nil
 	}
 	var ways []BackendRoute
-	for _, b := range live.backends {
-		way := BackendRoute{Source: settings.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
+	for _, b := range live.Backends {
+		way := BackendRoute{Source: row.Source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: s.endpoints.Hops.Of(b.Tunnel)}
 		if way.Source.IsValid() && way.Hop.Resolved() && !b.Down {
 			ways = append(ways, way)
 		}
 	}
 	return ways
-}
-
-// source is one outer source of the family.
-func (p Settings) source(v4 bool) netip.Addr {
-	addr, prefix := p.Source6, p.Prefix6
-	if v4 {
-		addr, prefix = p.Source4, p.Prefix4
-	}
-	if prefix.IsValid() {
-		return prefix.Masked().Addr()
-	}
-	return addr
-}
-
-// of is the hop of a tunnel, zero when it is not resolved.
-func (h *hops) of(tunnel netip.Addr) model.NextHop {
-	id := h.byTunnel[tunnel]
-	if id == 0 {
-		return model.NextHop{}
-	}
-	for hop, row := range h.byHop {
-		if row == id {
-			return hop
-		}
-	}
-	return model.NextHop{}
 }

@@ -110,7 +110,7 @@ func extensionCases() []packetCase {
 func movedFragmentCases() []packetCase {
 	first, later := pkt.UDP(client4, vip4, pkt.Fragment(0, true)), pkt.UDP(client4, vip4, pkt.Fragment(9, false))
 	change := func(edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {
-		return alteredOf(endpoint(vip4, model.UDP, tunnel4, second), edit)
+		return alteredOf(newEndpoint(vip4, model.UDP, tunnel4, second), edit)
 	}
 	// The first fragment comes while buckets move, then the endpoint changes.
 	then := func(edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {

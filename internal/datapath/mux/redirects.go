@@ -25,8 +25,8 @@ type Redirect struct {
 type Redirects struct{ reader *ringbuf.Reader }
 
 // Redirects begins to read. There may be one reader at a time.
-func (d *Datapath) Redirects() (*Redirects, error) {
-	reader, err := ringbuf.NewReader(d.tables.Redirects)
+func (s *SlowPath) Redirects() (*Redirects, error) {
+	reader, err := ringbuf.NewReader(s.tables.Redirects)
 	if err != nil {
 		return nil, fmt.Errorf("read table redirects: %w", err)
 	}

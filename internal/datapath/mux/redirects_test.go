@@ -64,9 +64,9 @@ func TestRedirectsAreNoted(t *testing.T) {
 		return e
 	}
 	d := newFilled(t,
-		with(endpoint(server, model.TCP, "10.1.0.9"), rules), with(endpoint(server, model.UDP, "10.1.0.9"), rules),
-		endpoint("203.0.113.10:81", model.TCP, "10.1.0.9"),
-		with(endpoint("203.0.113.10:53", model.UDP, "10.1.0.9"), &model.Fastpath{Sources: rules.Sources}),
+		with(newEndpoint(server, model.TCP, "10.1.0.9"), rules), with(newEndpoint(server, model.UDP, "10.1.0.9"), rules),
+		newEndpoint("203.0.113.10:81", model.TCP, "10.1.0.9"),
+		with(newEndpoint("203.0.113.10:53", model.UDP, "10.1.0.9"), &model.Fastpath{Sources: rules.Sources}),
 		with(refusing("203.0.113.10:82", client), rules))
 	if err := d.Update(Update{SNAT: []model.MuxSNAT{ranges("203.0.113.40", "10.1.0.2", "10.1.0.2", 128)}}); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestRedirectsAreNoted(t *testing.T) {
 
 // refusing is an endpoint that a client may not reach.
 func refusing(server, client string) model.MuxEndpoint {
-	e := endpoint(server, model.TCP, "10.1.0.9")
+	e := newEndpoint(server, model.TCP, "10.1.0.9")
 	address := netip.MustParseAddrPort(client).Addr()
 	e.Deny = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
 	return e

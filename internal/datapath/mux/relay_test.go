@@ -114,7 +114,7 @@ func (m *twoMuxes) release() {
 func TestFragmentsInAnyOrderByTwoMuxes(t *testing.T) {
 	const datagrams, parts = 150, 4
 	tunnels := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
-	e4, e6 := endpoint(vip4, model.UDP, tunnels...), endpoint(vip6, model.UDP, tunnels...)
+	e4, e6 := newEndpoint(vip4, model.UDP, tunnels...), newEndpoint(vip6, model.UDP, tunnels...)
 	m := newTwoMuxes(t, e4, e6)
 	r := rand.New(rand.NewPCG(3, 4))
 	var frames [][]byte

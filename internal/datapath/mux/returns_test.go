@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -34,14 +35,14 @@ func clientsOfOneSet(n int) (clients []string) {
 // expireFlows has all remembered flows be silent for so long that they expire.
 func expireFlows(t *testing.T, d *Datapath) {
 	t.Helper()
-	m, err := mapFlows(&d.tables)
+	m, err := flow.Map(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	for i := range m.sets {
-		for j := range m.sets[i].Cells {
-			m.sets[i].Cells[j].Expires -= 1 << 24
+	for i := range m.Sets {
+		for j := range m.Sets[i].Cells {
+			m.Sets[i].Cells[j].Expires -= 1 << 24
 		}
 	}
 }

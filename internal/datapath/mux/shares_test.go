@@ -62,11 +62,11 @@ func shareCases() []packetCase {
 		}, verdict: "forward_syn", tunnel: tunnel4},
 		{name: "nobody renews the share", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			cut(map[string]overload.Cut{vip4: all})(t, d)
-			atomic.StoreUint64(&d.limits.rows[d.vips.live[vipOf(vip4)].row.Vip].Until, 1)
+			atomic.StoreUint64(&d.endpoints.Policers.Rows[d.endpoints.Rows.Live[vipOf(vip4)].Row.Vip].Until, 1)
 		}, verdict: "forward_syn", tunnel: tunnel4},
 		{name: "the endpoint changes meanwhile", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			cut(map[string]overload.Cut{vip4: all})(t, d)
-			apply(t, d, endpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
+			apply(t, d, newEndpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
 		}, verdict: "drop_fair_share"},
 		{name: "more than its share, within its limit", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			limitWorld(t, d, limitPackets, 1)
@@ -114,10 +114,10 @@ func TestShareIsAPart(t *testing.T) {
 func TestOfferedKnowsWorkloads(t *testing.T) {
 	d := newUnattached(t, testSizes)
 	endpoints := []model.MuxEndpoint{
-		endpoint("203.0.113.10:80", model.TCP, "10.0.0.1", "10.0.0.2"),
-		endpoint("203.0.113.10:443", model.TCP, "10.0.0.2", "10.0.0.3"),
-		endpoint("203.0.113.11:80", model.TCP, "10.0.0.1", "10.0.0.4"),
-		endpoint("203.0.113.12:80", model.TCP, "10.0.0.1"),
+		newEndpoint("203.0.113.10:80", model.TCP, "10.0.0.1", "10.0.0.2"),
+		newEndpoint("203.0.113.10:443", model.TCP, "10.0.0.2", "10.0.0.3"),
+		newEndpoint("203.0.113.11:80", model.TCP, "10.0.0.1", "10.0.0.4"),
+		newEndpoint("203.0.113.12:80", model.TCP, "10.0.0.1"),
 	}
 	for i, tenant := range []string{"acme", "acme", "acme", "other"} {
 		endpoints[i].Tenant = tenant
@@ -139,7 +139,7 @@ func TestOfferedKnowsWorkloads(t *testing.T) {
 		}
 	}
 	check(4, "acme 3", "acme 2", "other 1")
-	changed := endpoint("203.0.113.11:80", model.TCP, "10.0.0.1")
+	changed := newEndpoint("203.0.113.11:80", model.TCP, "10.0.0.1")
 	changed.Tenant = "acme"
 	apply(t, d, changed)
 	check(3, "acme 3", "acme 1", "other 1")
@@ -250,15 +250,7 @@ func TestSharesEndWithTheirProcess(t *testing.T) {
 	if run(t, d, frame); verdicts(t, d)["drop_fair_share"] != before {
 		t.Error("the next process goes on dropping")
 	}
-	if again := d.live[endpoint(vip4, model.TCP).Key].row.Flags; again&bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE != 0 {
+	if again := d.endpoints.Live[newEndpoint(vip4, model.TCP).Key].Row.Flags; again&bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE != 0 {
 		t.Errorf("flags are %x", again)
-	}
-}
-
-func TestShareKeys(t *testing.T) {
-	for _, want := range []string{"198.51.100.0/24", "0.0.0.0/24", "255.255.255.0/24", "2001:db8:1:200::/56", "::/56", "ffff:ffff:ffff:ff00::/56"} {
-		if got := prefixOf(shareKey(7, netip.MustParsePrefix(want))); got.String() != want {
-			t.Errorf("%s is %s", want, got)
-		}
 	}
 }

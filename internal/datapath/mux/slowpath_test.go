@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -99,7 +100,7 @@ func errorCases() []packetCase {
 	}
 	cookies := func(t *testing.T, d *Datapath) {
 		moveBuckets(t, d)
-		e := endpoint(vip4, model.TCP, tunnel4, "10.0.0.2")
+		e := newEndpoint(vip4, model.TCP, tunnel4, "10.0.0.2")
 		e.Cookies = model.CookiesOn
 		apply(t, d, e)
 	}
@@ -120,7 +121,7 @@ func errorCases() []packetCase {
 
 // moveBuckets moves buckets of the endpoint.
 func moveBuckets(t *testing.T, d *Datapath) {
-	apply(t, d, endpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
+	apply(t, d, newEndpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
 }
 
 func outerDestination(ip []byte) netip.Addr {
@@ -260,7 +261,7 @@ func ownerScore(p pkt.Packet, member string) uint64 {
 		Source:      netip.AddrPortFrom(p.IP.Source, p.IP.ID),
 		Destination: netip.AddrPortFrom(p.IP.Destination, 0),
 	}))
-	h := hash ^ seedOf(member)
+	h := hash ^ pool.Seed(member)
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
+	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	snatdigest "github.com/weirlb/weir/internal/snat"
@@ -86,8 +88,8 @@ func snatCases() []packetCase {
 func ownersOf(t *testing.T, d *Datapath) map[model.SNATKey]netip.Addr {
 	t.Helper()
 	all := map[model.SNATKey]netip.Addr{}
-	for vip, live := range d.snat.vips {
-		for r, owner := range d.snat.of(live.slice) {
+	for vip := range d.endpoints.SNAT.VIPs() {
+		for r, owner := range d.endpoints.SNAT.Ranges(vip) {
 			if owner == 0 {
 				continue
 			}
@@ -190,16 +192,17 @@ func checkDigest(t *testing.T, d *Datapath, live map[model.SNATKey]model.MuxSNAT
 func checkNoRangesLeft(t *testing.T, d *Datapath) {
 	t.Helper()
 	update(t, d, Update{Snapshot: true, Endpoints: world()})
-	if len(d.snat.vips) != 0 || len(d.snat.slices.Free)+len(d.snat.retired) != int(testSizes.SNATVIPs) {
-		t.Errorf("%d VIPs have source NAT, %d slices are free", len(d.snat.vips), len(d.snat.slices.Free)+len(d.snat.retired))
+	vips, owners := d.endpoints.SNAT.Free()
+	if d.endpoints.SNAT.Len() != 0 || vips != int(testSizes.SNATVIPs) {
+		t.Errorf("%d VIPs have source NAT, %d slices are free", d.endpoints.SNAT.Len(), vips)
 	}
-	if free := len(d.snat.owners.ids.Free) + len(d.snat.owners.retired); free != int(testSizes.SNATOwnerRows()) {
-		t.Errorf("%d rows of owners are free, want all %d", free, testSizes.SNATOwnerRows())
+	if owners != int(testSizes.SNATOwnerRows()) {
+		t.Errorf("%d rows of owners are free, want all %d", owners, testSizes.SNATOwnerRows())
 	}
 	if n, digest := d.SNATDigest(); n != 0 || digest != 0 {
 		t.Errorf("%d ranges are counted, digest %x", n, digest)
 	}
-	if settings, _ := readSettings(&d.tables); settings.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_SNAT) != 0 {
+	if pool, _ := pool.ReadRow(&d.tables); pool.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_SNAT) != 0 {
 		t.Error("packets still look for ranges")
 	}
 }
@@ -319,7 +322,7 @@ func TestRangesLiveThroughARestart(t *testing.T) {
 		t.Errorf("%d answers are counted, want 2", got)
 	}
 	// An endpoint of its own takes nothing that packets still read.
-	apply(t, d, endpoint("203.0.113.12:80", model.TCP, tunnel4))
+	apply(t, d, newEndpoint("203.0.113.12:80", model.TCP, tunnel4))
 	if diff := cmp.Diff(before, ownersOf(t, d), cmpopts.EquateComparable(model.SNATKey{}, netip.Addr{})); diff != "" {
 		t.Errorf("ranges after an update of endpoints (-before +after):\n%s", diff)
 	}
@@ -327,8 +330,8 @@ func TestRangesLiveThroughARestart(t *testing.T) {
 	if got := ownersOf(t, d); len(got) != 2 {
 		t.Errorf("after a snapshot there are %v", got)
 	}
-	if len(d.snat.owners.byTunnel) != 1 || len(d.snat.vips) != 1 {
-		t.Errorf("%d tunnels and %d VIPs are held, want one each", len(d.snat.owners.byTunnel), len(d.snat.vips))
+	if d.endpoints.SNAT.Owners() != 1 || d.endpoints.SNAT.Len() != 1 {
+		t.Errorf("%d tunnels and %d VIPs are held, want one each", d.endpoints.SNAT.Owners(), d.endpoints.SNAT.Len())
 	}
 	run(t, d, answer)
 	if got := endpointPackets(t, d)["203.0.113.10"]; got != 3 {
@@ -346,7 +349,7 @@ func TestExplanationNamesTheWorkload(t *testing.T) {
 	if e.Verdict != "forward_snat" || e.Layer != model.LayerSNAT || e.Workload != netip.MustParseAddr("10.1.0.2") || e.Tunnel != netip.MustParseAddr(tunnel4) {
 		t.Errorf("explanation is %+v", e)
 	}
-	if got := comment(e); got != "source NAT range 625, workload 10.1.0.2, tunnel 10.0.0.1" {
+	if got := trace.Comment(e); got != "source NAT range 625, workload 10.1.0.2, tunnel 10.0.0.1" {
 		t.Errorf("comment is %q", got)
 	}
 }

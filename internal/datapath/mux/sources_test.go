@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/acl"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -98,26 +99,26 @@ func TestListsOfSources(t *testing.T) {
 	d := newFilledOf(t, sizes, world()...)
 	rows := func(want int) {
 		t.Helper()
-		lists, err := readLists(&d.tables)
+		lists, err := acl.ReadLists(d.tables.Sources)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := 0
 		for _, list := range lists {
-			n += len(list.prefixes)
+			n += len(list.Prefixes)
 		}
-		if n != want || d.sources.rows != want {
-			t.Fatalf("the table has %d rows, counted as %d, want %d", n, d.sources.rows, want)
+		if n != want || d.endpoints.Lists.Rows != want {
+			t.Fatalf("the table has %d rows, counted as %d, want %d", n, d.endpoints.Lists.Rows, want)
 		}
 	}
 	with := func(deny ...string) model.MuxEndpoint {
-		e := endpoint(vip4, model.TCP, tunnel4)
+		e := newEndpoint(vip4, model.TCP, tunnel4)
 		e.Deny = prefixes(deny...)
 		return e
 	}
 	apply(t, d, with("198.51.100.7/32", "198.51.100.0/30", "198.51.100.7/32"))
 	rows(2)
-	shared := endpoint(vip4, model.UDP, tunnel6)
+	shared := newEndpoint(vip4, model.UDP, tunnel6)
 	shared.Allow = prefixes("198.51.100.0/30", "198.51.100.7/32") // in another order
 	apply(t, d, shared)
 	rows(2)
@@ -151,31 +152,30 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	denied := endpoint(vip4, model.TCP, tunnel4)
+	denied := newEndpoint(vip4, model.TCP, tunnel4)
 	denied.Deny = prefixes("198.51.100.0/24", "10.0.0.0/8")
-	six := endpoint(vip6, model.TCP, tunnel6)
+	six := newEndpoint(vip6, model.TCP, tunnel6)
 	six.Allow, six.Deny = prefixes("2001:db8::/32"), prefixes("2001:db8::7/128")
 	if err := d.Replace([]model.MuxEndpoint{denied, six}); err != nil {
 		t.Fatal(err)
 	}
-	left := &sourceList{id: 99, prefixes: prefixes("198.51.100.0/24", "2001:db8::/64")}
-	if err := writeList(&d.tables, left); err != nil {
+	if err := acl.Write(d.tables.Sources, 99, prefixes("198.51.100.0/24", "2001:db8::/64")); err != nil {
 		t.Fatal(err)
 	}
-	want := d.live[denied.Key].lists
+	want := d.endpoints.Live[denied.Key].Lists
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = p.mustOpen(t)
 	defer d.Close()
-	lists, err := readLists(&d.tables)
+	lists, err := acl.ReadLists(d.tables.Sources)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(lists) != 3 || lists[99] != nil || d.sources.rows != 4 {
-		t.Errorf("%d lists of %d rows are left: %v", len(lists), d.sources.rows, lists)
+	if len(lists) != 3 || lists[99] != nil || d.endpoints.Lists.Rows != 4 {
+		t.Errorf("%d lists of %d rows are left: %v", len(lists), d.endpoints.Lists.Rows, lists)
 	}
-	if got := d.live[denied.Key].lists; got != want {
+	if got := d.endpoints.Live[denied.Key].Lists; got != want {
 		t.Errorf("lists are adopted as %x, want %x", got, want)
 	}
 	for _, client := range []string{client4, "[2001:db8::7]:1"} {
@@ -190,8 +190,8 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 	if err := d.Replace(nil); err != nil {
 		t.Fatal(err)
 	}
-	if d.sources.rows != 0 || len(d.sources.lists) != 0 {
-		t.Errorf("%d rows of %d lists stay when nobody names them", d.sources.rows, len(d.sources.lists))
+	if d.endpoints.Lists.Rows != 0 || d.endpoints.Lists.CheckEmpty(d.sizes) != nil {
+		t.Errorf("%d rows stay when nobody names them: %v", d.endpoints.Lists.Rows, d.endpoints.Lists.CheckEmpty(d.sizes))
 	}
 }
 
@@ -203,17 +203,17 @@ func TestTwoListsOfTheSameSources(t *testing.T) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)
+	tcp, udp := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip4, model.UDP, tunnel4)
 	tcp.Deny = prefixes("198.51.100.0/24", "10.0.0.0/8")
 	udp.Deny = tcp.Deny
 	if err := d.Replace([]model.MuxEndpoint{tcp, udp}); err != nil {
 		t.Fatal(err)
 	}
-	twin := &sourceList{id: 99, prefixes: tcp.Deny}
-	if err := writeList(&d.tables, twin); err != nil {
+	const twin = 99
+	if err := acl.Write(d.tables.Sources, twin, tcp.Deny); err != nil {
 		t.Fatal(err)
 	}
-	d.sources.guards[d.live[udp.Key].row.Id] = guardWord(0, twin.id)
+	d.endpoints.Lists.Words[d.endpoints.Live[udp.Key].Row.Id] = acl.Word(0, twin)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +228,8 @@ func TestTwoListsOfTheSameSources(t *testing.T) {
 	}
 	drops(pkt.TCP(client4, vip4, pkt.SYN), "TCP, adopted")
 	drops(pkt.UDP(client4, vip4), "UDP, adopted")
-	if lists, err := readLists(&d.tables); err != nil || len(lists) != 1 || d.sources.rows != 2 {
-		t.Errorf("lists are %v, of %d rows, %v", lists, d.sources.rows, err)
+	if lists, err := acl.ReadLists(d.tables.Sources); err != nil || len(lists) != 1 || d.endpoints.Lists.Rows != 2 {
+		t.Errorf("lists are %v, of %d rows, %v", lists, d.endpoints.Lists.Rows, err)
 	}
 	if err := d.Apply(nil, []model.EndpointKey{udp.Key}); err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestTwoListsOfTheSameSources(t *testing.T) {
 	if err := d.Replace(nil); err != nil {
 		t.Fatal(err)
 	}
-	if d.sources.rows != 0 || len(d.sources.lists) != 0 {
-		t.Errorf("%d rows of %d lists stay when nobody names them", d.sources.rows, len(d.sources.lists))
+	if d.endpoints.Lists.Rows != 0 || d.endpoints.Lists.CheckEmpty(d.sizes) != nil {
+		t.Errorf("%d rows stay when nobody names them: %v", d.endpoints.Lists.Rows, d.endpoints.Lists.CheckEmpty(d.sizes))
 	}
 }

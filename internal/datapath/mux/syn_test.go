@@ -42,9 +42,9 @@ func answering(t *testing.T, d *Datapath) {
 		t.Fatal(err)
 	}
 	err := d.Apply([]model.MuxEndpoint{
-		inMode(endpoint(vip4, model.TCP, tunnel4, tunnel6, "10.0.0.3"), model.SYNCookiesAlways),
-		inMode(endpoint(vip6, model.TCP, tunnel6, tunnel4), model.SYNCookiesAlways),
-		inMode(endpoint("203.0.113.11:80", model.TCP), model.SYNCookiesAlways),
+		inMode(newEndpoint(vip4, model.TCP, tunnel4, tunnel6, "10.0.0.3"), model.SYNCookiesAlways),
+		inMode(newEndpoint(vip6, model.TCP, tunnel6, tunnel4), model.SYNCookiesAlways),
+		inMode(newEndpoint("203.0.113.11:80", model.TCP), model.SYNCookiesAlways),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -276,8 +276,8 @@ func TestSYNsAreAnswered(t *testing.T) {
 	d := newFilled(t, world()...)
 	answering(t, d)
 	buckets := map[bool][]model.Slot{
-		true:  endpoint(vip4, model.TCP, tunnel4, tunnel6, "10.0.0.3").Buckets,
-		false: endpoint(vip6, model.TCP, tunnel6, tunnel4).Buckets,
+		true:  newEndpoint(vip4, model.TCP, tunnel4, tunnel6, "10.0.0.3").Buckets,
+		false: newEndpoint(vip6, model.TCP, tunnel6, tunnel4).Buckets,
 	}
 	otherwise := false // some were damaged so that they are no SYNs, and are remembered as what they are
 	rapid.Check(t, func(r *rapid.T) {
@@ -349,7 +349,7 @@ func TestSYNAnswersTellTheTime(t *testing.T) {
 // An endpoint that leaves it to the mux answers while it is told to, through changes of its tables, and not
 // without secrets.
 func TestTheMuxDecidesWhatIsAnswered(t *testing.T) {
-	auto := inMode(endpoint(vip4, model.TCP, tunnel4), model.SYNCookiesAuto)
+	auto := inMode(newEndpoint(vip4, model.TCP, tunnel4), model.SYNCookiesAuto)
 	d := newFilled(t, auto)
 	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
 	expect := func(when, verdict string) {
@@ -381,7 +381,7 @@ func TestTheMuxDecidesWhatIsAnswered(t *testing.T) {
 	}
 	set(SYNState{Answers: true, Watches: true})
 	expect("when told to", "reply_syn")
-	wider := inMode(endpoint(vip4, model.TCP, tunnel4, tunnel6), model.SYNCookiesAuto)
+	wider := inMode(newEndpoint(vip4, model.TCP, tunnel4, tunnel6), model.SYNCookiesAuto)
 	apply(wider)
 	expect("with another backend", "reply_syn")
 	apply(inMode(wider, model.SYNCookiesNever))

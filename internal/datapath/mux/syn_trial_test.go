@@ -75,7 +75,7 @@ func TestForgedHandshakesAreNotCompleted(t *testing.T) {
 // trying has an endpoint of one backend in the state.
 func trying(t *testing.T, vip string, state SYNState) (*Datapath, model.EndpointKey) {
 	t.Helper()
-	auto := inMode(endpoint(vip, model.TCP, tunnel4), model.SYNCookiesAuto)
+	auto := inMode(newEndpoint(vip, model.TCP, tunnel4), model.SYNCookiesAuto)
 	auto.Cookies = model.CookiesOn
 	d := newFilled(t, auto)
 	if err := d.SetSYNSecrets(synSecrets(1)); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -33,7 +34,7 @@ func tenantWorlds() map[string]tenantWorld {
 
 func (w tenantWorld) endpoints() (all []model.MuxEndpoint) {
 	for _, vip := range append(w.many[:len(w.many):len(w.many)], w.one) {
-		e := endpoint(vip, model.TCP, tunnel4)
+		e := newEndpoint(vip, model.TCP, tunnel4)
 		e.Tenant = "many"
 		if vip == w.one {
 			e.Tenant = "one"
@@ -62,10 +63,10 @@ func tenantsHave(t *testing.T, d *Datapath) map[string]TenantUsage {
 	}
 	all, sums := map[string]TenantUsage{}, map[string]FlowUsage{}
 	for _, v := range usage.VIPs {
-		for key, live := range d.live {
+		for key, live := range d.endpoints.Live {
 			if key.VIP == v.VIP {
-				sum := sums[live.tenant]
-				sums[live.tenant] = FlowUsage{sum.Untrusted + v.Flows.Untrusted, sum.Trusted + v.Flows.Trusted}
+				sum := sums[live.Tenant]
+				sums[live.Tenant] = FlowUsage{Untrusted: sum.Untrusted + v.Flows.Untrusted, Trusted: sum.Trusted + v.Flows.Trusted}
 			}
 		}
 	}
@@ -140,24 +141,24 @@ func TestTenantsOutliveARestart(t *testing.T) {
 	endpoints := w.endpoints()
 	d := newFilled(t, endpoints...)
 	sweepFlows(t, d)
-	before := d.tenants["many"]
-	d.tenants = map[string]uint32{}
-	for _, live := range d.live {
-		live.tenant = ""
+	before := d.endpoints.Flows.Tenants["many"]
+	d.endpoints.Flows.Tenants = map[string]uint32{}
+	for _, live := range d.endpoints.Live {
+		live.Tenant = ""
 	}
 	sweepFlows(t, d)
 	for i, vip := range w.many {
 		w.send(t, d, vip, 0x0b000000+uint32(i)<<20, 1500, 2)
 	}
 	parts := func() (owns uint32) {
-		m, err := mapFlows(&d.tables)
+		m, err := flow.Map(&d.tables)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		return m.tenants[before].Guaranteed
+		return m.Tenants[before].Guaranteed
 	}
-	d.weights = nil
+	d.endpoints.Weights = nil
 	sweepFlows(t, d)
 	if parts() == 0 {
 		t.Error("a tenant whose name is not known owns nothing")
@@ -166,8 +167,8 @@ func TestTenantsOutliveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweepFlows(t, d)
-	if d.tenants["many"] != before || before == d.tenants["one"] || before == 0 {
-		t.Errorf("indexes are %v, that of many was %d", d.tenants, before)
+	if d.endpoints.Flows.Tenants["many"] != before || before == d.endpoints.Flows.Tenants["one"] || before == 0 {
+		t.Errorf("indexes are %v, that of many was %d", d.endpoints.Flows.Tenants, before)
 	}
 	if have := tenantsHave(t, d); have["many"].Flows.Trusted > uint64(testSizes.FlowLimit) || have["many"].Flows.Trusted == 0 {
 		t.Errorf("the tenant has %+v", have["many"])

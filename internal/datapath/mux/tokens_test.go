@@ -38,7 +38,7 @@ func TestEachVIPHasTokens(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			d := newFilledOf(t, sizes, world()...)
 			answerPings(t, d)
-			apply(t, d, endpoint(third, model.TCP, tunnel4))
+			apply(t, d, newEndpoint(third, model.TCP, tunnel4))
 			if c.done == "relay_fragment" {
 				inPairOfMuxes(t, d)
 			}

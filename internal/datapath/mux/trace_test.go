@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/testkit/progcache"
@@ -70,7 +71,7 @@ func explainAndRun(t *testing.T, d *Datapath, frame []byte) {
 	if want[got.Verdict] != 1 {
 		t.Errorf("explained as %s, counted as %v", got.Verdict, want)
 	}
-	if name := actionName(action, got.Verdict); name != got.Action {
+	if name := trace.ActionName(action, got.Verdict); name != got.Action {
 		t.Errorf("explained action is %s, the program's %s", got.Action, name)
 	}
 	if !bytes.Equal(out, got.Frame) {
@@ -79,8 +80,8 @@ func explainAndRun(t *testing.T, d *Datapath, frame []byte) {
 }
 
 func TestExplanationNamesTheParts(t *testing.T) {
-	d := newFilled(t, endpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
-	key := endpoint(vip4, model.TCP).Key
+	d := newFilled(t, newEndpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
+	key := newEndpoint(vip4, model.TCP).Key
 	explain := func(p pkt.Packet) model.Explanation {
 		t.Helper()
 		e, err := d.Explain(p.Frame())
@@ -227,7 +228,7 @@ func TestCaptureFilters(t *testing.T) {
 	other := pkt.TCP(client4, "203.0.113.11:80", pkt.SYN)
 	ping := pkt.ICMP("198.51.100.7", "203.0.113.10")
 	all := []pkt.Packet{tcp, udp6, other, ping}
-	l, err := traceSpec{snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	l, err := trace.Spec{SnapLength: 64, Buffer: trace.SmallestBuffer}.Load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func TestCaptureFilters(t *testing.T) {
 		"verdict and protocol": {model.CaptureFilter{Verdict: "forward", Protocol: "TCP"}, []bool{true, false, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			filter, err := d.filter(c.filter)
+			filter, err := d.Filter(c.filter)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +261,7 @@ func TestCaptureFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, p := range all {
-				if got := l.copies(t, p.Frame()); got != c.want[i] {
+				if got := copies(t, l, p.Frame()); got != c.want[i] {
 					t.Errorf("packet %d is copied: %t, want %t", i, got, c.want[i])
 				}
 			}
@@ -269,7 +270,7 @@ func TestCaptureFilters(t *testing.T) {
 }
 
 // copies says whether the program copies the frame: a ring that is made full by it loses the next.
-func (l *tracer) copies(t *testing.T, frame []byte) bool {
+func copies(t *testing.T, l *trace.Program, frame []byte) bool {
 	t.Helper()
 	var before, after uint64
 	lost := func(to *uint64) {
@@ -278,8 +279,8 @@ func (l *tracer) copies(t *testing.T, frame []byte) bool {
 		}
 	}
 	lost(&before)
-	for range 1 + smallestBuffer/128 { // more than there is room for
-		if _, err := l.Program.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+growth)}); err != nil {
+	for range 1 + trace.SmallestBuffer/128 { // more than there is room for
+		if _, err := l.Program.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+trace.Growth)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +306,7 @@ func TestProgramsAreToldApart(t *testing.T) {
 	larger := testSizes
 	larger.FlowSets *= 2
 	add(newUnattached(t, larger).programs.Program)
-	l, err := traceSpec{mode: bpf.MuxTraceModeTRACE_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	l, err := trace.Spec{Mode: bpf.MuxTraceModeTRACE_CAPTURE, SnapLength: 64, Buffer: trace.SmallestBuffer}.Load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}

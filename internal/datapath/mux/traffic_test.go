@@ -174,7 +174,7 @@ func fill(t *testing.T, d *Datapath, tunnel string) {
 	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
-	all := []model.MuxEndpoint{endpoint(vip4, model.TCP, tunnel), endpoint(vip4, model.UDP, tunnel)}
+	all := []model.MuxEndpoint{newEndpoint(vip4, model.TCP, tunnel), newEndpoint(vip4, model.UDP, tunnel)}
 	if err := d.Replace(all); err != nil {
 		t.Fatal(err)
 	}

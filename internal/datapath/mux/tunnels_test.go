@@ -27,11 +27,11 @@ func TestTunnelsFollowTheEndpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one, other := endpoint(vip4, model.TCP, "10.0.0.1", "10.0.0.2"), endpoint(vip4, model.UDP, "10.0.0.2", "fd00::1")
+	one, other := newEndpoint(vip4, model.TCP, "10.0.0.1", "10.0.0.2"), newEndpoint(vip4, model.UDP, "10.0.0.2", "fd00::1")
 	want()
 	step([]model.MuxEndpoint{one, other})
 	want("10.0.0.1", "10.0.0.2", "fd00::1")
-	step([]model.MuxEndpoint{endpoint(vip4, model.TCP, "10.0.0.3")})
+	step([]model.MuxEndpoint{newEndpoint(vip4, model.TCP, "10.0.0.3")})
 	want("10.0.0.2", "10.0.0.3", "fd00::1")
 	step(nil, other.Key)
 	want("10.0.0.3")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
@@ -29,14 +28,6 @@ type VIPUsage struct {
 	Limit      uint32 // of trusted flows
 }
 
-// TenantUsage is a tenant's part of the flow table.
-type TenantUsage struct {
-	Tenant     string
-	Flows      FlowUsage
-	Guaranteed uint32 // trusted flows that others do not take
-	Limit      uint32 // of trusted flows of all its VIPs
-}
-
 // Usage reads how full the tables are.
 func (d *Datapath) Usage() (Usage, error) {
 	u, ids := d.usage()
@@ -57,30 +48,31 @@ func (d *Datapath) Usage() (Usage, error) {
 func (d *Datapath) usage() (u Usage, ids []uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	room := func(s *alloc.Rows, size uint32) TableUsage {
-		return TableUsage{Used: uint64(size) - uint64(s.Room()), Size: uint64(size)}
+	buckets, backends := d.endpoints.Room()
+	room := func(free int, size uint32) TableUsage {
+		return TableUsage{Used: uint64(size) - uint64(free), Size: uint64(size)}
 	}
 	u = Usage{
-		Endpoints: TableUsage{Used: uint64(len(d.live)), Size: uint64(d.sizes.Endpoints)},
-		Buckets:   room(d.bucketSlices, d.sizes.BucketRows),
-		Backends:  room(d.backendSlices, d.sizes.Backends),
+		Endpoints: TableUsage{Used: uint64(len(d.endpoints.Live)), Size: uint64(d.sizes.Endpoints)},
+		Buckets:   room(buckets.Room(), d.sizes.BucketRows),
+		Backends:  room(backends.Room(), d.sizes.Backends),
 		FlowCells: uint64(d.sizes.FlowSets) * uint64(len(bpf.MuxFlowSet{}.Cells)),
 	}
 	u.Buckets = TableUsage{Used: u.Buckets.Used * uint64(bpf.RowBuckets), Size: u.Buckets.Size * uint64(bpf.RowBuckets)}
-	inUse := len(d.snat.vips) * bpf.SNATRanges
+	inUse := d.endpoints.SNAT.Len() * bpf.SNATRanges
 	u.SNATRanges = TableUsage{Used: uint64(inUse), Size: uint64(d.sizes.SNATVIPs) * uint64(bpf.SNATRanges)}
-	u.SNATOwners = TableUsage{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.SNATOwnerRows())}
-	u.SNAT = make(map[netip.Addr]int, len(d.snat.vips))
-	for key, s := range d.snat.live {
+	u.SNATOwners = TableUsage{Used: uint64(d.endpoints.SNAT.Owners()), Size: uint64(d.sizes.SNATOwnerRows())}
+	u.SNAT = make(map[netip.Addr]int, d.endpoints.SNAT.Len())
+	for key, s := range d.endpoints.SNAT.Live {
 		u.SNAT[key.VIP] += len(s.Ranges)
 	}
-	limits := make(map[netip.Addr]uint32, len(d.vips.live))
-	for key, live := range d.live {
-		limits[key.VIP] = live.settings.flowLimit
+	limits := make(map[netip.Addr]uint32, len(d.endpoints.Rows.Live))
+	for key, live := range d.endpoints.Live {
+		limits[key.VIP] = live.Row.FlowLimit
 	}
-	for vip, live := range d.vips.live {
+	for vip, live := range d.endpoints.Rows.Live {
 		u.VIPs = append(u.VIPs, VIPUsage{VIP: vip, Limit: limits[vip]})
-		ids = append(ids, live.row.Vip)
+		ids = append(ids, live.Row.Vip)
 	}
 	return u, ids
 }

@@ -157,3 +157,15 @@ func FromSpread(first, spread MuxAddress) netip.Prefix {
 	addr := FromAddress(first)
 	return netip.PrefixFrom(addr, addr.BitLen()-host)
 }
+
+// BackendFlags are those of the backend's row.
+func BackendFlags(b model.MuxBackend) MuxBackendFlag {
+	flags := MuxBackendFlagBACKEND_VALID
+	if b.Tunnel.Is4() {
+		flags |= MuxBackendFlagBACKEND_V4
+	}
+	if b.Down {
+		flags |= MuxBackendFlagBACKEND_DOWN
+	}
+	return flags
+}
