@@ -186,3 +186,42 @@ func unhealthyText(policy string) string {
 	}
 	return "keep: send to all"
 }
+
+// overloadText tells what becomes of a VIP that has too much come.
+func overloadText(w io.Writer, o *weirv1.Overload) {
+	if o == nil {
+		return
+	}
+	steps := make([]string, 0, len(o.GetSteps()))
+	for _, s := range o.GetSteps() {
+		text := s.GetAction()
+		switch model.OverloadAction(text) {
+		case model.ActionLimit:
+			text += " to " + limitText(s.GetLimits()) + " a second"
+		case model.ActionScrub:
+			text += " by " + s.GetScrubber()
+		}
+		steps = append(steps, fmt.Sprintf("%s after %s", text, s.GetAfter().AsDuration()))
+	}
+	fmt.Fprintf(w, "Overload:    on %s: %s; for %s at least, up to %s at relapses\n",
+		strings.Join(o.GetTriggers(), " or "), strings.Join(steps, ", then "),
+		o.GetHoldDown().AsDuration(), o.GetMaxHoldDown().AsDuration())
+}
+
+// snatText is what describe says of a VIP's source NAT.
+func snatText(w io.Writer, vip *weirv1.VIP) {
+	n := vip.GetStatus().GetSnat()
+	if vip.GetSnat() == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nSource NAT\n  Workloads:      %d\n"+
+		"  Ports:          %d can be given out, %d are held, %d in quarantine\n",
+		len(vip.GetSnat().GetWorkloads()), n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsQuarantined())
+	fmt.Fprintf(w, "  A workload:     begins with %d ports, has %d at most, asks %d times a second at most\n",
+		vip.GetSnat().GetPreallocate(), vip.GetSnat().GetMaxPorts(), vip.GetSnat().GetRequestRate())
+	fmt.Fprintf(w, "  Reserved:       %s\n", strings.Join(vip.GetSnat().GetReserved(), ", "))
+	fmt.Fprintf(w, "  Left alone:     %s\n", strings.Join(vip.GetSnat().GetExcept(), ", "))
+	fmt.Fprintf(w, "  Filtering:      %s\n", vip.GetSnat().GetFiltering())
+	fmt.Fprintf(w, "  Without a port: %s\n", vip.GetSnat().GetExhausted())
+	fmt.Fprintf(w, "  Idle timeout:   %s\n", vip.GetSnat().GetIdleTimeout().AsDuration())
+}

@@ -131,7 +131,11 @@ func portsText(p *weirv1.WorkloadPorts) string {
 	for _, part := range []struct {
 		ranges []uint32
 		note   string
-	}{{without(p.GetRanges(), p.GetReclaim()), ""}, {p.GetReclaim(), " (reclaimed)"}, {p.GetQuarantined(), " (quarantine)"}} {
+	}{
+		{without(p.GetRanges(), p.GetReclaim()), ""},
+		{p.GetReclaim(), " (reclaimed)"},
+		{p.GetQuarantined(), " (quarantine)"},
+	} {
 		for _, ports := range joined(part.ranges) {
 			parts = append(parts, ports.String()+part.note)
 		}

@@ -33,7 +33,8 @@ func (l *network) blocking(what, from, to string) error {
 }
 
 func (l *network) rule(family, what string, from, to netip.Addr) error {
-	_, err := l.Run(string(Router), "ip", family, "rule", what, "pref", blockRule, "from", from.String(), "to", to.String(), "blackhole")
+	_, err := l.Run(string(Router), "ip", family, "rule", what, "pref", blockRule,
+		"from", from.String(), "to", to.String(), "blackhole")
 	if err != nil {
 		return fmt.Errorf("block what %s sends to %s: %w", from, to, err)
 	}

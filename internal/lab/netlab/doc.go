@@ -1,5 +1,5 @@
 // Package netlab builds a small datacenter of network namespaces on one machine, with a real FRR as
-// its router and the real programs of Weir. For tests and the lab only.
+// its router and the real programs of Weir. For tests and the lab only. Package netload puts load on it.
 //
 //	client1..c   10.0.i.2/24  fd00:0:i::2/64 ──┐
 //	                                           │            ┌── mux1..m   10.1.i.2/24  fd00:1:i::2/64

@@ -60,7 +60,8 @@ func (l *Lab) makeFolders() error {
 	pins := filepath.Join(l.dir, "bpf")
 	for _, dir := range []string{l.LogDir(), pins} {
 		err := os.MkdirAll(dir, 0o755)
-		for tries := 1; errors.Is(err, os.ErrNotExist) && tries < 10; tries++ { // the lab that ends just now took the labs' folder along
+		// A lab that ends just now may have taken the labs' folder along.
+		for tries := 1; errors.Is(err, os.ErrNotExist) && tries < 10; tries++ {
 			err = os.MkdirAll(dir, 0o755)
 		}
 		if err != nil {

@@ -23,7 +23,8 @@ type Config struct {
 	// Workload starts what a workload serves. Nil: the echo of weir lab echo, on port 8080.
 	Workload func(lab *Lab, node Node) error
 
-	// Store starts an etcd that the managers use instead of their own, and returns its URLs, as --etcd-endpoints takes them.
+	// Store starts an etcd that the managers use instead of their own, and returns its URLs, as --etcd-endpoints takes
+	// them.
 	Store func(lab *Lab) (endpoints string, err error)
 
 	// MuxFlags are more flags of the muxes' programs.

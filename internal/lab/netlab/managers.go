@@ -43,7 +43,9 @@ func (l *Lab) startManagers(ctx context.Context, startStore func(*Lab) (endpoint
 	}
 	managers := l.Of(Manager)
 	for i, n := range managers {
-		args := []string{"--name", n.Name, "--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.DataDir(n.Name)}
+		args := []string{
+			"--name", n.Name, "--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.DataDir(n.Name),
+		}
 		if len(managers) > 1 {
 			args[3] = netip.AddrPortFrom(n.IPv4, managerPort).String()
 		}
@@ -74,7 +76,8 @@ func (l *Lab) waitManager(ctx context.Context, n Node) error {
 		if err := l.ended(n.Name); err != nil {
 			return err
 		}
-		_, err := l.Run(n.Name, l.Find("weir"), "--config", l.AdminFile(), "--manager", n.managerURL(), "status", "-o", "json")
+		_, err := l.Run(n.Name, l.Find("weir"), "--config", l.AdminFile(), "--manager", n.managerURL(),
+			"status", "-o", "json")
 		return err
 	})
 }

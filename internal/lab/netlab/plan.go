@@ -138,7 +138,8 @@ func (p Plan) Node(name string) (Node, error) {
 			return n, nil
 		}
 	}
-	return Node{}, fmt.Errorf("lab %s has no node %q: nodes are called like client1, mux1, host1, host1-w1, manager and router", p.Name, name)
+	return Node{}, fmt.Errorf("lab %s has no node %q: "+
+		"nodes are called like client1, mux1, host1, host1-w1, manager and router", p.Name, name)
 }
 
 func (p Plan) machine(kind Kind, number int) Node {

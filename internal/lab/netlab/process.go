@@ -82,7 +82,8 @@ func (l *programs) start(node string, argv []string) (*Process, error) {
 // succeeds tells whether p is started again in the place of one that has ended, perhaps with more
 // arguments.
 func (p *Process) succeeds(old *Process) bool {
-	return old.Node == p.Node && len(old.Args) <= len(p.Args) && slices.Equal(old.Args, p.Args[:len(old.Args)]) && !old.Running()
+	return old.Node == p.Node && len(old.Args) <= len(p.Args) && slices.Equal(old.Args, p.Args[:len(old.Args)]) &&
+		!old.Running()
 }
 
 func (l *programs) logFile(p *Process) string {

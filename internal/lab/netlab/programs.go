@@ -90,7 +90,9 @@ func (l *Lab) Join(node string) error {
 	if err != nil {
 		return err
 	}
-	join = append([]string{"--name", n.Name, "--manager", l.managerURLsFrom(n.Number - 1), "--data-dir", l.DataDir(n.Name)}, join...)
+	join = append([]string{
+		"--name", n.Name, "--manager", l.managerURLsFrom(n.Number - 1), "--data-dir", l.DataDir(n.Name),
+	}, join...)
 	switch n.Kind {
 	case Mux:
 		return l.startMux(n, join)
