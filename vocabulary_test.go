@@ -19,6 +19,8 @@ var banned = map[string]struct {
 	"aside":      {"slow path", 0},
 	"cede":       {"drain, of a bucket", 0},
 	"ceded":      {"drained", 0},
+	"asker":      {"demand", 0},
+	"askers":     {"demands", 0},
 	"census":     {"session report", 0},
 	"complaint":  {"overload report", 0},
 	"diverted":   {"overridden", 0},
@@ -46,6 +48,7 @@ var banned = map[string]struct {
 	"spilled":    {"overflow", 0},
 	"stranger":   {"unauthenticated client", 0},
 	"tape":       {"capture file", 0},
+	"unhold":     {"dequeue", 0},
 	"talker":     {"heavy hitter", 0},
 	"talkers":    {"heavy hitters", 0},
 }

@@ -317,7 +317,7 @@ static __noinline enum verdict icmp_reply(struct __sk_buff *skb, const struct pa
 		to.port = session->vip_port;
 		if (!session_names(session, &key, &to.address, to.port))
 			return VERDICT_DROP_SESSION_GONE;
-	} else if (flow && flow->gate & SNAT_OPEN) {
+	} else if (flow && flow->queued & SNAT_OPEN) {
 		to.address = flow->vip;
 		to.port = flow->vip_port;
 	} else {

@@ -171,7 +171,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	datapath, err := agent.Open(agent.Config{
 		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxVIPSessions: o.MaxVIP, MaxRules: o.MaxRules,
-		MaxSNATFlows: o.SNATFlows, MaxHeld: o.Queue.Packets, AnySource: !o.Sources, Log: log,
+		MaxSNATFlows: o.SNATFlows, MaxQueued: o.Queue.Packets, AnySource: !o.Sources, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)

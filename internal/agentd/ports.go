@@ -25,7 +25,7 @@ type Translation interface {
 	SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error
 	AssignPort(flow agent.Flow) (external netip.AddrPort, found bool, err error)
 	OpenFlow(flow agent.Flow, sent uint32) (opened bool, err error)
-	EndHeldFlow(flow agent.Flow) (ended bool, err error)
+	EndQueuedFlow(flow agent.Flow) (ended bool, err error)
 	ReleaseQueued(workload uint32, packets int) error
 	RefusePorts(dip netip.Addr, until time.Duration) error
 	SNATUse(whole bool) ([]agent.SNATUse, error)
@@ -65,7 +65,7 @@ type QueueBounds struct {
 
 // DefaultQueueBounds suits a burst of new connections during a change of the leader.
 func DefaultQueueBounds() QueueBounds {
-	return QueueBounds{Packets: agent.DefaultMaxHeld, Bytes: 256 << 10, Time: 5 * time.Second}
+	return QueueBounds{Packets: agent.DefaultMaxQueued, Bytes: 256 << 10, Time: 5 * time.Second}
 }
 
 // Intervals and bounds of ports.
@@ -257,8 +257,8 @@ func (p *ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time)
 	defer p.mu.Unlock()
 	user := p.workloads[n.Workload]
 	if user == nil {
-		if n.Kind == agent.NoticeHold { // no port will come for it
-			_, err := p.config.Datapath.EndHeldFlow(n.Flow)
+		if n.Kind == agent.NoticeQueued { // no port will come for it
+			_, err := p.config.Datapath.EndQueuedFlow(n.Flow)
 			p.warn("release a queued packet", errors.Join(p.config.Datapath.ReleaseQueued(n.Number, 1), err))
 		}
 		return
@@ -272,7 +272,7 @@ func (p *ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time)
 		p.rejectPacket(user, n)
 	case agent.NoticeFull:
 		p.rejectPacket(user, n)
-	case agent.NoticeHold:
+	case agent.NoticeQueued:
 		p.enqueue(user, n, now)
 		p.assignPorts(ctx, user, now)
 	}

@@ -117,7 +117,7 @@ func (p *ports) rejectQueue(user *portUser, now time.Time) {
 
 // rejectFlow ends a queued flow and rejects its first packet. A flow that was opened meanwhile, by a repeated SYN, goes on.
 func (p *ports) rejectFlow(user *portUser, held *queuedFlow) {
-	ended, err := p.config.Datapath.EndHeldFlow(held.flow)
+	ended, err := p.config.Datapath.EndQueuedFlow(held.flow)
 	p.warn("end a flow", err)
 	if ended && len(held.notices) > 0 {
 		user.exhausted += uint64(len(held.notices))

@@ -69,7 +69,7 @@ func (w *portWorld) OpenFlow(_ agent.Flow, sent uint32) (bool, error) {
 	return !more, nil
 }
 
-func (w *portWorld) EndHeldFlow(agent.Flow) (bool, error)        { w.note("end"); return !w.open, nil }
+func (w *portWorld) EndQueuedFlow(agent.Flow) (bool, error)      { w.note("end"); return !w.open, nil }
 func (w *portWorld) ReleaseQueued(uint32, int) error             { return nil }
 func (w *portWorld) RefusePorts(netip.Addr, time.Duration) error { w.note("refuse"); return nil }
 func (w *portWorld) Transmit(to netip.Addr, packet []byte) error {
@@ -118,7 +118,7 @@ func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *ports) {
 func waits(order uint32, text string) agent.Notice {
 	packet := pkt.UDP("10.1.0.2:5000", "198.51.100.7:53", pkt.Payload([]byte(text)))
 	return agent.Notice{
-		Kind: agent.NoticeHold, Number: 1, Workload: portKey.Address, Order: order, Frame: packet.Frame(), L3: 14, L4: 34,
+		Kind: agent.NoticeQueued, Number: 1, Workload: portKey.Address, Order: order, Frame: packet.Frame(), L3: 14, L4: 34,
 		Flow: agent.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort("10.1.0.2:5000"), Remote: netip.MustParseAddrPort("198.51.100.7:53")},
 	}
 }

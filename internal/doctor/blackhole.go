@@ -35,9 +35,9 @@ const (
 	carries                    // packets of the route's MTU, too
 )
 
-// probeWays sends a small echo request to each address, and one of the path's MTU, with DF as in tunnels, to those that
+// probeRoutes sends a small echo request to each address, and one of the path's MTU, with DF as in tunnels, to those that
 // answer. ICMP errors of routers with a smaller MTU do not count, as they do not reach senders in tunnels.
-func probeWays(ctx context.Context, mtus map[netip.Addr]int) (map[netip.Addr]carriage, error) {
+func probeRoutes(ctx context.Context, mtus map[netip.Addr]int) (map[netip.Addr]carriage, error) {
 	found := make(map[netip.Addr]carriage, len(mtus))
 	for _, v4 := range []bool{true, false} {
 		small, full := map[netip.Addr]int{}, map[netip.Addr]int{}

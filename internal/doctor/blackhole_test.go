@@ -29,18 +29,18 @@ func TestBlackHoles(t *testing.T) {
 	must(beside.AddAddress("eth1", netip.MustParsePrefix("10.97.1.1/24"), netip.MustParsePrefix("fd97:1::1/64")))
 	must(there.SetMTU("eth0", 1400))
 
-	var ways []way
+	var routes []route
 	for _, w := range [][2]string{
 		{"10.97.0.1", "hole4"}, {"fd97:0::1", "hole6"}, {"10.97.1.1", "sound4"}, {"fd97:1::1", "sound6"}, {"10.97.1.77", "silent4"}, {"fd97:1::77", "silent6"},
 	} {
 		to := netip.MustParseAddr(w[0])
-		ways = append(ways, way{to: to, name: w[1], node: to})
+		routes = append(routes, route{to: to, name: w[1], node: to})
 	}
-	ways[5].node = netip.Addr{} // of whose node no address is known
+	routes[5].node = netip.Addr{} // of whose node no address is known
 	for _, role := range []Role{Mux, Host} {
 		var found []Finding
 		must(here.Do(func() error {
-			found = judgeWays(t.Context(), Subject{Role: role, Interface: "eth0"}, ways, 1500)
+			found = judgeRoutes(t.Context(), Subject{Role: role, Interface: "eth0"}, routes, 1500)
 			return nil
 		}))
 		var holes []string
@@ -58,7 +58,7 @@ func TestBlackHoles(t *testing.T) {
 	}
 	must(there.SetMTU("eth0", 1500))
 	must(here.Do(func() error {
-		found := judgeWays(t.Context(), Subject{Role: Host, Interface: "eth0"}, ways, 1500)
+		found := judgeRoutes(t.Context(), Subject{Role: Host, Interface: "eth0"}, routes, 1500)
 		if len(found) != 1 || found[0].Level != OK || !strings.Contains(found[0].Reason, "6 of 6") || !strings.Contains(found[0].Reason, "2 answer no echo") {
 			t.Errorf("when all carry what they must: %+v", found)
 		}

@@ -50,7 +50,7 @@ type Subject struct {
 type check struct {
 	name string
 	of   []Role
-	look func(ctx context.Context, s Subject) []Finding
+	run  func(ctx context.Context, s Subject) []Finding
 }
 
 var (
@@ -78,7 +78,7 @@ func checks() []check {
 		{"firewall", everywhere, firewall},
 		{"manager", everywhere, managers},
 		{"certificates", everywhere, certificates},
-		{"mtu", dataPlanes, wayMTU},
+		{"mtu", dataPlanes, checkRouteMTU},
 	}
 }
 
@@ -100,7 +100,7 @@ func Examine(ctx context.Context, s Subject) []Finding {
 		if !slices.Contains(c.of, s.Role) {
 			continue
 		}
-		for _, f := range c.look(ctx, s) {
+		for _, f := range c.run(ctx, s) {
 			f.Check = c.name
 			found = append(found, f)
 		}

@@ -4,8 +4,8 @@
 //	machine.go   kernel, JIT, bpffs, limits, clock
 //	interface.go XDP and its owner, sysctls
 //	offloads.go  offloads, by what packets need at a host and at a mux
-//	way.go       routes and their MTU towards those who tunnels lead to
-//	blackhole.go what these ways carry
+//	route_mtu.go routes to tunnels, and their MTU
+//	blackhole.go what the paths carry
 //	firewall.go  rules that drop
 //	control.go   managers: reachable, certificates, clocks
 //	path.go      real connections through each mux

@@ -20,38 +20,38 @@ const (
 	outerIPv4  = 20
 	outerIPv6  = 40
 	mostIP     = 65535
-	mostChecks = 256 // ways in one check
+	mostChecks = 256 // routes in one check
 )
 
-// way is a path of tunnels' packets.
-type way struct {
+// route is a path of tunnels' packets.
+type route struct {
 	to   netip.Addr
 	name string     // of who is there
 	node netip.Addr // the node's own address, on the same path: that of the tunnel may belong to nobody, or to a workload
 }
 
-// wayMTU checks the MTU of the routes to tunnels, whose packets are larger than clients'.
-func wayMTU(ctx context.Context, s Subject) []Finding {
-	ways, err := waysOf(ctx, s)
+// checkRouteMTU checks the MTU of the routes to tunnels, whose packets are larger than clients'.
+func checkRouteMTU(ctx context.Context, s Subject) []Finding {
+	routes, err := routesOf(ctx, s)
 	if err != nil {
-		return unknown(err, "make sure that the ways between muxes and hosts carry 1576 bytes")
+		return unknown(err, "make sure that the routes between muxes and hosts carry 1576 bytes")
 	}
 	own, err := netlink.FindInterface(s.Interface)
 	if err != nil {
 		return bad(Fail, "name an interface that is there", "%v", err)
 	}
-	if len(ways) == 0 {
+	if len(routes) == 0 {
 		return ok("there is nobody to send to yet")
 	}
-	return judgeWays(ctx, s, ways, own.MTU)
+	return judgeRoutes(ctx, s, routes, own.MTU)
 }
 
-// judgeWays checks each route's MTU, and whether the path carries it.
-func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []Finding) {
-	seen, probed := probe(ctx, ways)
+// judgeRoutes checks each route's MTU, and whether the path carries it.
+func judgeRoutes(ctx context.Context, s Subject, routes []route, ownMTU int) (found []Finding) {
+	seen, probed := probe(ctx, routes)
 	whole, silent, told := 0, 0, map[string]int{}
-	for _, w := range ways {
-		f, fits := oneWay(s, w, ownMTU)
+	for _, w := range routes {
+		f, fits := judgeRoute(s, w, ownMTU)
 		if seen[w.node] == blackHole && f.Level != Fail {
 			f, fits = lossy(w), false
 		}
@@ -72,8 +72,8 @@ func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []
 		}
 	}
 	if whole > 0 {
-		text := fmt.Sprintf("%d of %d ways carry what they must", whole, len(ways))
-		if len(ways) == mostChecks {
+		text := fmt.Sprintf("%d of %d routes carry what they must", whole, len(routes))
+		if len(routes) == mostChecks {
 			text += "; there may be more, which are not looked at"
 		}
 		if probed == nil && silent > 0 {
@@ -88,18 +88,18 @@ func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []
 }
 
 // probe sends packets of the routes' MTU.
-func probe(ctx context.Context, ways []way) (map[netip.Addr]carriage, error) {
+func probe(ctx context.Context, routes []route) (map[netip.Addr]carriage, error) {
 	mtus := map[netip.Addr]int{}
-	for _, w := range ways {
+	for _, w := range routes {
 		if mtu := w.probed(); mtu > smallEcho {
 			mtus[w.node] = mtu
 		}
 	}
-	return probeWays(ctx, mtus)
+	return probeRoutes(ctx, mtus)
 }
 
 // probed is the size that both the route to the tunnel and that to its node allow; 0: it is not known.
-func (w way) probed() int {
+func (w route) probed() int {
 	if !w.node.IsValid() {
 		return 0
 	}
@@ -112,22 +112,22 @@ func (w way) probed() int {
 }
 
 // lossy is the finding of a path MTU black hole: it carries less than its route's MTU, without an ICMP error.
-func lossy(w way) Finding {
+func lossy(w route) Finding {
 	return bad(Fail, fmt.Sprintf("have the network carry %d bytes to %s, or give the route to %s the MTU that the way has: ip route change ... mtu", w.probed(), w.node, w.to),
-		"the way to %s of %s is a black hole for large packets: an echo request of %d bytes to %s, as the route allows, gets no answer, and one of %d does",
+		"the route to %s of %s is a black hole for large packets: an echo request of %d bytes to %s, as the route allows, gets no answer, and one of %d does",
 		w.to, w.name, w.probed(), w.node, smallEcho)[0]
 }
 
-// oneWay says whether a way's MTU suffices, or why not.
-func oneWay(s Subject, w way, ownMTU int) (Finding, bool) {
+// judgeRoute says whether a route's MTU suffices, or why not.
+func judgeRoute(s Subject, w route, ownMTU int) (Finding, bool) {
 	mtu, err := routeMTU(w.to)
 	if err != nil {
-		return bad(Fail, "ip route get "+w.to.String(), "no way to %s of %s: %v", w.to, w.name, err)[0], false
+		return bad(Fail, "ip route get "+w.to.String(), "no route to %s of %s: %v", w.to, w.name, err)[0], false
 	}
 	if s.Role == Host {
 		if mtu < ownMTU {
 			return bad(Fail, "ip link set "+s.Interface+" mtu "+fmt.Sprint(mtu)+", so that the agent clamps the MSS to what fits",
-				"the way to mux %s (%s) carries %d bytes, the uplink %d: large packets of clients are lost", w.name, w.to, mtu, ownMTU)[0], false
+				"the route to mux %s (%s) carries %d bytes, the uplink %d: large packets of clients are lost", w.name, w.to, mtu, ownMTU)[0], false
 		}
 		return Finding{}, true
 	}
@@ -138,11 +138,11 @@ func oneWay(s Subject, w way, ownMTU int) (Finding, bool) {
 	inner := mtu - outer
 	switch {
 	case inner < leastMTU:
-		return bad(Fail, "raise the MTU of the way", "the way to %s of %s carries %d bytes: too little for IPv6, whose packets of %d must pass",
+		return bad(Fail, "raise the MTU of the route", "the route to %s of %s carries %d bytes: too little for IPv6, whose packets of %d must pass",
 			w.to, w.name, mtu, leastMTU)[0], false
 	case inner < plainMTU:
-		return bad(Warn, fmt.Sprintf("raise the MTU of the way to %d (better 1576: GUE needs more), or live with it: TCP is told to send less", plainMTU+outer),
-			"the way to %s of %s carries %d bytes: packets of clients above %d are refused with the size that fits", w.to, w.name, mtu, inner)[0], false
+		return bad(Warn, fmt.Sprintf("raise the MTU of the route to %d (better 1576: GUE needs more), or live with it: TCP is told to send less", plainMTU+outer),
+			"the route to %s of %s carries %d bytes: packets of clients above %d are refused with the size that fits", w.to, w.name, mtu, inner)[0], false
 	}
 	return Finding{}, true
 }
@@ -163,18 +163,18 @@ func routeMTU(to netip.Addr) (int, error) {
 	return link.Attrs().MTU, nil
 }
 
-// ways are those that were found, and the nodes' addresses by name.
-type ways struct {
-	found []way
+// routes are those that were found, and the nodes' addresses by name.
+type routes struct {
+	found []route
 	nodes map[string][]netip.Addr
 }
 
-func (w *ways) add(text, name string) {
+func (w *routes) add(text, name string) {
 	to, err := netip.ParseAddr(text)
-	if err != nil || len(w.found) >= mostChecks || slices.ContainsFunc(w.found, func(other way) bool { return other.to == to }) {
+	if err != nil || len(w.found) >= mostChecks || slices.ContainsFunc(w.found, func(other route) bool { return other.to == to }) {
 		return
 	}
-	one := way{to: to, name: name}
+	one := route{to: to, name: name}
 	for _, a := range w.nodes[name] {
 		if a == to || !one.node.IsValid() && a.Is4() == to.Is4() {
 			one.node = a
@@ -183,8 +183,8 @@ func (w *ways) add(text, name string) {
 	w.found = append(w.found, one)
 }
 
-// waysOf asks the managers for the tunnels of a mux, or the peers of a host.
-func waysOf(ctx context.Context, s Subject) ([]way, error) {
+// routesOf asks the managers for the tunnels of a mux, or the peers of a host.
+func routesOf(ctx context.Context, s Subject) ([]route, error) {
 	client, err := s.Connect()
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	w := ways{nodes: map[string][]netip.Addr{}}
+	w := routes{nodes: map[string][]netip.Addr{}}
 	listed, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ struct agent_settings {
 	struct address address4; /* of the uplink: outer source of what is handed on */
 	struct address address6; /* not set: the uplink has none of the family */
 	__u32 snat_flows; /* room for those of one workload */
-	__u32 snat_held; /* packets of one workload that may wait for a port */
+	__u32 snat_queue_limit; /* packets of one workload that may wait for a port */
 	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
 	__u32 take_over; /* 1: the kernel makes sockets of SYN cookies that we have checked */
 };

@@ -15,7 +15,7 @@ struct snat_flow_call {
 	struct session_key key;
 	struct address vip; /* result of snat_assign */
 	__be16 vip_port;
-	__u16 held; /* snat_close: 1: end it only if it is held */
+	__u16 queued; /* snat_close: 1: end it only while its packets are queued */
 	__u32 seen; /* snat_open: packets of the flow that have been sent */
 	__u32 result; /* 1: done */
 };
@@ -32,8 +32,9 @@ struct snat_own_call {
 	__u64 ports;
 };
 
-/* snat_unhold: so many packets of a workload wait no more. snat_refuse: no ports until then. */
-struct snat_unhold_call {
+/* snat_dequeue: takes so many packets of a workload off its count of queued ones. snat_refuse: no
+ * ports until then. */
+struct snat_dequeue_call {
 	__u64 until;
 	__u32 workload;
 	__u32 packets;

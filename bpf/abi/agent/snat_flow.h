@@ -20,17 +20,17 @@ enum snat_event {
 	SNAT_REMOTE_FIN = 0x20, /* of the flow: maybe forged, remote_fin is its number */
 };
 
-/* gate: an open flow has this bit; else the number of packets that user space was given to hold. */
-enum snat_gate {
+/* queued: SNAT_OPEN, or the number of packets that were handed to user space to wait for a port. */
+enum snat_flow_state {
 	SNAT_OPEN = 0x80000000,
 };
-ABI_ENUM(snat_gate);
+ABI_ENUM(snat_flow_state);
 
 /* By the workload's side of it: what its packets become, and what they told. */
 struct snat_flow {
 	struct address vip; /* as is vip_port: not set while the flow waits for a port */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late; of the workload's packets */
-	__u32 gate;
+	__u32 queued;
 	__u32 workload; /* number of the workload: struct snat_workload */
 	__u32 ifindex; /* where its packets come from; 0: native */
 	enum snat_event events; /* bits of it, of the workload */

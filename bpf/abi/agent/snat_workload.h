@@ -41,7 +41,7 @@ struct snat_stat {
 	__u32 rows[SNAT_TABLES]; /* that it has of each table */
 	__u32 found[SNAT_TABLES]; /* by the sweep */
 	__u32 tenant; /* number of whose it is; 0: not known. User space's programs write */
-	__u32 held; /* packets that user space holds, or is about to */
+	__u32 queued; /* packets queued in user space, or about to be */
 	__u32 refused; /* rows that it did not get */
 	__u32 pad;
 	__u64 asked; /* when user space was told last that ports run low */

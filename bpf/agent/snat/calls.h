@@ -41,7 +41,7 @@ static __always_inline bool snat_borrow(struct snat_search *s, __u32 ifindex)
 	return false;
 }
 
-/* Gives a held flow a port. It stays held until what waits in it has been sent. */
+/* Gives a queued flow a port. Its packets are queued until those before them have been sent. */
 static __noinline int snat_assign_port(struct snat_flow_call *call)
 {
 	struct snat_search s = { .key = call->key };
@@ -76,19 +76,19 @@ static __noinline int snat_assign_port(struct snat_flow_call *call)
 }
 
 /*
- * Opens a held flow in which nothing waits but what was sent. It may be open: a SYN that comes
- * again begins a held flow anew, and may find a port.
+ * Opens a flow whose queued packets have all been sent. It may be open already: a retransmitted
+ * SYN begins a queued flow anew, and may find a port.
  */
-static __noinline int snat_open_gate(const struct snat_flow_call *call)
+static __noinline int snat_unblock_flow(const struct snat_flow_call *call)
 {
 	struct session_key key = call->key;
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &key);
-	__u32 gate;
+	__u32 queued;
 
 	if (!flow)
 		return 1;
-	gate = __sync_val_compare_and_swap(&flow->gate, call->seen, SNAT_OPEN);
-	return gate == call->seen || gate & SNAT_OPEN;
+	queued = __sync_val_compare_and_swap(&flow->queued, call->seen, SNAT_OPEN);
+	return queued == call->seen || queued & SNAT_OPEN;
 }
 
 /* What is counted of a workload counts for its tenant. */
@@ -100,7 +100,7 @@ static __noinline int snat_list_workload(const struct snat_list_call *call)
 	if (!state)
 		return 0;
 	if (call->fresh)
-		state->asked = state->refused_until = state->begun = state->held = 0;
+		state->asked = state->refused_until = state->begun = state->queued = 0;
 	before = state->tenant;
 	if (before == tenant)
 		return 1;
@@ -182,18 +182,18 @@ int snat_open(struct snat_flow_call *call)
 {
 	struct snat_flow_call own = *call;
 
-	call->result = snat_open_gate(&own);
+	call->result = snat_unblock_flow(&own);
 	return 0;
 }
 
-/* Ends one flow; 0: it is no longer held, and goes on. */
+/* Ends one flow; 0: its packets are no longer queued, and it goes on. */
 SEC("syscall")
 int snat_close(struct snat_flow_call *call)
 {
 	struct session_key key = call->key;
 	const struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &key);
 
-	call->result = !(call->held && flow && flow->gate & SNAT_OPEN);
+	call->result = !(call->queued && flow && flow->queued & SNAT_OPEN);
 	if (call->result)
 		snat_end(&key);
 	return 0;
@@ -201,24 +201,24 @@ int snat_close(struct snat_flow_call *call)
 
 /* So many packets of a workload do not wait any more. */
 SEC("syscall")
-int snat_unhold(struct snat_unhold_call *call)
+int snat_dequeue(struct snat_dequeue_call *call)
 {
 	__u32 workload = call->workload;
 	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (!state)
 		return 0;
-	/* What an earlier process held is not counted twice. */
-	if (state->held < call->packets)
-		state->held = 0;
+	/* What an earlier process had queued is not counted twice. */
+	if (state->queued < call->packets)
+		state->queued = 0;
 	else
-		__sync_fetch_and_add(&state->held, -(__s32)call->packets);
+		__sync_fetch_and_add(&state->queued, -(__s32)call->packets);
 	return 0;
 }
 
 /* There are no ports to be had until then. */
 SEC("syscall")
-int snat_refuse(struct snat_unhold_call *call)
+int snat_refuse(struct snat_dequeue_call *call)
 {
 	__u32 workload = call->workload;
 	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);

@@ -12,7 +12,7 @@
 #include "abi/agent/session.h"
 #include "abi/agent/snat_call.h"
 #include "abi/agent/snat_flow.h"
-#include "abi/agent/snat_held.h"
+#include "abi/agent/snat_queue.h"
 #include "abi/agent/snat_workload.h"
 
 /* DIPs whose own connections leave as a VIP. User space writes. */
@@ -89,7 +89,8 @@ struct {
 	__type(value, __u64);
 } snat_block_use SEC(".maps");
 
-/* What user space must hear of, as struct snat_held. Full: packets that would wait are dropped. */
+/* What user space must hear of, as struct snat_queue_entry. Full: packets that would wait are
+ * dropped. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 22);

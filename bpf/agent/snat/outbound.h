@@ -127,18 +127,18 @@ __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
  * Begins a flow for s->key, at a port of its own or its mapping's. False: another CPU has, or there
  * is no room.
  */
-__noinline bool snat_insert(const struct snat_search *s __arg_nonnull, __u32 ifindex, __u32 gate,
+__noinline bool snat_insert(const struct snat_search *s __arg_nonnull, __u32 ifindex, __u32 queued,
 			    bool borrowed)
 {
 	struct snat_flow fresh = {
 		.last_seen = bpf_ktime_get_ns(), /* user space's programs have no other clock */
-		.gate = gate,
+		.queued = queued,
 		.workload = s->used.target.workload,
 		.ifindex = ifindex,
 		.borrowed = borrowed,
 	};
 
-	if (gate == SNAT_OPEN) {
+	if (queued == SNAT_OPEN) {
 		fresh.vip = s->vip;
 		fresh.vip_port = bpf_htons(s->port);
 	}
@@ -221,7 +221,7 @@ static __always_inline int snat_map(struct snat_search *s, __u32 ifindex)
 	s->key.client_port = client_port;
 	if (made != 1)
 		return made;
-	if (!mapping || mapping->gate != SNAT_OPEN)
+	if (!mapping || mapping->queued != SNAT_OPEN)
 		return -1;
 	s->vip = mapping->vip;
 	s->port = bpf_ntohs(mapping->vip_port);
@@ -280,7 +280,7 @@ static __always_inline enum verdict snat_begin_as(struct __sk_buff *skb, const s
 		return snat_without_port(skb, p, s, ifindex);
 	snat_ask(workload, s);
 	flow = bpf_map_lookup_elem(&snat_flows, &s->key);
-	if (flow && flow->gate & SNAT_OPEN)
+	if (flow && flow->queued & SNAT_OPEN)
 		return VERDICT_NONE;
 	return snat_enqueue(skb, p, s, ifindex);
 }
@@ -345,7 +345,7 @@ __noinline enum verdict snat_slow(struct __sk_buff *skb, const struct packet *p 
 		return VERDICT_NONE;
 	if (flow->ifindex != ifindex)
 		flow->ifindex = ifindex;
-	if (flow->gate & SNAT_OPEN)
+	if (flow->queued & SNAT_OPEN)
 		return VERDICT_NONE;
 	s->used.target.workload = flow->workload;
 	return snat_enqueue(skb, p, s, ifindex);
@@ -374,7 +374,7 @@ static __always_inline enum verdict snat_out(struct __sk_buff *skb, const struct
 
 	if (!flow)
 		return VERDICT_NONE;
-	if (flow->gate != SNAT_OPEN || flow->ifindex != ifindex ||
+	if (flow->queued != SNAT_OPEN || flow->ifindex != ifindex ||
 	    (p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN)) {
 		verdict = snat_slow(skb, p, key, ifindex);
 		if (verdict)

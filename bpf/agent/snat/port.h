@@ -107,12 +107,12 @@ static __always_inline __u64 *snat_used_of(struct snat_search *s)
 
 	if (used)
 		return used;
-	if (snat_has_room(s->used.target.workload, SNAT_TABLE_USED) &&
+	if (snat_has_room(s->used.target.workload, SNAT_TABLE_BLOCK_USE) &&
 	    !bpf_map_update_elem(&snat_block_use, &s->used, &none, BPF_NOEXIST))
-		snat_count_rows(s->used.target.workload, SNAT_TABLE_USED, 1);
+		snat_count_rows(s->used.target.workload, SNAT_TABLE_BLOCK_USE, 1);
 	used = bpf_map_lookup_elem(&snat_block_use, &s->used);
 	if (!used) {
-		snat_note_refused(s->used.target.workload, SNAT_TABLE_USED);
+		snat_note_refused(s->used.target.workload, SNAT_TABLE_BLOCK_USE);
 		s->full = true;
 	}
 	return used;
@@ -191,15 +191,15 @@ static __always_inline struct snat_target *snat_make_target(struct snat_search *
 	struct snat_target *target;
 	bool made;
 
-	made = none && snat_has_room(workload, SNAT_TABLE_TARGETS) &&
+	made = none && snat_has_room(workload, SNAT_TABLE_DESTS) &&
 	       !bpf_map_update_elem(&snat_dests, &s->used.target, none, BPF_NOEXIST);
 	if (made)
-		snat_count_rows(workload, SNAT_TABLE_TARGETS, 1);
+		snat_count_rows(workload, SNAT_TABLE_DESTS, 1);
 	target = bpf_map_lookup_elem(&snat_dests, &s->used.target);
 	if (target && made)
 		target->cursor = bpf_get_prandom_u32() & 0xffff;
 	if (!target) {
-		snat_note_refused(workload, SNAT_TABLE_TARGETS);
+		snat_note_refused(workload, SNAT_TABLE_DESTS);
 		s->full = true;
 	}
 	return target;

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The queue of packets that wait for a port. User space gets each one whole, and the flow is held:
- * its next packets queue behind, until user space has sent all of them and opens the gate
- * (calls.h).
+ * The queue of packets that wait for a port. User space gets each one whole. The flow's next
+ * packets queue behind it, until user space has sent all of them and opens the flow (calls.h).
  */
 #pragma once
 
 #include "agent/snat/port.h"
 
-struct snat_held_small {
-	struct snat_held head;
-	__u8 frame[SNAT_HELD_SMALL];
+struct snat_queue_small {
+	struct snat_queue_entry head;
+	__u8 frame[SNAT_QUEUE_SMALL];
 };
 
-struct snat_held_large {
-	struct snat_held head;
-	__u8 frame[SNAT_HELD_LARGE];
+struct snat_queue_large {
+	struct snat_queue_entry head;
+	__u8 frame[SNAT_QUEUE_LARGE];
 };
 
 /* Fills a record but for the order, which is 0. */
 static __noinline bool snat_fill(struct __sk_buff *skb, const struct packet *p,
-				 const struct snat_search *s, struct snat_held *held, __u32 length)
+				 const struct snat_search *s, struct snat_queue_entry *entry,
+				 __u32 length)
 {
-	if (!held || length < 1 || length > SNAT_HELD_LARGE)
+	if (!entry || length < 1 || length > SNAT_QUEUE_LARGE)
 		return false;
-	__builtin_memset(held, 0, sizeof(*held));
-	held->key = s->key;
-	held->workload = s->used.target.workload;
-	held->length = length;
-	held->l3 = p->l3;
-	held->l4 = p->l4;
-	return !bpf_skb_load_bytes(skb, 0, held + 1, length);
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->key = s->key;
+	entry->workload = s->used.target.workload;
+	entry->length = length;
+	entry->l3 = p->l3;
+	entry->l4 = p->l4;
+	return !bpf_skb_load_bytes(skb, 0, entry + 1, length);
 }
 
 /* Tells user space that a packet is dropped. Not if there is no room: it hears of enough others. */
@@ -38,11 +38,11 @@ __noinline int snat_notify(struct __sk_buff *skb, const struct packet *p __arg_n
 			   const struct snat_search *s __arg_nonnull, __u32 ifindex,
 			   enum snat_notice notice)
 {
-	struct snat_held_small *small;
+	struct snat_queue_small *small;
 	__u64 length = skb->len;
 
-	if (length > SNAT_HELD_SMALL)
-		length = SNAT_HELD_SMALL;
+	if (length > SNAT_QUEUE_SMALL)
+		length = SNAT_QUEUE_SMALL;
 	if (length < 1)
 		return 0;
 	small = bpf_ringbuf_reserve(&snat_notices, sizeof(*small), 0);
@@ -78,64 +78,66 @@ __noinline int snat_notify_full(struct __sk_buff *skb, const struct packet *p __
 /* Tells user space that ports of a workload run low. */
 __noinline int snat_notify_low(__u32 workload)
 {
-	struct snat_held *held = bpf_ringbuf_reserve(&snat_notices, sizeof(*held), 0);
+	struct snat_queue_entry *entry = bpf_ringbuf_reserve(&snat_notices, sizeof(*entry), 0);
 
-	if (!held)
+	if (!entry)
 		return 0;
-	__builtin_memset(held, 0, sizeof(*held));
-	held->workload = workload;
-	held->notice = SNAT_NOTICE_LOW;
-	bpf_ringbuf_submit(held, 0);
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->workload = workload;
+	entry->notice = SNAT_NOTICE_LOW;
+	bpf_ringbuf_submit(entry, 0);
 	return 0;
 }
 
 /*
- * Gives a filled record away, if the flow is still held: its order is taken in the same step in
- * which user space would find that nothing waits. 0: the flow has been opened.
+ * Submits a filled entry, unless the flow has been opened: then returns false. One atomic step
+ * takes the entry's order and keeps user space from opening the flow.
  */
-static __always_inline bool snat_submit(struct snat_held *held, struct snat_flow *flow,
+static __always_inline bool snat_submit(struct snat_queue_entry *entry, struct snat_flow *flow,
 					__u32 ifindex)
 {
-	__u32 gate = __sync_fetch_and_add(&flow->gate, 1);
+	__u32 queued = __sync_fetch_and_add(&flow->queued, 1);
 
-	if (gate & SNAT_OPEN) {
-		flow->gate = SNAT_OPEN;
-		bpf_ringbuf_discard(held, 0);
+	if (queued & SNAT_OPEN) {
+		flow->queued = SNAT_OPEN;
+		bpf_ringbuf_discard(entry, 0);
 		return false;
 	}
-	held->order = gate + 1;
-	held->ifindex = ifindex;
-	held->notice = SNAT_NOTICE_HOLD;
-	bpf_ringbuf_submit(held, 0);
+	entry->order = queued + 1;
+	entry->ifindex = ifindex;
+	entry->notice = SNAT_NOTICE_QUEUE;
+	bpf_ringbuf_submit(entry, 0);
 	return true;
 }
 
 /* The same for a packet that one of the two kinds of record holds. */
-static __always_inline enum verdict
-snat_queue_submit(struct __sk_buff *skb, const struct packet *p, const struct snat_search *s,
-		  struct snat_held *held, struct snat_flow *flow, __u32 length, __u32 ifindex)
+static __always_inline enum verdict snat_queue_submit(struct __sk_buff *skb, const struct packet *p,
+						      const struct snat_search *s,
+						      struct snat_queue_entry *entry,
+						      struct snat_flow *flow, __u32 length,
+						      __u32 ifindex)
 {
-	if (!snat_fill(skb, p, s, held, length)) {
-		bpf_ringbuf_discard(held, 0);
+	if (!snat_fill(skb, p, s, entry, length)) {
+		bpf_ringbuf_discard(entry, 0);
 		return VERDICT_DROP_SNAT_QUEUE_FULL;
 	}
-	return snat_submit(held, flow, ifindex) ? VERDICT_SNAT_QUEUE : VERDICT_NONE;
+	return snat_submit(entry, flow, ifindex) ? VERDICT_SNAT_QUEUE : VERDICT_NONE;
 }
 
 __noinline enum verdict snat_queue_keep(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 					const struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &s->key);
-	struct snat_held_small *small;
-	struct snat_held_large *large;
+	struct snat_queue_small *small;
+	struct snat_queue_large *large;
 	__u64 length = skb->len;
 
 	if (!flow)
 		return VERDICT_DROP_FLOWS_FULL;
 	/* What is to be cut into segments can't be sent by user space. */
-	if (length < 1 || length > SNAT_HELD_LARGE || skb->gso_segs > 1)
+	if (length < 1 || length > SNAT_QUEUE_LARGE || skb->gso_segs > 1)
 		return VERDICT_DROP_SNAT_QUEUE_LARGE;
-	if (length <= SNAT_HELD_SMALL) {
+	if (length <= SNAT_QUEUE_SMALL) {
 		small = bpf_ringbuf_reserve(&snat_notices, sizeof(*small), 0);
 		if (!small)
 			return VERDICT_DROP_SNAT_QUEUE_FULL;
@@ -157,9 +159,9 @@ __noinline enum verdict snat_enqueue(struct __sk_buff *skb, const struct packet 
 
 	if (!state)
 		return VERDICT_DROP_FLOWS_FULL;
-	if (__sync_fetch_and_add(&state->held, 1) < settings.snat_held)
+	if (__sync_fetch_and_add(&state->queued, 1) < settings.snat_queue_limit)
 		verdict = snat_queue_keep(skb, p, s, ifindex);
 	if (verdict != VERDICT_SNAT_QUEUE)
-		__sync_fetch_and_add(&state->held, -1);
+		__sync_fetch_and_add(&state->queued, -1);
 	return verdict;
 }

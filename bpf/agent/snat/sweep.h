@@ -144,9 +144,9 @@ static __always_inline long snat_sweep_target(const struct snat_target_key *key,
 		    call->now - target->used_at > call->udp;
 
 	if (call->workload ? own.workload != call->workload : !idle)
-		snat_found(own.workload, SNAT_TABLE_TARGETS);
+		snat_found(own.workload, SNAT_TABLE_DESTS);
 	else if (!bpf_map_delete_elem(&snat_dests, &own))
-		snat_count_rows(own.workload, SNAT_TABLE_TARGETS, -1);
+		snat_count_rows(own.workload, SNAT_TABLE_DESTS, -1);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ static __always_inline long snat_sweep_target(const struct snat_target_key *key,
 static __noinline int snat_unused(const struct snat_used_key *key, __u64 used)
 {
 	if (!used || bpf_map_update_elem(&snat_block_use, key, &used, BPF_NOEXIST))
-		snat_count_rows(key->target.workload, SNAT_TABLE_USED, -1);
+		snat_count_rows(key->target.workload, SNAT_TABLE_BLOCK_USE, -1);
 	return 0;
 }
 
@@ -166,7 +166,7 @@ static __always_inline long snat_sweep_used(const struct snat_used_key *key, __u
 	bool idle = !*used && !bpf_map_lookup_elem(&snat_dests, &own.target);
 
 	if (call->workload ? own.target.workload != call->workload : !idle)
-		snat_found(own.target.workload, SNAT_TABLE_USED);
+		snat_found(own.target.workload, SNAT_TABLE_BLOCK_USE);
 	else if (!bpf_map_delete_elem(&snat_block_use, &own))
 		snat_unused(&own, *used);
 	return 0;
@@ -215,10 +215,10 @@ static __always_inline void snat_sweep_piece(struct snat_sweep_call *call)
 	case SNAT_TABLE_PORTS:
 		bpf_loop(keys, snat_sweep_ports_at, call, 0);
 		break;
-	case SNAT_TABLE_TARGETS:
+	case SNAT_TABLE_DESTS:
 		bpf_loop(keys, snat_sweep_targets_at, call, 0);
 		break;
-	case SNAT_TABLE_USED:
+	case SNAT_TABLE_BLOCK_USE:
 		bpf_loop(keys, snat_sweep_used_at, call, 0);
 		break;
 	case SNAT_TABLES:

@@ -33,9 +33,9 @@ type Config struct {
 	// takes a connection over is not told its tick: only tests, of one host each, set another.
 	CookieTick time.Duration
 	// MaxSNATFlows is room for workloads' own connections, half of it for those of one; 0:
-	// DefaultMaxSNATFlows. MaxHeld is how many packets of a workload may wait for a port; 0: DefaultMaxHeld.
+	// DefaultMaxSNATFlows. MaxQueued is how many packets of a workload may wait for a port; 0: DefaultMaxQueued.
 	MaxSNATFlows int
-	MaxHeld      int
+	MaxQueued    int
 	// AnySource lets workloads send from addresses that do not live behind their interface.
 	AnySource bool
 	Log       *slog.Logger
@@ -86,8 +86,8 @@ func Open(config Config) (*Datapath, error) {
 	if config.MaxSNATFlows == 0 {
 		config.MaxSNATFlows = DefaultMaxSNATFlows
 	}
-	if config.MaxHeld == 0 {
-		config.MaxHeld = DefaultMaxHeld
+	if config.MaxQueued == 0 {
+		config.MaxQueued = DefaultMaxQueued
 	}
 	if config.CookieTick == 0 {
 		config.CookieTick = DefaultCookieTick

@@ -361,7 +361,7 @@ func TestDirectClientIsFound(t *testing.T) {
 	r.set(w, FastpathNone, false, ErrFastpathUnknown)
 	vip, remote, dip := toAddress(w.Connection.Client.Addr()), toAddress(w.Connection.Server.Addr()), toAddress(netip.MustParseAddr(interface4))
 	port := bpf.AgentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: bpf.AgentSnatEventSNAT_SPOKE}
-	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Gate: 1 << 31}
+	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Queued: 1 << 31}
 	flowKey := bpf.AgentSessionKey{Client: remote, Dip: dip, ClientPort: abi.Port(443), DipPort: abi.Port(33000), Protocol: uint8(model.TCP)}
 	put := func() {
 		t.Helper()

@@ -17,8 +17,8 @@ import (
 // Sizes of source NAT that Config leaves 0.
 const (
 	DefaultMaxSNATFlows = 1 << 19
-	// DefaultMaxHeld is of one workload's packets that wait for a port.
-	DefaultMaxHeld = 256
+	// DefaultMaxQueued is of one workload's packets that wait for a port.
+	DefaultMaxQueued = 256
 )
 
 // groupBits are those of the group, before an address, in the table of exceptions.

@@ -81,9 +81,9 @@ func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
 	return c.Result != 0, nil
 }
 
-// EndHeldFlow forgets a flow that waits. It says false of one that has been opened: that goes on.
-func (d *Datapath) EndHeldFlow(flow Flow) (ended bool, err error) {
-	c := bpf.AgentSnatFlowCall{Key: flow.key(), Held: 1}
+// EndQueuedFlow forgets a flow that waits. It says false of one that has been opened: that goes on.
+func (d *Datapath) EndQueuedFlow(flow Flow) (ended bool, err error) {
+	c := bpf.AgentSnatFlowCall{Key: flow.key(), Queued: 1}
 	if err := call(d.objects.SnatClose, &c); err != nil {
 		return false, fmt.Errorf("end %s: %w", flow, err)
 	}
@@ -101,8 +101,8 @@ func (d *Datapath) EndFlow(flow Flow) error {
 
 // ReleaseQueued tells that so many packets of a workload do not wait any more.
 func (d *Datapath) ReleaseQueued(workload uint32, packets int) error {
-	c := bpf.AgentSnatUnholdCall{Workload: workload, Packets: uint32(packets)}
-	if err := call(d.objects.SnatUnhold, &c); err != nil {
+	c := bpf.AgentSnatDequeueCall{Workload: workload, Packets: uint32(packets)}
+	if err := call(d.objects.SnatDequeue, &c); err != nil {
 		return fmt.Errorf("end the wait of packets: %w", err)
 	}
 	return nil
@@ -116,7 +116,7 @@ func (d *Datapath) RefusePorts(dip netip.Addr, until time.Duration) error {
 	if row == nil {
 		return nil
 	}
-	c := bpf.AgentSnatUnholdCall{Workload: row.number, Until: uint64(until)}
+	c := bpf.AgentSnatDequeueCall{Workload: row.number, Until: uint64(until)}
 	if err := call(d.objects.SnatRefuse, &c); err != nil {
 		return fmt.Errorf("refuse ports to %s: %w", dip, err)
 	}

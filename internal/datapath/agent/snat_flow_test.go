@@ -29,7 +29,7 @@ func TestSNATHold(t *testing.T) {
 			t.Fatalf("packet %d: verdict is %s", i, got)
 		}
 		n := r.notice(notices)
-		if n.Kind != NoticeHold || int(n.Order) != i+1 || !bytes.Equal(n.Frame, toUs(p.Frame())) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
+		if n.Kind != NoticeQueued || int(n.Order) != i+1 || !bytes.Equal(n.Frame, toUs(p.Frame())) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
 			t.Errorf("notice %d is %+v", i, n)
 		}
 		if want := "UDP 10.1.0.5:50000 → 198.51.100.7:443"; n.Flow.String() != want {
@@ -89,7 +89,7 @@ func TestSNATSYNComesAgain(t *testing.T) {
 		if opened, err := r.OpenFlow(flow, 1); !opened || err != nil {
 			t.Errorf("%s: a flow that is open is not opened: %v", dip, err)
 		}
-		if ended, err := r.EndHeldFlow(flow); ended || err != nil {
+		if ended, err := r.EndQueuedFlow(flow); ended || err != nil {
 			t.Errorf("%s: a flow that is open is ended as one that waits: %v", dip, err)
 		}
 		if again := r.leaves(dip, pkt.TCP(own(dip, 50000), remote, pkt.ACK)); again.SourcePort != out.SourcePort {

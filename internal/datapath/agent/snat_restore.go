@@ -140,7 +140,7 @@ func (d *Datapath) endHeld() error {
 	}
 	for _, flow := range flows {
 		if !flow.Open {
-			if _, err := d.EndHeldFlow(flow.Flow); err != nil {
+			if _, err := d.EndQueuedFlow(flow.Flow); err != nil {
 				return err
 			}
 		}

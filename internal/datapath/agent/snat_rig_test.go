@@ -40,7 +40,7 @@ func (r *rig) fillSNAT(changes ...func(*model.HostSNAT)) {
 		}
 	}
 	r.listed(changes...)
-	err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 })
+	err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatQueueLimit = 1<<18, 4 })
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func shareRig(t *testing.T, all []sharer, changes ...func(*model.HostSNAT)) *rig
 			spec.Maps[name].MaxEntries = size
 		}
 	})
-	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatQueueLimit = 1<<18, 4 }); err != nil {
 		t.Fatal(err)
 	}
 	r.share(all, changes...)
@@ -415,7 +415,7 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 	old.ValueSize = 32
 	old.Value = &btf.Struct{Name: "snat_stat", Size: 32, Members: []btf.Member{
 		{Name: "flows", Type: word},
-		{Name: "held", Type: word, Offset: 32},
+		{Name: "queued", Type: word, Offset: 32},
 		{Name: "asked", Type: long, Offset: 64},
 		{Name: "refused_until", Type: long, Offset: 128},
 		{Name: "begun", Type: long, Offset: 192},
@@ -427,14 +427,14 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 	check(t, err)
 	defer to.Close()
 	check(t, from.Put(uint32(7), struct {
-		Flows, Held         uint32
+		Flows, Queued       uint32
 		Asked, Until, Begun uint64
 	}{1, 2, 3, 4, 5}))
 	m := &migration{spec: spec, live: map[string]*ebpf.Map{"snat_stats": from}, seed: maphash.MakeSeed(), copied: map[uint64]struct{}{}}
 	check(t, m.copyTable("snat_stats", to, ebpf.UpdateAny))
 	var got bpf.AgentSnatStat
 	check(t, to.Lookup(uint32(7), &got))
-	if want := (bpf.AgentSnatStat{Held: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
+	if want := (bpf.AgentSnatStat{Queued: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
 		t.Errorf("became %+v, not %+v", got, want)
 	}
 }

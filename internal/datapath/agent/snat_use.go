@@ -69,7 +69,7 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
-			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Held)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Queued)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = d.idleRanges(row); err != nil {
@@ -155,7 +155,7 @@ func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.Flow, t.
 func (d *Datapath) Flows() ([]Translation, error) {
 	var all []Translation
 	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
-		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&uint32(bpf.AgentSnatGateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
+		t := Translation{Flow: fromFlowKey(key), Open: flow.Queued&uint32(bpf.AgentSnatFlowStateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
 		if flow.VipPort != 0 {
 			t.External = fromAddrPort(flow.Vip, flow.VipPort)
 		}

@@ -72,7 +72,7 @@ func (d *Datapath) useUplink(u uplink) error {
 		s.Address4 = toAddress(u.first(netip.Addr.Is4))
 		s.Address6 = toAddress(u.first(netip.Addr.Is6))
 		s.CookieScale = d.cookieScale
-		s.SnatFlows, s.SnatHeld = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxHeld)
+		s.SnatFlows, s.SnatQueueLimit = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxQueued)
 		s.CheckSources = 1
 		if d.config.AnySource {
 			s.CheckSources = 0

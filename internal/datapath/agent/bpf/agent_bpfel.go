@@ -33,10 +33,10 @@ type AgentAgentSettings struct {
 		_     structs.HostLayout
 		Words [4]uint32
 	}
-	SnatFlows    uint32
-	SnatHeld     uint32
-	CheckSources uint32
-	TakeOver     uint32
+	SnatFlows      uint32
+	SnatQueueLimit uint32
+	CheckSources   uint32
+	TakeOver       uint32
 }
 
 type AgentChainPeer struct {
@@ -444,6 +444,13 @@ const (
 	AgentSnatBlockLayoutSNAT_WORDS        AgentSnatBlockLayout = 16
 )
 
+type AgentSnatDequeueCall struct {
+	_        structs.HostLayout
+	Until    uint64
+	Workload uint32
+	Packets  uint32
+}
+
 type AgentSnatEvent uint32
 
 const (
@@ -466,7 +473,7 @@ type AgentSnatFlow struct {
 	_           structs.HostLayout
 	Vip         AgentAddress
 	LastSeen    uint64
-	Gate        uint32
+	Queued      uint32
 	Workload    uint32
 	Ifindex     uint32
 	Events      AgentSnatEvent
@@ -483,35 +490,15 @@ type AgentSnatFlowCall struct {
 	Key     AgentSessionKey
 	Vip     AgentAddress
 	VipPort uint16
-	Held    uint16
+	Queued  uint16
 	Seen    uint32
 	Result  uint32
 }
 
-type AgentSnatGate uint32
+type AgentSnatFlowState uint32
 
 const (
-	AgentSnatGateSNAT_OPEN AgentSnatGate = 2147483648
-)
-
-type AgentSnatHeld struct {
-	_        structs.HostLayout
-	Key      AgentSessionKey
-	Workload uint32
-	Order    uint32
-	Length   uint32
-	L3       uint16
-	L4       uint16
-	Ifindex  uint32
-	Notice   uint8
-	Pad      [3]uint8
-}
-
-type AgentSnatHeldSize uint32
-
-const (
-	AgentSnatHeldSizeSNAT_HELD_SMALL AgentSnatHeldSize = 240
-	AgentSnatHeldSizeSNAT_HELD_LARGE AgentSnatHeldSize = 9720
+	AgentSnatFlowStateSNAT_OPEN AgentSnatFlowState = 2147483648
 )
 
 type AgentSnatListCall struct {
@@ -524,7 +511,7 @@ type AgentSnatListCall struct {
 type AgentSnatNotice uint32
 
 const (
-	AgentSnatNoticeSNAT_NOTICE_HOLD    AgentSnatNotice = 1
+	AgentSnatNoticeSNAT_NOTICE_QUEUE   AgentSnatNotice = 1
 	AgentSnatNoticeSNAT_NOTICE_REFUSED AgentSnatNotice = 2
 	AgentSnatNoticeSNAT_NOTICE_LOW     AgentSnatNotice = 3
 	AgentSnatNoticeSNAT_NOTICE_FULL    AgentSnatNotice = 4
@@ -556,6 +543,26 @@ type AgentSnatPortKey struct {
 	Protocol   uint8
 	Pad        [3]uint8
 }
+
+type AgentSnatQueueEntry struct {
+	_        structs.HostLayout
+	Key      AgentSessionKey
+	Workload uint32
+	Order    uint32
+	Length   uint32
+	L3       uint16
+	L4       uint16
+	Ifindex  uint32
+	Notice   uint8
+	Pad      [3]uint8
+}
+
+type AgentSnatQueueSize uint32
+
+const (
+	AgentSnatQueueSizeSNAT_QUEUE_SMALL AgentSnatQueueSize = 240
+	AgentSnatQueueSizeSNAT_QUEUE_LARGE AgentSnatQueueSize = 9720
+)
 
 type AgentSnatReconcileCall struct {
 	_        structs.HostLayout
@@ -601,7 +608,7 @@ type AgentSnatStat struct {
 	Rows         [4]uint32
 	Found        [4]uint32
 	Tenant       uint32
-	Held         uint32
+	Queued       uint32
 	Refused      uint32
 	Pad          uint32
 	Asked        uint64
@@ -636,11 +643,11 @@ const (
 type AgentSnatTable uint32
 
 const (
-	AgentSnatTableSNAT_TABLE_FLOWS   AgentSnatTable = 0
-	AgentSnatTableSNAT_TABLE_PORTS   AgentSnatTable = 1
-	AgentSnatTableSNAT_TABLE_TARGETS AgentSnatTable = 2
-	AgentSnatTableSNAT_TABLE_USED    AgentSnatTable = 3
-	AgentSnatTableSNAT_TABLES        AgentSnatTable = 4
+	AgentSnatTableSNAT_TABLE_FLOWS     AgentSnatTable = 0
+	AgentSnatTableSNAT_TABLE_PORTS     AgentSnatTable = 1
+	AgentSnatTableSNAT_TABLE_DESTS     AgentSnatTable = 2
+	AgentSnatTableSNAT_TABLE_BLOCK_USE AgentSnatTable = 3
+	AgentSnatTableSNAT_TABLES          AgentSnatTable = 4
 )
 
 type AgentSnatTarget struct {
@@ -668,13 +675,6 @@ type AgentSnatTenant struct {
 	Guaranteed [4]uint32
 	Limit      [4]uint32
 	Refused    [4]uint32
-}
-
-type AgentSnatUnholdCall struct {
-	_        structs.HostLayout
-	Until    uint64
-	Workload uint32
-	Packets  uint32
 }
 
 type AgentSnatUsedKey struct {
@@ -860,6 +860,7 @@ const (
 	AgentProgFromWorkload       = "from_workload"
 	AgentProgSnatAssign         = "snat_assign"
 	AgentProgSnatClose          = "snat_close"
+	AgentProgSnatDequeue        = "snat_dequeue"
 	AgentProgSnatList           = "snat_list"
 	AgentProgSnatOpen           = "snat_open"
 	AgentProgSnatOwn            = "snat_own"
@@ -867,7 +868,6 @@ const (
 	AgentProgSnatRefuse         = "snat_refuse"
 	AgentProgSnatShare          = "snat_share"
 	AgentProgSnatSweep          = "snat_sweep"
-	AgentProgSnatUnhold         = "snat_unhold"
 	AgentProgToUplink           = "to_uplink"
 	AgentVarAbiDatagramLayout   = "abi_datagram_layout"
 	AgentVarAbiGueControlFormat = "abi_gue_control_format"
@@ -876,8 +876,8 @@ const (
 	AgentVarAbiSessionTable     = "abi_session_table"
 	AgentVarAbiSlotLayout       = "abi_slot_layout"
 	AgentVarAbiSnatBlockLayout  = "abi_snat_block_layout"
-	AgentVarAbiSnatGate         = "abi_snat_gate"
-	AgentVarAbiSnatHeldSize     = "abi_snat_held_size"
+	AgentVarAbiSnatFlowState    = "abi_snat_flow_state"
+	AgentVarAbiSnatQueueSize    = "abi_snat_queue_size"
 	AgentVarAbiSnatResult       = "abi_snat_result"
 	AgentVarAbiSnatSweepSize    = "abi_snat_sweep_size"
 	AgentVarAbiSynCookieFormat  = "abi_syn_cookie_format"
@@ -935,6 +935,7 @@ type AgentProgramSpecs struct {
 	FromWorkload  *ebpf.ProgramSpec `ebpf:"from_workload"`
 	SnatAssign    *ebpf.ProgramSpec `ebpf:"snat_assign"`
 	SnatClose     *ebpf.ProgramSpec `ebpf:"snat_close"`
+	SnatDequeue   *ebpf.ProgramSpec `ebpf:"snat_dequeue"`
 	SnatList      *ebpf.ProgramSpec `ebpf:"snat_list"`
 	SnatOpen      *ebpf.ProgramSpec `ebpf:"snat_open"`
 	SnatOwn       *ebpf.ProgramSpec `ebpf:"snat_own"`
@@ -942,7 +943,6 @@ type AgentProgramSpecs struct {
 	SnatRefuse    *ebpf.ProgramSpec `ebpf:"snat_refuse"`
 	SnatShare     *ebpf.ProgramSpec `ebpf:"snat_share"`
 	SnatSweep     *ebpf.ProgramSpec `ebpf:"snat_sweep"`
-	SnatUnhold    *ebpf.ProgramSpec `ebpf:"snat_unhold"`
 	ToUplink      *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
@@ -999,8 +999,8 @@ type AgentVariableSpecs struct {
 	AbiSessionTable     *ebpf.VariableSpec `ebpf:"abi_session_table"`
 	AbiSlotLayout       *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
 	AbiSnatBlockLayout  *ebpf.VariableSpec `ebpf:"abi_snat_block_layout"`
-	AbiSnatGate         *ebpf.VariableSpec `ebpf:"abi_snat_gate"`
-	AbiSnatHeldSize     *ebpf.VariableSpec `ebpf:"abi_snat_held_size"`
+	AbiSnatFlowState    *ebpf.VariableSpec `ebpf:"abi_snat_flow_state"`
+	AbiSnatQueueSize    *ebpf.VariableSpec `ebpf:"abi_snat_queue_size"`
 	AbiSnatResult       *ebpf.VariableSpec `ebpf:"abi_snat_result"`
 	AbiSnatSweepSize    *ebpf.VariableSpec `ebpf:"abi_snat_sweep_size"`
 	AbiSynCookieFormat  *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
@@ -1121,8 +1121,8 @@ type AgentVariables struct {
 	AbiSessionTable     *ebpf.Variable `ebpf:"abi_session_table"`
 	AbiSlotLayout       *ebpf.Variable `ebpf:"abi_slot_layout"`
 	AbiSnatBlockLayout  *ebpf.Variable `ebpf:"abi_snat_block_layout"`
-	AbiSnatGate         *ebpf.Variable `ebpf:"abi_snat_gate"`
-	AbiSnatHeldSize     *ebpf.Variable `ebpf:"abi_snat_held_size"`
+	AbiSnatFlowState    *ebpf.Variable `ebpf:"abi_snat_flow_state"`
+	AbiSnatQueueSize    *ebpf.Variable `ebpf:"abi_snat_queue_size"`
 	AbiSnatResult       *ebpf.Variable `ebpf:"abi_snat_result"`
 	AbiSnatSweepSize    *ebpf.Variable `ebpf:"abi_snat_sweep_size"`
 	AbiSynCookieFormat  *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
@@ -1142,6 +1142,7 @@ type AgentPrograms struct {
 	FromWorkload  *ebpf.Program `ebpf:"from_workload"`
 	SnatAssign    *ebpf.Program `ebpf:"snat_assign"`
 	SnatClose     *ebpf.Program `ebpf:"snat_close"`
+	SnatDequeue   *ebpf.Program `ebpf:"snat_dequeue"`
 	SnatList      *ebpf.Program `ebpf:"snat_list"`
 	SnatOpen      *ebpf.Program `ebpf:"snat_open"`
 	SnatOwn       *ebpf.Program `ebpf:"snat_own"`
@@ -1149,7 +1150,6 @@ type AgentPrograms struct {
 	SnatRefuse    *ebpf.Program `ebpf:"snat_refuse"`
 	SnatShare     *ebpf.Program `ebpf:"snat_share"`
 	SnatSweep     *ebpf.Program `ebpf:"snat_sweep"`
-	SnatUnhold    *ebpf.Program `ebpf:"snat_unhold"`
 	ToUplink      *ebpf.Program `ebpf:"to_uplink"`
 }
 
@@ -1160,6 +1160,7 @@ func (p *AgentPrograms) Close() error {
 		p.FromWorkload,
 		p.SnatAssign,
 		p.SnatClose,
+		p.SnatDequeue,
 		p.SnatList,
 		p.SnatOpen,
 		p.SnatOwn,
@@ -1167,7 +1168,6 @@ func (p *AgentPrograms) Close() error {
 		p.SnatRefuse,
 		p.SnatShare,
 		p.SnatSweep,
-		p.SnatUnhold,
 		p.ToUplink,
 	)
 }

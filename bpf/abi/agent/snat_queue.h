@@ -6,24 +6,24 @@
 
 /* Why user space is told. */
 enum snat_notice {
-	SNAT_NOTICE_HOLD = 1, /* a packet waits: there is no port for its flow */
+	SNAT_NOTICE_QUEUE = 1, /* a packet waits: there is no port for its flow */
 	SNAT_NOTICE_REFUSED = 2, /* a packet was dropped, for there are no ports to be had */
 	SNAT_NOTICE_LOW = 3, /* few ports are left; no packet */
 	SNAT_NOTICE_FULL = 4, /* a packet was dropped, for there was no room for its connection */
 };
 
 /* Room for the frame behind the head of a record. */
-enum snat_held_size {
-	SNAT_HELD_SMALL = 240,
-	SNAT_HELD_LARGE = 9720, /* jumbo frames */
+enum snat_queue_size {
+	SNAT_QUEUE_SMALL = 240,
+	SNAT_QUEUE_LARGE = 9720, /* jumbo frames */
 };
-ABI_ENUM(snat_held_size);
+ABI_ENUM(snat_queue_size);
 
 /* What a record of snat_notices begins with; the frame follows. */
-struct snat_held {
+struct snat_queue_entry {
 	struct session_key key; /* of snat_flows */
 	__u32 workload;
-	__u32 order; /* of the packet among those of its flow that are held, from 1 */
+	__u32 order; /* of the packet among the queued ones of its flow, from 1 */
 	__u32 length; /* of the frame */
 	__u16 l3; /* offsets in it */
 	__u16 l4;
@@ -32,4 +32,4 @@ struct snat_held {
 	__u8 pad[3];
 };
 
-_Static_assert(sizeof(struct snat_held) == 64, "snat_held");
+_Static_assert(sizeof(struct snat_queue_entry) == 64, "snat_queue_entry");

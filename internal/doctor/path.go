@@ -220,7 +220,7 @@ func (p *prober) findings(endpoint netip.AddrPort, source netip.Addr) []Finding 
 			found = append(found, bad(Warn, "weir describe vip, and ask again", "%d connections through mux %s were answered, and %d were not (%s)",
 				len(answered), mux, count, strings.Join(verdicts, ", "))...)
 		case count > 0:
-			found = append(found, bad(Fail, "look at the hosts: weir describe vip; weir doctor host there; what a verdict means is in docs/operations/looking-inside.md",
+			found = append(found, bad(Fail, "look at the hosts: weir describe vip; weir doctor host there; what a verdict means is in docs/operations/packet-trace.md",
 				"%d connections reached mux %s (%s), and no answer came back", count, mux, strings.Join(verdicts, ", "))...)
 		case ended != nil && !errors.Is(ended, context.Canceled):
 			found = append(found, unknown(fmt.Errorf("mux %s copies nothing: %w", mux, ended), "end the other capture, and ask again")...)
