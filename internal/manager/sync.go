@@ -48,13 +48,12 @@ func (m *Manager) SyncMux(
 		if chunks := feed.NextChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
 			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: wire.ChunksToProto(chunks)})
 		}
-		update, due := feed.Next(max(registered, m.seenBy(r)))
-		if !due {
-			return false, nil
+		message, err := feed.Next(max(registered, m.seenBy(r)))
+		if message == nil || err != nil {
+			return false, err
 		}
-		message := wire.MuxUpdateToProto(update)
 		message.Acknowledge = true
-		message.TraceParents = m.sending(node, before, update.Generation)
+		message.TraceParents = m.sending(node, before, feed.Sent())
 		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)
 	})

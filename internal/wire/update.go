@@ -74,15 +74,22 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	for _, k := range u.Removed {
 		p.Removed = append(p.Removed, EndpointKeyToProto(k))
 	}
-	for _, m := range u.Pool {
-		p.Pool = append(p.Pool, &weirv1.PoolMember{Name: m.Name, Addresses: sourceStrings(m.Addresses, m.Prefixes)})
-	}
+	p.Pool = PoolToProto(u.Pool)
 	for _, s := range u.SNAT {
 		p.Snat = append(p.Snat, MuxSNATToProto(s))
 	}
 	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
 	p.PrefixLists, p.PrefixListsRemoved, p.PrefixChunks = muxListsToProto(u.Lists), u.ListsRemoved, ChunksToProto(u.Chunks)
 	return p
+}
+
+// PoolToProto writes the muxes of the pool.
+func PoolToProto(pool []model.PoolMember) []*weirv1.PoolMember {
+	var all []*weirv1.PoolMember
+	for _, m := range pool {
+		all = append(all, &weirv1.PoolMember{Name: m.Name, Addresses: sourceStrings(m.Addresses, m.Prefixes)})
+	}
+	return all
 }
 
 // MuxUpdateFromProto reads what MuxUpdateToProto wrote. The chunks of prefix lists are those of the mux.

@@ -13,8 +13,9 @@
 //	                        other managers
 //
 // Invariants:
-//   - a feed keeps the keys of rows that are due, and reads the rows when they are sent: it does not grow with time, and
-//     a slow node gets only the last of several changes;
+//   - keys of rows that are due are kept, and the rows read when they are sent: a slow node gets only the last of several
+//     changes, or a snapshot;
+//   - what muxes have in common of an update is computed and encoded once a generation;
 //   - muxes get a State after the hosts that it adds something to have acknowledged it, or had HostsGrace;
 //   - hosts get a State's source NAT after all muxes that serve have acknowledged it;
 //   - a feed that opens begins with a snapshot.

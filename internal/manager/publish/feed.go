@@ -5,12 +5,13 @@ import (
 	"slices"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// maxPending bounds the rows that a feed keeps for a slow node. Beyond it the node gets a snapshot.
+// maxPending bounds the rows that are kept for a slow node. Beyond it the node gets a snapshot.
 const maxPending = 1 << 16
 
 // HostFeed holds the rows that are due on a host's stream. Changes of one row are coalesced, so it does not grow with
@@ -154,53 +155,24 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	return update, true
 }
 
-// MuxFeed holds the keys of rows that are due on a mux's stream. The rows are read when they are sent. Its fields are
-// guarded by the hub's lock.
+// MuxFeed is how far a mux's stream is. Its fields are guarded by the hub's lock.
 type MuxFeed struct {
 	hub         *Hub
 	mux         string
 	wake        chan struct{} // holds at most one
 	snapshotDue bool          // a snapshot is due
 	dirty       bool          // something is due
-	pending     map[model.EndpointKey]bool
-	snat        map[model.SNATKey]bool
 	sent        model.Generation
 	acked       model.Generation
 	waits       time.Time        // since when an acknowledgement is due; zero: the mux is current
 	runs        model.Generation // the newest generation that it acknowledged and did not reject
 	joins       bool             // the mux had no generation when it opened this stream
-	chunks      feedChunks
+	chunks      chunksSent
 	answered    bool // the mux has acknowledged on this stream
 	keepsSNAT   bool // a restore is pending: the mux keeps its source NAT, and gets a snapshot when it ends
 
 	silent   bool // it did not acknowledge in time
 	withdraw bool // it is excluded, and was sent that
-}
-
-// add marks endpoints as due.
-func (f *MuxFeed) add(keys []model.EndpointKey) {
-	if f.pending == nil {
-		f.pending = map[model.EndpointKey]bool{}
-	}
-	for _, key := range keys {
-		f.pending[key] = true
-	}
-	if len(f.pending) > maxPending {
-		f.snapshotDue, f.pending = true, nil
-	}
-}
-
-// addSNAT marks workloads' source NAT as due.
-func (f *MuxFeed) addSNAT(keys []model.SNATKey) {
-	if f.snat == nil {
-		f.snat = map[model.SNATKey]bool{}
-	}
-	for _, key := range keys {
-		f.snat[key] = true
-	}
-	if len(f.snat) > maxPending {
-		f.snapshotDue, f.snat = true, nil
-	}
 }
 
 // schedule has an update sent, even if only the generation or the pool changed.
@@ -215,67 +187,35 @@ func (f *MuxFeed) Wake() <-chan struct{} { return f.wake }
 // Sent is the generation of what Next returned last. It is for the goroutine that calls Next.
 func (f *MuxFeed) Sent() model.Generation { return f.sent }
 
-// Next returns what is due, if anything is and muxes may run generation first.
-func (f *MuxFeed) Next(first model.Generation) (update wire.MuxUpdate, due bool) {
+// isSnapshotDue says whether the next update is a snapshot. The hub's lock is held.
+func (f *MuxFeed) isSnapshotDue(s *store.State) bool {
+	return f.snapshotDue || f.sent < f.hub.updates.floor || f.keepsSNAT && !s.Restored.Pending()
+}
+
+// Next returns what is due, if anything is and muxes may run generation first; nil: nothing is. The part that muxes have
+// in common stands in the message as unknown fields, which are written as the bytes that they are.
+func (f *MuxFeed) Next(first model.Generation) (*weirv1.SyncMuxResponse, error) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.released
 	if s == nil || s.Generation < first || !f.snapshotDue && !f.dirty {
 		h.mu.Unlock()
-		return wire.MuxUpdate{}, false
+		return nil, nil
 	}
-	restoring := s.Restored.Pending()
-	whole, pending, snat := f.snapshotDue || f.keepsSNAT && !restoring, f.pending, f.snat
-	f.keepsSNAT = restoring
-	f.snapshotDue, f.dirty, f.pending, f.snat, f.sent = false, false, nil, nil, s.Generation
+	snapshot := f.isSnapshotDue(s)
+	update := h.updates.to(s, f.sent, snapshot)
+	f.snapshotDue, f.dirty, f.keepsSNAT, f.sent = false, false, s.Restored.Pending(), s.Generation
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = wire.MuxUpdate{
-		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
-		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(), KeepSNAT: restoring,
+	message := &weirv1.SyncMuxResponse{Withdraw: f.withdraw, Pool: h.poolMessages}
+	if snapshot || len(update.lists) > 0 {
+		message.PrefixChunks = wire.ChunksToProto(f.chunks.next(s, update.lists))
 	}
-	f.nextLists(&update, s)
 	h.mu.Unlock()
-	if whole {
-		update.HashKey = s.HashKey
-		update.Endpoints = make([]model.MuxEndpoint, 0, s.Tables.Len())
-		for key := range s.Tables.Keys() {
-			addEndpoint(&update, s, key)
-		}
-		for key := range s.SNATClients() {
-			addSNAT(&update, s, key)
-		}
-	} else {
-		for key := range snat {
-			addSNAT(&update, s, key)
-		}
-		slices.SortFunc(update.SNAT, func(a, b model.MuxSNAT) int { return a.Key.Compare(b.Key) })
-		slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
-		for key := range pending {
-			addEndpoint(&update, s, key)
-		}
-		slices.SortFunc(update.Endpoints, func(a, b model.MuxEndpoint) int { return a.Key.Compare(b.Key) })
-		slices.SortFunc(update.Removed, model.EndpointKey.Compare)
-	}
-	return update, true
-}
-
-// addEndpoint adds an endpoint, or its removal.
-func addEndpoint(update *wire.MuxUpdate, s *store.State, key model.EndpointKey) {
-	if e, there := muxEndpoint(s, key); there {
-		update.Endpoints = append(update.Endpoints, e)
-	} else if !update.Snapshot {
-		update.Removed = append(update.Removed, key)
-	}
-}
-
-func addSNAT(update *wire.MuxUpdate, s *store.State, key model.SNATKey) {
-	if snat, there := s.MuxSNAT(key); there {
-		update.SNAT = append(update.SNAT, snat)
-	} else if !update.Snapshot {
-		update.SNATRemoved = append(update.SNATRemoved, key)
-	}
+	encoded, err := update.encode()
+	message.ProtoReflect().SetUnknown(encoded)
+	return message, err
 }
 
 // ack records the generation that the mux runs, and the newest that it has processed.

@@ -8,9 +8,11 @@ import (
 	"sync"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // HostsGrace is how long the gate holds a generation back from muxes for a host that has not acknowledged it. A host
@@ -39,7 +41,9 @@ type Hub struct {
 
 	released       *store.State // newest that muxes are told; nil until the hosts were ready once
 	held           []heldState  // States that wait for the hosts
+	updates        muxUpdates
 	pool           []model.PoolMember
+	poolMessages   []*weirv1.PoolMember
 	poolState      *store.State  // from which pool was computed
 	acked          chan struct{} // holds at most one: the gate is to be checked again
 	unacknowledged []heldState   // States that were sent to muxes, and not acknowledged by all
@@ -223,13 +227,16 @@ func (h *Hub) release(ready model.Generation) {
 		}
 	}
 	h.released = h.held[n-1].state
+	sent := h.released.Generation
 	for f := range h.muxes {
-		for _, held := range h.held[:n] {
-			f.add(held.keys)
-			f.addSNAT(held.snat)
-			f.addLists(held.lists)
+		if !f.snapshotDue {
+			sent = min(sent, f.sent)
 		}
 		f.schedule()
+	}
+	h.updates.forget(sent)
+	for _, held := range h.held[:n] {
+		h.updates.add(muxChanges{held.state.Generation, held.keys, held.snat, held.lists})
 	}
 	h.unacknowledged = append(h.unacknowledged, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
@@ -240,7 +247,7 @@ func (h *Hub) notifyPool(pool []model.PoolMember) {
 	if reflect.DeepEqual(pool, h.pool) {
 		return
 	}
-	h.pool = pool
+	h.pool, h.poolMessages = pool, wire.PoolToProto(pool)
 	for f := range h.muxes {
 		f.schedule()
 	}
@@ -289,7 +296,7 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 // OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those of
 // prefix lists that it has.
 func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
-	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{has: setOf(chunks)}, snapshotDue: true, wake: make(chan struct{}, 1)}
+	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true

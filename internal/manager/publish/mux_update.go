@@ -1,0 +1,171 @@
+package publish
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"weak"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wire"
+)
+
+// muxUpdates are the updates of muxes to the released State. The part that muxes have in common is computed and encoded
+// once a generation, however many streams send it.
+type muxUpdates struct {
+	changes []muxChanges     // that were not sent to all muxes yet, by generation
+	size    int              // of changes
+	floor   model.Generation // changes up to it are forgotten
+
+	generation model.Generation                // that the updates lead to
+	after      map[model.Generation]*muxUpdate // by the generation that was sent last
+	snapshot   weak.Pointer[muxUpdate]         // it may be large: it is kept while a stream sends it
+}
+
+// muxChanges are the keys of what differs for muxes in a State from the one before.
+type muxChanges struct {
+	generation model.Generation
+	endpoints  []model.EndpointKey
+	snat       []model.SNATKey
+	lists      []string
+}
+
+func (c muxChanges) size() int { return 1 + len(c.endpoints) + len(c.snat) + len(c.lists) }
+
+// add appends changes, and forgets the oldest beyond maxPending: a mux that they were not sent to gets a snapshot.
+func (u *muxUpdates) add(c muxChanges) {
+	u.changes, u.size = append(u.changes, c), u.size+c.size()
+	for u.size > maxPending {
+		u.forget(u.changes[0].generation)
+	}
+}
+
+// forget forgets the changes up to a generation.
+func (u *muxUpdates) forget(upTo model.Generation) {
+	n := 0
+	for n < len(u.changes) && u.changes[n].generation <= upTo {
+		u.size -= u.changes[n].size()
+		u.floor = u.changes[n].generation
+		n++
+	}
+	u.changes = slices.Delete(u.changes, 0, n)
+}
+
+// since are the changes after a generation.
+func (u *muxUpdates) since(sent model.Generation) []muxChanges {
+	later := slices.IndexFunc(u.changes, func(c muxChanges) bool { return c.generation > sent })
+	if later < 0 {
+		return nil
+	}
+	return u.changes[later:]
+}
+
+// listsSince are the prefix lists that changed after a generation, in order.
+func (u *muxUpdates) listsSince(sent model.Generation) []string {
+	lists := map[string]bool{}
+	for _, c := range u.since(sent) {
+		for _, name := range c.lists {
+			lists[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(lists))
+}
+
+// to returns the update from the generation that was sent last to s, or a snapshot of s.
+func (u *muxUpdates) to(s *store.State, sent model.Generation, snapshot bool) *muxUpdate {
+	if u.generation != s.Generation || u.after == nil {
+		u.generation, u.after, u.snapshot = s.Generation, map[model.Generation]*muxUpdate{}, weak.Pointer[muxUpdate]{}
+	}
+	if !snapshot {
+		if u.after[sent] == nil {
+			u.after[sent] = newMuxUpdate(s, slices.Clone(u.since(sent)), u.listsSince(sent), false)
+		}
+		return u.after[sent]
+	}
+	update := u.snapshot.Value()
+	if update == nil {
+		update = newMuxUpdate(s, nil, slices.Collect(s.UsedLists()), true)
+		u.snapshot = weak.Make(update)
+	}
+	return update
+}
+
+// muxUpdate is the common part of an update: the same for all muxes that were sent the same generation last. A mux's own
+// part stands beside it: encoded messages of protobuf that are concatenated merge into one.
+type muxUpdate struct {
+	lists  []string // prefix lists that changed, or all
+	encode func() ([]byte, error)
+}
+
+func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot bool) *muxUpdate {
+	return &muxUpdate{lists: lists, encode: sync.OnceValues(func() ([]byte, error) {
+		update := wire.MuxUpdate{
+			Generation: s.Generation, Snapshot: snapshot, Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
+			Routes: s.Routes(), KeepSNAT: s.Restored.Pending(),
+		}
+		if snapshot {
+			addAll(&update, s)
+		} else {
+			addChanges(&update, s, changes)
+		}
+		for _, name := range lists {
+			if s.IsListUsed(name) {
+				update.Lists = append(update.Lists, model.MuxPrefixList{Name: name, Prefixes: s.Lists(name)})
+			} else {
+				update.ListsRemoved = append(update.ListsRemoved, name)
+			}
+		}
+		encoded, err := proto.Marshal(wire.MuxUpdateToProto(update))
+		if err != nil {
+			return nil, fmt.Errorf("encode the update of muxes to generation %d: %w", s.Generation, err)
+		}
+		return encoded, nil
+	})}
+}
+
+// addAll adds all endpoints and all of source NAT to a snapshot.
+func addAll(update *wire.MuxUpdate, s *store.State) {
+	update.HashKey = s.HashKey
+	update.Endpoints = make([]model.MuxEndpoint, 0, s.Tables.Len())
+	for key := range s.Tables.Keys() {
+		if e, there := muxEndpoint(s, key); there {
+			update.Endpoints = append(update.Endpoints, e)
+		}
+	}
+	for key := range s.SNATClients() {
+		if snat, there := s.MuxSNAT(key); there {
+			update.SNAT = append(update.SNAT, snat)
+		}
+	}
+}
+
+// addChanges adds what changed as it is in s, or its removal, in order.
+func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges) {
+	endpoints, workloads := map[model.EndpointKey]bool{}, map[model.SNATKey]bool{}
+	for _, c := range changes {
+		for _, key := range c.endpoints {
+			endpoints[key] = true
+		}
+		for _, key := range c.snat {
+			workloads[key] = true
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(endpoints), model.EndpointKey.Compare) {
+		if e, there := muxEndpoint(s, key); there {
+			update.Endpoints = append(update.Endpoints, e)
+		} else {
+			update.Removed = append(update.Removed, key)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(workloads), model.SNATKey.Compare) {
+		if snat, there := s.MuxSNAT(key); there {
+			update.SNAT = append(update.SNAT, snat)
+		} else {
+			update.SNATRemoved = append(update.SNATRemoved, key)
+		}
+	}
+}
