@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "3d846251633c7328d42ff0845072f0987771ee4c"
+	previous = "98fb618b1ec56087e5e22e5f51b9b3419cb685f1"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for

@@ -29,7 +29,7 @@ type NoticeKind uint8
 
 // The kinds.
 const (
-	NoticeQueued    = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_QUEUE)   // the packet waits for a port
+	NoticeQueued  = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_QUEUE)   // the packet waits for a port
 	NoticeRefused = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_REFUSED) // it was dropped: there are no ports
 	NoticeLow     = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_LOW)     // few ports are left
 	NoticeFull    = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_FULL)    // it was dropped: there was no room for its flow
