@@ -32,7 +32,7 @@ func TestRefusalsAreNotedByCaller(t *testing.T) {
 		if i%10 == 0 {
 			refuse("user/vic", "192.0.2.1:5")
 		}
-		for _, e := range a.take() {
+		for _, e := range a.drain() {
 			who, _, _ := strings.Cut(e.From, ":")
 			count[e.Identity+" "+who]++
 		}

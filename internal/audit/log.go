@@ -73,7 +73,8 @@ func (a *Log) Record(c *Call, path string, header http.Header, status int) {
 	a.add(entry)
 }
 
-// Refusals of one caller that are noted: so many at once, and then so many a second. Of strangers, a caller is an address.
+// Refusals of one caller that are noted: so many at once, and then so many a second. Of strangers, a caller is an
+// address.
 const (
 	refusalsAtOnce = 100
 	refusalsRate   = 0.2
@@ -109,8 +110,8 @@ func (a *Log) add(e trust.AuditEntry) {
 	}
 }
 
-// take empties the queue.
-func (a *Log) take() []trust.AuditEntry {
+// drain removes all entries from the queue and returns them.
+func (a *Log) drain() []trust.AuditEntry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	entries := a.queued
@@ -151,7 +152,7 @@ func (a *Log) Run(ctx context.Context) error {
 }
 
 func (a *Log) flush(ctx context.Context) {
-	entries := a.take()
+	entries := a.drain()
 	for _, e := range entries {
 		if e.Refused {
 			a.log.Warn("audit: refused", "identity", e.Identity, "remote", e.From, "procedure", e.Procedure, "subject", e.Subject,

@@ -29,7 +29,7 @@ func Assign(old []model.Slot, pinned []bool, backends []Backend, size int) (tabl
 	if len(shares) == 0 {
 		return nil, len(old)
 	}
-	settle(shares, table, left)
+	distributeRemainder(shares, table, left)
 
 	// Each backend keeps its pinned buckets and its first others up to its target, and what is free
 	// is dealt out in order to the backends that lack some.
@@ -153,10 +153,10 @@ func double(old []model.Slot, size int) []model.Slot {
 	return table
 }
 
-// settle raises targets from floor to ceiling, as many as are left over. A ceiling saves a move
+// distributeRemainder raises targets from floor to ceiling, as many as are left over. A ceiling saves a move
 // exactly where the backend holds more than its floor already, so those come first; then the largest
 // remainder, then the lowest slot.
-func settle(shares []stake, table []model.Slot, left int) {
+func distributeRemainder(shares []stake, table []model.Slot, left int) {
 	held := make([]int, shares[len(shares)-1].slot+1)
 	for _, slot := range table {
 		if int(slot) < len(held) {

@@ -24,7 +24,7 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 		seen[vip.Name] = i
 		a.admitted[i] = a.resolve(path, vip)
 		if !vip.Address.IsValid() {
-			a.admitted[i].Address = s.keep(vip)
+			a.admitted[i].Address = s.keptAddress(vip)
 		}
 		a.PutVIP(a.admitted[i])
 	}

@@ -78,7 +78,7 @@ func (s State) Clone() State {
 // of nodes.
 func (s *State) PutVIP(vip model.VIP) {
 	old := s.VIPs.At(vip.Name)
-	s.stay(old)
+	s.removeSNATClients(old)
 	if old.Name != "" {
 		s.countUse(old, -1)
 	}
@@ -87,7 +87,7 @@ func (s *State) PutVIP(vip model.VIP) {
 	replace(&s.uses, eachUse, old, vip)
 	replace(&s.living, eachPlace, old, vip)
 	replace(&s.naming, eachNaming, old, vip)
-	s.leave(vip)
+	s.addSNATClients(vip)
 }
 
 // ordered are keys of an index.
@@ -121,7 +121,7 @@ func (s *State) RemoveVIP(name string) {
 	}
 	s.VIPs.Delete(name)
 	s.countUse(old, -1)
-	s.stay(old)
+	s.removeSNATClients(old)
 	eachUse(old, func(u use) { s.uses.Delete(u) })
 	eachPlace(old, func(p place) { s.living.Delete(p) })
 	eachNaming(old, func(n naming) { s.naming.Delete(n) })

@@ -112,8 +112,8 @@ func (s State) AdmitPoolRemoval(name string) error {
 	return &model.FieldError{Field: "name", Reason: fmt.Sprintf("%s is the pool of %d VIPs: %s", name, len(users), list(users))}
 }
 
-// keep is the address that vip has in s and goes on to have when it asks its pool for one.
-func (s State) keep(vip model.VIP) netip.Addr {
+// keptAddress is the address that vip has in s and goes on to have when it asks its pool for one.
+func (s State) keptAddress(vip model.VIP) netip.Addr {
 	pool, old := s.Pools.At(vip.Pool), s.VIPs.At(vip.Name)
 	if !pool.Covers(old.Address) || pool.Excludes(old.Address) || !vip.WantedFamily().Of(old.Address) {
 		return netip.Addr{}

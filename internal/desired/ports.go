@@ -43,8 +43,8 @@ func (h PortAllocation) Empty() bool { return len(h.Ranges) == 0 && len(h.Quaran
 // Active is how many ranges take new flows.
 func (h PortAllocation) Active() int { return len(h.Ranges) - len(h.Reclaim) }
 
-// each are all ranges that nobody else may have.
-func (h PortAllocation) each() iter.Seq[model.Range] {
+// allRanges are the ranges of h, those in quarantine included.
+func (h PortAllocation) allRanges() iter.Seq[model.Range] {
 	return func(yield func(model.Range) bool) {
 		for _, r := range h.Ranges {
 			if !yield(r) {
@@ -87,8 +87,8 @@ func (t taken) replaced(gone, come []model.Range) taken {
 	return next
 }
 
-// beyond are those of some ranges that are not among others.
-func beyond(some, others iter.Seq[model.Range]) []model.Range {
+// difference are those of some ranges that are not among others.
+func difference(some, others iter.Seq[model.Range]) []model.Range {
 	var among snat.Set
 	for r := range others {
 		among.Add(r)
@@ -105,18 +105,18 @@ func beyond(some, others iter.Seq[model.Range]) []model.Range {
 // PutPorts adds or replaces what a workload has. It costs little where the workload has much and little of it differs.
 func (s *State) PutPorts(key model.SNATKey, h PortAllocation) {
 	before := s.Ports.At(key)
-	s.taken.Set(key.VIP, s.taken.At(key.VIP).replaced(beyond(before.each(), h.each()), beyond(h.each(), before.each())))
+	s.taken.Set(key.VIP, s.taken.At(key.VIP).replaced(difference(before.allRanges(), h.allRanges()), difference(h.allRanges(), before.allRanges())))
 	s.Ports.Set(key, h)
 	was, is := slices.Values(before.Ranges), slices.Values(h.Ranges)
-	s.sum(key, -1, beyond(was, is))
-	s.sum(key, 1, beyond(is, was))
+	s.sum(key, -1, difference(was, is))
+	s.sum(key, 1, difference(is, was))
 }
 
 // RemovePorts forgets what a workload has.
 func (s *State) RemovePorts(key model.SNATKey) {
 	before := s.Ports.At(key)
 	s.sum(key, -1, before.Ranges)
-	left := s.taken.At(key.VIP).replaced(slices.Collect(before.each()), nil)
+	left := s.taken.At(key.VIP).replaced(slices.Collect(before.allRanges()), nil)
 	if s.Ports.Delete(key); left.once.Len() == 0 {
 		s.taken.Delete(key.VIP)
 		return
@@ -124,8 +124,8 @@ func (s *State) RemovePorts(key model.SNATKey) {
 	s.taken.Set(key.VIP, left)
 }
 
-// leave notes who leaves as a VIP.
-func (s *State) leave(vip model.VIP) {
+// addSNATClients indexes the SNAT clients of a VIP.
+func (s *State) addSNATClients(vip model.VIP) {
 	if vip.SNAT == nil || !vip.Address.IsValid() {
 		return
 	}
@@ -136,8 +136,8 @@ func (s *State) leave(vip model.VIP) {
 	}
 }
 
-// stay forgets who leaves as a VIP.
-func (s *State) stay(vip model.VIP) {
+// removeSNATClients removes the SNAT clients of a VIP from the index.
+func (s *State) removeSNATClients(vip model.VIP) {
 	for key := range SNATKeys(vip) {
 		s.sum(key, -1, s.Ports.At(key).Ranges)
 		s.leaving.Delete(key)
@@ -237,7 +237,7 @@ func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey
 			if lack := int(vip.SNAT.Preallocate)/model.RangePorts - h.Active(); lack > 0 {
 				// They begin where each has its own, so that small VIPs stay easy to read.
 				start := model.Range(i * int(vip.SNAT.Preallocate) / model.RangePorts % snat.Ranges)
-				h, _ = next.give(key, h, blocked, lack, start)
+				h, _ = next.allocate(key, h, blocked, lack, start)
 			}
 			if !had || !h.Equal(old) {
 				changed[key] = h
@@ -298,9 +298,9 @@ func (h PortAllocation) quarantine(ranges []model.Range, now time.Time) PortAllo
 	return h
 }
 
-// give returns h with up to n ranges more, and which those are: its own in quarantine first, then what is free from
+// allocate returns h with up to n ranges more, and which those are: its own in quarantine first, then what is free from
 // start on. While a restore is pending it gives nothing.
-func (s State) give(key model.SNATKey, h PortAllocation, blocked *snat.Set, n int, start model.Range) (PortAllocation, []model.Range) {
+func (s State) allocate(key model.SNATKey, h PortAllocation, blocked *snat.Set, n int, start model.Range) (PortAllocation, []model.Range) {
 	if s.Restored.Pending() {
 		return h, nil
 	}
@@ -335,7 +335,7 @@ func (s State) give(key model.SNATKey, h PortAllocation, blocked *snat.Set, n in
 // Allocate returns what the workload of a key has with up to n ranges more, and which those are.
 func (s State) Allocate(key model.SNATKey, n int, start model.Range) (PortAllocation, []model.Range) {
 	vip, _ := s.VIPAt(key.VIP)
-	return s.give(key, s.Ports.At(key), snat.Blocked(vip), n, start)
+	return s.allocate(key, s.Ports.At(key), snat.Blocked(vip), n, start)
 }
 
 // Available is how many ranges the workload of a key could get: those that are free, and its own in quarantine.
@@ -416,7 +416,7 @@ func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
 		return
 	}
 	for key, h := range a.PortAllocations(vip.Address) {
-		if slices.Contains(slices.Collect(h.each()), r) {
+		if slices.Contains(slices.Collect(h.allRanges()), r) {
 			a.refuse(field, "%d is one of the ports %d to %d, which %s leaves with, or did lately: add it to snat.reserved, "+
 				"and apply the endpoint when weir snat shows them no more", e.Port, r.First(), r.First()+model.RangePorts-1, key.Address)
 		}
@@ -437,7 +437,7 @@ func (s State) ResolveDoubleAllocations(vip netip.Addr, written func(model.SNATK
 		var first model.SNATKey
 		var all []model.SNATKey
 		for key, h := range s.PortAllocations(vip) {
-			if slices.Contains(slices.Collect(h.each()), r) {
+			if slices.Contains(slices.Collect(h.allRanges()), r) {
 				if all = append(all, key); len(all) == 1 || written(key) < written(first) {
 					first = key
 				}

@@ -36,7 +36,7 @@ func leavingVIP(listed []bool, preallocate, most uint32, reserved, endpoint uint
 func holdsTogether(s State) error {
 	owners, digest, ranges := map[model.Range]model.SNATKey{}, uint64(0), 0
 	for key, h := range s.Ports.All() {
-		for r := range h.each() {
+		for r := range h.allRanges() {
 			if other, twice := owners[r]; twice {
 				return fmt.Errorf("range %d is of %s and of %s", r, other, key)
 			}
@@ -139,7 +139,7 @@ func allocateSome(t *rapid.T, s *State, key model.SNATKey) {
 	own := s.Ports.At(key)
 	h, given := s.Allocate(key, rapid.IntRange(1, 10).Draw(t, "n"), model.Range(rapid.IntRange(0, 8191).Draw(t, "start")))
 	for _, r := range given {
-		if snat.Blocked(vip).Has(r) || before.Has(r) && !slices.Contains(slices.Collect(own.each()), r) {
+		if snat.Blocked(vip).Has(r) || before.Has(r) && !slices.Contains(slices.Collect(own.allRanges()), r) {
 			t.Fatalf("gave %d, which is blocked or somebody else's", r)
 		}
 	}

@@ -85,7 +85,7 @@ func TestSlotsAfterARestore(t *testing.T) {
 		return model.Backend{Address: netip.AddrFrom4([4]byte{10, 3, 1, byte(i)}), Port: 80, Host: "host1", Weight: 1}
 	}
 	slots := func(old []Row, r Restored, backends ...model.Backend) (rows []Row, slots []model.Slot) {
-		rows = keep(old, backends, time.Now(), func(Row) bool { return true }, r)
+		rows = assignRows(old, backends, time.Now(), func(Row) bool { return true }, r)
 		for _, row := range rows {
 			slots = append(slots, row.Slot)
 		}

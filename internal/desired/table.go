@@ -47,7 +47,7 @@ func RemovedEndpoints(old, vip model.VIP) []model.EndpointKey {
 
 // compute returns the table of e that follows old.
 func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time, isReserved func(Row) bool) Table {
-	table := Table{Rows: keep(old.Rows, e.Backends, now, isReserved, s.Restored)}
+	table := Table{Rows: assignRows(old.Rows, e.Backends, now, isReserved, s.Restored)}
 	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
 	ailing := s.mark(table.Rows, vip, e, effective.kept)
@@ -175,9 +175,9 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 	return effect{members: weighted, kept: len(weighted) > 0}
 }
 
-// keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
+// assignRows gives each backend a row: its old one if it has any, even a retired one, else a free slot.
 // Rows without a backend retire, and are forgotten when their slot is reserved no longer.
-func keep(old []Row, backends []model.Backend, now time.Time, isReserved func(Row) bool, restored Restored) []Row {
+func assignRows(old []Row, backends []model.Backend, now time.Time, isReserved func(Row) bool, restored Restored) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b

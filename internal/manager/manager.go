@@ -160,17 +160,17 @@ func (m *Manager) makeParts() {
 		Store: m.store, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
 	}
 	m.allocator = snatalloc.New(snatalloc.Config{
-		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
+		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.newestReport, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
-		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
+		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.newestReport,
 		Uses: m.allocator.ReportedUses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
 	})
 	m.trust = &trustservice.Service{
-		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,
+		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.newestReport, Now: clock, Log: m.log,
 	}
 }
 

@@ -53,7 +53,7 @@ func (r reports) newestOf(node string, stored store.NodeStatus) (seen time.Time,
 	return newest.Seen, newest.detail, here
 }
 
-func (r reports) put(node string, newest report) {
+func (r reports) setReport(node string, newest report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.newest[node] = newest
@@ -116,7 +116,7 @@ func (m *Manager) noteRuns(name string, generation model.Generation) {
 		return
 	}
 	next.Generation, next.Seen = generation, m.now()
-	m.reports.put(name, next)
+	m.reports.setReport(name, next)
 	m.putStatus(name, next, false)
 }
 
@@ -207,7 +207,7 @@ func (m *Manager) report(
 	// Which generation a host runs is told by the gate.
 	if on := role == model.RoleMux && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < storeEvery {
 		next.stored = before.stored
-		m.reports.put(name, next)
+		m.reports.setReport(name, next)
 		return nil
 	}
 	if next.SessionCount.At.IsZero() {
@@ -216,7 +216,7 @@ func (m *Manager) report(
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	m.reports.put(name, next)
+	m.reports.setReport(name, next)
 	m.putStatus(name, next, news)
 	return nil
 }
@@ -270,8 +270,8 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	return proto.CloneOf(detail)
 }
 
-// said is the newest that node said.
-func (m *Manager) said(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
+// newestReport is the newest report of a node, to this manager or another one.
+func (m *Manager) newestReport(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
 	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := m.reports.get(node.Name, said); ok {
 		if node.Role == model.RoleMux {

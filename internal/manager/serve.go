@@ -73,8 +73,8 @@ func (m *Manager) serve(ctx context.Context) error {
 	return nil
 }
 
-// server is one whose connections may have as many requests under way, with as many bytes of headers each, and may have none
-// for as long.
+// server is one whose connections may have as many requests under way, with as many bytes of headers each, and may have
+// none for as long.
 func (m *Manager) server(handler http.Handler, streams, headers int, idle time.Duration) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -110,9 +110,9 @@ func (m *Manager) shutdown(ctx context.Context, servers []*http.Server) {
 	all.Wait()
 }
 
-// handshakes makes the TLS handshakes of the connections that l accepts, and hands each over to the server of those whose
-// certificate is in force, or to the other: HTTP/2 tells a client at the beginning how many streams it may open. A
-// failed one goes to the other too, which says why.
+// handshakes makes the TLS handshakes of the connections that l accepts, and hands each over to the server of those
+// whose certificate is in force, or to the other: HTTP/2 tells a client at the beginning how many streams it may open.
+// A failed one goes to the other too, which says why.
 func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, others *connections) {
 	config := m.identity.TLS()
 	config.NextProtos = []string{"h2", "http/1.1"}
@@ -130,16 +130,16 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 			err := conn.HandshakeContext(within)
 			below.complete.Store(true)
 			if err == nil && m.certified(conn) {
-				certified.hand(conn)
+				certified.accept(conn)
 			} else {
-				others.hand(conn)
+				others.accept(conn)
 			}
 		}()
 	}
 }
 
-// handshakeConn is a connection of which few bytes are read before its TLS handshake is complete: crypto/tls parses 256 KiB of
-// certificates.
+// handshakeConn is a connection of which few bytes are read before its TLS handshake is complete: crypto/tls parses 256
+// KiB of certificates.
 type handshakeConn struct {
 	net.Conn
 
@@ -189,8 +189,8 @@ func newConnections(address net.Addr) *connections {
 	return &connections{address: address, next: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
-// hand gives a connection to who accepts, or closes it if nobody will.
-func (c *connections) hand(conn net.Conn) {
+// accept passes a connection to Accept, or closes it if that is called no more.
+func (c *connections) accept(conn net.Conn) {
 	select {
 	case c.next <- conn:
 	case <-c.closed:

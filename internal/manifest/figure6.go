@@ -64,7 +64,7 @@ func (r *reader) figure6(doc *object) *weirv1.VIP {
 	for _, s := range snat.list() {
 		var workload weirv1.SNATWorkload
 		r.message(s, workload.ProtoReflect(), figure6Names)
-		if _, err := netip.ParseAddr(workload.GetAddress()); err != nil && !r.told(s.path) {
+		if _, err := netip.ParseAddr(workload.GetAddress()); err != nil && !r.isReported(s.path) {
 			s.object().get("IP").refuse("must be an IP address, is %s", quote(workload.GetAddress()))
 		}
 	}

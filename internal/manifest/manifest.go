@@ -205,7 +205,7 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 	}
 	resource.Warnings, resource.places = r.warnings, r.places
 	for _, err := range model.FieldErrors(resource.validate()) {
-		if problem := resource.Locate(err); !r.told(problem.Field) {
+		if problem := resource.Locate(err); !r.isReported(problem.Field) {
 			r.problems = append(r.problems, problem)
 		}
 	}

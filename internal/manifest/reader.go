@@ -72,9 +72,9 @@ func (r *reader) refuse(line int, path, reason string) {
 	}
 }
 
-// told says whether a problem of path follows from one that was found already: of the field, of one
+// isReported says whether a problem of path follows from one that was found already: of the field, of one
 // around it, or of one inside it.
-func (r *reader) told(path string) bool {
+func (r *reader) isReported(path string) bool {
 	if r.touched[path] {
 		return true
 	}

@@ -88,7 +88,7 @@ func (w *Workloads) Watch(ctx context.Context, changed func()) error {
 	for ctx.Err() == nil {
 		err := w.receive(0)
 		if err == nil {
-			err = w.settle()
+			err = w.drainBurst()
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -101,8 +101,8 @@ func (w *Workloads) Watch(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// settle reads on until the burst is over.
-func (w *Workloads) settle() error {
+// drainBurst reads notifications until none comes for a moment.
+func (w *Workloads) drainBurst() error {
 	for end := time.Now().Add(settleMost); time.Now().Before(end); {
 		err := w.receive(settle)
 		if errors.Is(err, unix.EAGAIN) {

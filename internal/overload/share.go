@@ -87,7 +87,7 @@ func (b *Budget) Observe(at time.Time, done, seen Rate, lost float64) {
 	}
 	b.seen = 1 - min(lost, 0.99)
 	offered := seen.times(1 / b.seen)
-	b.room = Rate{room(b.most.Packets, offered.Packets), room(b.most.Bytes, offered.Bytes)}
+	b.room = Rate{capacity(b.most.Packets, offered.Packets), capacity(b.most.Bytes, offered.Bytes)}
 	if offered.Packets > b.most.Packets || offered.Bytes > b.most.Bytes {
 		b.fits = time.Time{}
 		return
@@ -103,8 +103,9 @@ func (b *Budget) Observe(at time.Time, done, seen Rate, lost float64) {
 // work is what a mux did that has sent on so much of what it saw, and dropped the rest.
 func work(done, seen float64) float64 { return done + dropCost*max(seen-done, 0) }
 
-// room is what can be sent on so that it, and dropping the rest of what comes, is no more than most.
-func room(most, offered float64) float64 {
+// capacity is how much can be forwarded if forwarding it and dropping the rest of what is offered costs no more than
+// most.
+func capacity(most, offered float64) float64 {
 	if offered <= most {
 		return math.Inf(1)
 	}
@@ -121,8 +122,8 @@ func (b *Budget) Cuts(demands []Demand, tenants map[string]int) map[netip.Addr]C
 		return nil
 	}
 	cuts := map[netip.Addr]Cut{}
-	packets := kept(demands, tenants, b.room.Packets, func(a Demand) float64 { return a.Offered.Packets / b.seen })
-	bytes := kept(demands, tenants, b.room.Bytes, func(a Demand) float64 { return a.Offered.Bytes / b.seen })
+	packets := shareCapacity(demands, tenants, b.room.Packets, func(a Demand) float64 { return a.Offered.Packets / b.seen })
+	bytes := shareCapacity(demands, tenants, b.room.Bytes, func(a Demand) float64 { return a.Offered.Bytes / b.seen })
 	for i, a := range demands {
 		keep := min(packets[i].share, bytes[i].share)
 		if 1-keep < leastCut {
@@ -138,8 +139,8 @@ func (b *Budget) Cuts(demands []Demand, tenants map[string]int) map[netip.Addr]C
 // keeps is what a demand keeps of what it is offered, and its tenant's part of all weights.
 type keeps struct{ share, part float64 }
 
-// kept shares room among the demands' tenants, then each tenant's among its demands.
-func kept(demands []Demand, tenants map[string]int, room float64, of func(Demand) float64) []keeps {
+// shareCapacity shares room among the demands' tenants, then each tenant's among its demands.
+func shareCapacity(demands []Demand, tenants map[string]int, room float64, of func(Demand) float64) []keeps {
 	claims, those, index, weights := []fairshare.Claim[float64]{}, [][]int{}, map[string]int{}, 0.0
 	for i, a := range demands {
 		name, weight := a.tenant(), float64(max(tenants[a.Tenant], a.Workloads, 1))

@@ -78,7 +78,7 @@ func (s State) Next(vip model.VIP, pressure Pressure, now time.Time) (State, Eve
 	case !pressed || policy == nil || step+1 == len(policy.Steps):
 		return s, Nothing
 	}
-	since := pressure.of(policy.Steps[step+1].Action)
+	since := pressure.since(policy.Steps[step+1].Action)
 	if since.IsZero() {
 		return s, Nothing
 	}
@@ -88,25 +88,26 @@ func (s State) Next(vip model.VIP, pressure Pressure, now time.Time) (State, Eve
 	if now.Sub(since) < policy.Steps[step+1].After {
 		return s, Nothing
 	}
-	return s.take(vip, step+1, pressure, now), Taken
+	return s.escalate(vip, step+1, pressure, now), Taken
 }
 
-// of is since when there is enough pressure for an action. One that changes a VIP's routes on all muxes takes a quorum.
-func (p Pressure) of(action model.OverloadAction) time.Time {
+// since is the time since which there is enough pressure for an action. One that changes a VIP's routes on all muxes
+// takes a quorum.
+func (p Pressure) since(action model.OverloadAction) time.Time {
 	if action == model.ActionLimit {
 		return p.Since
 	}
 	return p.Quorum
 }
 
-// take takes the next step, and those after it up to the farthest of an episode that has ended only just.
-func (s State) take(vip model.VIP, step int, pressure Pressure, now time.Time) State {
+// escalate takes the next step, and those after it up to the farthest of an episode that has ended only just.
+func (s State) escalate(vip model.VIP, step int, pressure Pressure, now time.Time) State {
 	policy := vip.Overload
 	if s.Action == "" {
 		relapse := !s.Ended.IsZero() && pressure.Since.Sub(s.Ended) < s.remembered()
 		holdDown := policy.HoldDown
 		if relapse {
-			if farthest := policy.Step(s.Reached); farthest > step && !pressure.of(s.Reached).IsZero() {
+			if farthest := policy.Step(s.Reached); farthest > step && !pressure.since(s.Reached).IsZero() {
 				step = farthest
 			}
 			holdDown = max(holdDown, min(2*s.HoldDown, policy.MaxHoldDown))

@@ -60,9 +60,9 @@ type outcome struct {
 	lists      []*weirv1.AppliedPrefixList
 }
 
-// put writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
+// write writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
 // field errors begin with vips[i] or pools[i].
-func (m *writer) put(
+func (m *writer) write(
 	ctx context.Context, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
 	return m.putOn(ctx, staged{}, pools, choose)

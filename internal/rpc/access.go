@@ -49,7 +49,7 @@ func (a Access) Client() (*Client, error) {
 	base, httpClient := scheme+"://"+addresses[0], &http.Client{Transport: t}
 	translating := connect.WithInterceptors(
 		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary), connect.UnaryInterceptorFunc(cutting),
-		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.leave})
+		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.closeAll})
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
 		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),

@@ -247,7 +247,7 @@ func TestAllConnectionsToAManagerAreLeft(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	conns[2].Close()
-	d.leave()
+	d.closeAll()
 	for i, conn := range conns {
 		if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("connection %d is open still: %v", i, err)

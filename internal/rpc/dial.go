@@ -50,7 +50,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-func (d *dialer) hold(opened net.Conn, address string) net.Conn {
+func (d *dialer) track(opened net.Conn, address string) net.Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.conns == nil {
@@ -61,9 +61,9 @@ func (d *dialer) hold(opened net.Conn, address string) net.Conn {
 	return c
 }
 
-// leave ends all connections, if there is another manager to go to: HTTP opens more than it uses, and which one a
+// closeAll ends all connections, if there is another manager to go to: HTTP opens more than it uses, and which one a
 // call came by is not known here.
-func (d *dialer) leave() {
+func (d *dialer) closeAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.addresses) < 2 {
@@ -155,7 +155,7 @@ func (d *dialer) connect(ctx context.Context, network, address string, secure *t
 	if err != nil {
 		return nil, err
 	}
-	plain = d.hold(plain, address)
+	plain = d.track(plain, address)
 	if secure == nil {
 		return plain, nil
 	}

@@ -60,7 +60,7 @@ func (f *fence) pass(message stamped) error {
 		return &StaleError{fmt.Sprintf("refuse generation %d, generation %d was seen", generation, f.seen.generation)}
 	}
 	if next != f.seen && f.memory != nil {
-		f.memory.keep(next) // before the node acts on it
+		f.memory.save(next) // before the node acts on it
 	}
 	f.seen = next
 	return nil

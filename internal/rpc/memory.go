@@ -47,8 +47,8 @@ func recall(dataDir string, log *slog.Logger) (*memory, seen) {
 	return m, s
 }
 
-// keep writes what was seen over what was there: the line is always as long, and written in one go.
-func (m *memory) keep(s seen) {
+// save writes what was seen over what was there: the line is always as long, and written in one go.
+func (m *memory) save(s seen) {
 	err := m.write(s.String())
 	if err != nil && !m.failed {
 		m.log.Warn("can't keep what this node has seen of the cluster, for its next start", "file", m.path, "err", err)

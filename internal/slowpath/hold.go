@@ -25,8 +25,8 @@ type heldFragment struct {
 
 func (f heldFragment) size() int { return max(len(f.frame), leastHeld) }
 
-// hold keeps early fragments by datagram. VIPs share the room: when it is full, the VIP with most of it loses its oldest
-// datagram to one with less. The zero value is empty.
+// hold keeps early fragments by datagram. VIPs share the room: when it is full, the VIP with most of it loses its
+// oldest datagram to one with less. The zero value is empty.
 type hold struct {
 	fragments map[mux.FragmentKey][]heldFragment
 	count     int
@@ -34,8 +34,8 @@ type hold struct {
 	vips      map[netip.Addr]int // bytes by VIP
 }
 
-// add keeps the frame until it is taken or expires. It returns how many fragments were dropped for want of room: evicted
-// ones, or the frame itself.
+// add keeps the frame until it is taken or expires. It returns how many fragments were dropped for want of room:
+// evicted ones, or the frame itself.
 func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) (dropped int) {
 	if h.fragments == nil {
 		h.fragments, h.vips = map[mux.FragmentKey][]heldFragment{}, map[netip.Addr]int{}
@@ -46,7 +46,7 @@ func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) (dropped in
 		if h.vips[greediest] <= h.vips[key.Destination]+f.size() {
 			return dropped + 1
 		}
-		dropped += len(h.take(h.oldest(greediest)))
+		dropped += len(h.remove(h.oldest(greediest)))
 	}
 	h.fragments[key] = append(h.fragments[key], f)
 	h.count++
@@ -76,8 +76,8 @@ func (h *hold) oldest(vip netip.Addr) (oldest mux.FragmentKey) {
 	return oldest
 }
 
-// take removes and returns the fragments of a datagram, in order of arrival.
-func (h *hold) take(key mux.FragmentKey) [][]byte {
+// remove removes and returns the fragments of a datagram, in order of arrival.
+func (h *hold) remove(key mux.FragmentKey) [][]byte {
 	var frames [][]byte
 	for _, held := range h.fragments[key] {
 		frames = append(frames, held.frame)

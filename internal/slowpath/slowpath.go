@@ -92,7 +92,7 @@ func (s *SlowPath) handle(p mux.Punt, now time.Time) {
 	s.counters.arrived(p.Reason)
 	switch p.Reason {
 	case mux.PuntFragment:
-		s.keep(p, now)
+		s.holdFragment(p, now)
 	case mux.PuntError:
 		s.copy(p, now)
 	case mux.PuntSplit:
@@ -102,8 +102,8 @@ func (s *SlowPath) handle(p mux.Punt, now time.Time) {
 	}
 }
 
-// keep holds an early fragment, unless its first one has arrived meanwhile.
-func (s *SlowPath) keep(p mux.Punt, now time.Time) {
+// holdFragment keeps an early fragment, unless its first one has arrived meanwhile.
+func (s *SlowPath) holdFragment(p mux.Punt, now time.Time) {
 	packet, ok := parse(p.Frame, p.L3)
 	if !ok || !packet.isFragment() {
 		return
@@ -122,7 +122,7 @@ func (s *SlowPath) release(now time.Time) {
 		if !s.datapath.FragmentKnown(key) {
 			continue
 		}
-		for _, frame := range s.held.take(key) {
+		for _, frame := range s.held.remove(key) {
 			s.inject(frame)
 		}
 	}

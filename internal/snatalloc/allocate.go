@@ -169,7 +169,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	gave := 0
 	defer func() { end(gave) }()
 	// What is refused for what it has need not wait behind what is written.
-	if err := room(state, vip, key); err != nil {
+	if err := checkQuota(state, vip, key); err != nil {
 		a.noteRefusal(vip, err)
 		return nil, err
 	}
@@ -208,8 +208,8 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	return &weirv1.AllocatePortsResponse{Ranges: wire.RangesToProto(given), Generation: uint64(generation)}, nil
 }
 
-// room says why a workload gets no more ports: it, or its VIP, has no room for more.
-func room(s *store.State, vip model.VIP, key model.SNATKey) error {
+// checkQuota says why a workload gets no more ports: it, or its VIP, has no room for more.
+func checkQuota(s *store.State, vip model.VIP, key model.SNATKey) error {
 	if s.Restored.Pending() {
 		return rpc.RefusePorts(rpc.PortsRestored, restoredRetry, errors.New(
 			"the store was restored from a backup: no ports are given until the hosts have told which they have"))
@@ -231,7 +231,7 @@ func mayTake(vip model.VIP, has int) int { return int(vip.SNAT.MaxPorts)/model.R
 
 // grant is how many ranges a request gets; if none, it says why.
 func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand, need uint32, now time.Time) (int, error) {
-	if err := room(s, vip, key); err != nil {
+	if err := checkQuota(s, vip, key); err != nil {
 		return 0, err
 	}
 	return demand.Next(now, need, s.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil

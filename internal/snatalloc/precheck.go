@@ -21,8 +21,8 @@ import (
 const maxPortRequest = 1 << 10
 
 // Precheck refuses a port request that the leader would refuse, at the manager that the host speaks to, so that
-// whoever asks too much costs the leader nothing. Else done is to be called when the leader has answered. Of those that would be
-// refused for what the workload has, one in fullRetry goes on: the leader tells operators.
+// whoever asks too much costs the leader nothing. Else done is to be called when the leader has answered. Of those that
+// would be refused for what the workload has, one in fullRetry goes on: the leader tells operators.
 func (a *Allocator) Precheck(r *http.Request) (done func(), err error) {
 	done = func() {}
 	ask := peek(r)
@@ -41,7 +41,7 @@ func (a *Allocator) Precheck(r *http.Request) (done func(), err error) {
 	_, end, err := a.requests.begin(key, vip.SNAT.RequestRate, a.Now())
 	if err == nil {
 		done = sync.OnceFunc(func() { end(0) })
-		if err = room(state, vip, key); err != nil && a.requests.passes(key, a.Now()) {
+		if err = checkQuota(state, vip, key); err != nil && a.requests.passes(key, a.Now()) {
 			err = nil
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// queueTimeout is how long a port request waits for its turn at most, while users' changes are congested: less than its host
-	// waits for the answer.
+	// queueTimeout is how long a port request waits for its turn at most, while users' changes are congested: less than
+	// its host waits for the answer.
 	queueTimeout = 2 * time.Second
 	// maxQueued is how many wait at a manager at most.
 	maxQueued = 1024
@@ -20,8 +20,8 @@ const (
 	queueTurns    = 4
 )
 
-// Queue bounds how many port requests are under way, in all and of each tenant. While users' changes are congested those that
-// are too many wait for their turn: one that waits costs nothing, and one that is refused comes again.
+// Queue bounds how many port requests are under way, in all and of each tenant. While users' changes are congested
+// those that are too many wait for their turn: one that waits costs nothing, and one that is refused comes again.
 type Queue struct {
 	places  func() (n int, congested bool) // that there are
 	timeout time.Duration
@@ -74,7 +74,7 @@ func (l *Queue) join(who string, ahead bool) *waiter {
 	w := &waiter{who: who, turn: make(chan struct{})}
 	switch {
 	case l.fits(who, n) && (ahead || l.next(n) < 0):
-		l.take(w)
+		l.admit(w)
 	case !congested || len(l.waiting) >= maxQueued || l.waitingOf(who) >= limits.Part(maxQueued):
 		return nil
 	case ahead:
@@ -89,7 +89,7 @@ func (l *Queue) join(who string, ahead bool) *waiter {
 // fits says whether there is a place for a tenant.
 func (l *Queue) fits(who string, n int) bool { return l.open < n && l.of[who] < limits.Part(n) }
 
-func (l *Queue) take(w *waiter) {
+func (l *Queue) admit(w *waiter) {
 	if l.of == nil {
 		l.of = map[string]int{}
 	}
@@ -130,8 +130,8 @@ func (l *Queue) part(w *waiter) bool {
 	return true
 }
 
-// Leave gives a place back. Under congestion nobody takes it at once: those who are refused for another reason would make room
-// for all that wait as fast as they come.
+// Leave gives a place back. Under congestion nobody takes it at once: those who are refused for another reason would
+// make room for all that wait as fast as they come.
 func (l *Queue) Leave(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +159,7 @@ func (l *Queue) serve(turns int) {
 		if at < 0 {
 			return
 		}
-		l.take(l.waiting[at])
+		l.admit(l.waiting[at])
 		l.waiting = slices.Delete(l.waiting, at, at+1)
 	}
 }

@@ -1,5 +1,6 @@
-// Package overload takes and ends the steps of VIPs' overload policies, by what muxes report, while a manager leads. What a
-// policy does next is package overloadpolicy; which VIP has too much come decides package internal/overload in each mux.
+// Package overload takes and ends the steps of VIPs' overload policies, by what muxes report, while a manager leads.
+// What a policy does next is package overloadpolicy; which VIP has too much come decides package internal/overload in
+// each mux.
 package overload
 
 import (
@@ -94,7 +95,7 @@ func (c *Controller) Watch() *Watch {
 // Step looks at what muxes say, and takes and ends steps, as of now.
 func (p *Watch) Step(ctx context.Context, now time.Time) error {
 	state := p.Store.State()
-	p.look(state, now)
+	p.observe(state, now)
 	return p.takeSteps(ctx, state, now)
 }
 
@@ -104,15 +105,15 @@ type readReport struct {
 	pressures []*weirv1.VIPPressure
 }
 
-// look takes over what connected muxes say now.
-func (p *Watch) look(s *store.State, now time.Time) {
+// observe reads the newest reports of connected muxes.
+func (p *Watch) observe(s *store.State, now time.Time) {
 	said, connected := map[pressed]map[string]string{}, 0
 	for mux := range s.MuxNodes() {
 		if !s.Streams.Has(mux.Name) {
 			continue
 		}
 		connected++
-		for _, v := range p.said(s, mux.Name, now) {
+		for _, v := range p.reportedPressures(s, mux.Name, now) {
 			address, err := netip.ParseAddr(v.GetVip())
 			if err != nil {
 				continue
@@ -147,8 +148,8 @@ func (c *overloadReport) count(enough bool, now time.Time) {
 	}
 }
 
-// said is what a mux said last, here or to another manager.
-func (p *Watch) said(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
+// reportedPressures are those of a mux's newest report, to this manager or another one.
+func (p *Watch) reportedPressures(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
 	stored := s.Status.At(mux)
 	if seen, newest, here := p.Newest(mux, stored); here {
 		if now.Sub(seen) > p.Stale {

@@ -36,7 +36,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	n := comparison{Controller: c, pending: map[string]bool{}}
 	for {
 		state, changed := c.Store.Watch()
-		if err := n.look(ctx, c.WithProgress(state)); err != nil && ctx.Err() == nil {
+		if err := n.recordChanges(ctx, c.WithProgress(state)); err != nil && ctx.Err() == nil {
 			c.Log.Warn("conditions of VIPs are not noted", "err", err)
 		}
 		select {
@@ -84,8 +84,8 @@ func floorOf(s *store.State) muxFloor {
 	return f
 }
 
-// look notes what is new in s. What could not be noted is looked at again with the next State.
-func (n *comparison) look(ctx context.Context, s *store.State) error {
+// recordChanges records conditions and events of what is new in s. What fails is tried again with the next State.
+func (n *comparison) recordChanges(ctx context.Context, s *store.State) error {
 	muxes := n.paced(floorOf(s), n.Now())
 	names := n.touched(s, muxes)
 	if n.last != nil {

@@ -23,8 +23,8 @@ func freeSlotOf(key model.EndpointKey, r desired.Row) freeSlot {
 	return freeSlot{key, r.Slot, r.Freed.UnixNano()}
 }
 
-// look notes what is free by now.
-func (seen freeSlots) look(s *store.State, now time.Time) freeSlots {
+// observe returns when each slot that is free now was first seen free.
+func (seen freeSlots) observe(s *store.State, now time.Time) freeSlots {
 	next := freeSlots{}
 	for key := range s.EndpointsWithFreedSlots() {
 		for _, r := range s.Tables.At(key).Rows {
@@ -52,7 +52,7 @@ func (c *Controller) WatchFreeSlots(ctx context.Context) error {
 		if before := c.free.Load(); before != nil {
 			seen = *before
 		}
-		seen = seen.look(c.Store.State(), c.Now())
+		seen = seen.observe(c.Store.State(), c.Now())
 		c.free.Store(&seen)
 		select {
 		case <-ctx.Done():

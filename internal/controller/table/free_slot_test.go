@@ -10,7 +10,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// How long slots of removed backends are reserved counts by the clock of whoever leads, whatever the clock of the leader before said.
+// How long slots of removed backends are reserved counts by the clock of whoever leads, whatever the clock of the
+// leader before said.
 func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 	now := time.Unix(100000, 0)
 	key := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
@@ -26,14 +27,14 @@ func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 		var seen freeSlots
 		for after := time.Duration(0); after <= 2*desired.RetireTime; after += 10 * time.Minute {
 			at = now.Add(after)
-			seen = seen.look(s, at)
+			seen = seen.observe(s, at)
 			c.free.Store(&seen)
 			if got := c.FreeFor(key, row); got != after || len(seen) != 1 {
 				t.Errorf("the leader before was %s ahead: after %s the slot is free for %s", ahead, after, got)
 			}
 		}
 		s.PutTable(key, desired.Table{Rows: []desired.Row{{Slot: 2}}})
-		if seen = seen.look(s, at); len(seen) != 0 {
+		if seen = seen.observe(s, at); len(seen) != 0 {
 			t.Errorf("%v are remembered of what is no more", seen)
 		}
 	}

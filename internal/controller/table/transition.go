@@ -43,8 +43,8 @@ func newTransitions(settle time.Duration) *transitions {
 	return &transitions{settle: settle, marks: map[moved]mark{}, seen: map[string]sighting{}}
 }
 
-// look notes what the store has of hosts' counts, which another manager may have been told.
-func (t *transitions) look(s *store.State, now time.Time) {
+// observe reads the session counts of hosts from the store: another manager may have received them.
+func (t *transitions) observe(s *store.State, now time.Time) {
 	seen := map[string]sighting{}
 	for name, status := range s.Status.All() {
 		if before := t.seen[name]; !before.at.IsZero() && before.Equal(status.SessionCount) {
@@ -117,7 +117,7 @@ func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) 
 // due returns the VIPs that have a move which is over, or cookies that settled, and those of the moves
 // that ended because no connection is left.
 func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.Time) ([]string, desired.Ended) {
-	t.look(s, now)
+	t.observe(s, now)
 	due := map[string]bool{}
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)

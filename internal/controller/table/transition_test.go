@@ -81,7 +81,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	s := &store.State{}
 	tell := func(generation model.Generation, draining ...model.HostBackendKey) {
 		s.Status.Set("host1", store.NodeStatus{SessionCount: store.SessionCount{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
-		t0.look(s, now)
+		t0.observe(s, now)
 	}
 	own := sessioncount.New()
 	own.Put("host1", sessioncount.Count{At: now.Add(-time.Minute), Generation: 9}) // from when it reported here
@@ -94,7 +94,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	}
 	was := now
 	now = now.Add(time.Minute)
-	t0.look(s, now)
+	t0.observe(s, now)
 	if c, _ := t0.newest("host1", own); !c.At.Equal(was) {
 		t.Errorf("the same count is newer when it is looked at again: %s", c.At)
 	}

@@ -66,7 +66,7 @@ func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err
 	err = client.EachBackup(ctx, func(part *weirv1.BackupResponse) error {
 		chunk := part.GetChunk()
 		revision = max(revision, part.GetRevision())
-		check.take(chunk)
+		check.add(chunk)
 		size += len(chunk)
 		_, err := file.Write(chunk)
 		return err
@@ -89,7 +89,7 @@ type trailer struct {
 	last []byte // as many bytes as a sum has, or fewer
 }
 
-func (t *trailer) take(chunk []byte) {
+func (t *trailer) add(chunk []byte) {
 	t.last = append(t.last, chunk...)
 	if n := len(t.last) - sha256.Size; n > 0 {
 		t.sum.Write(t.last[:n])

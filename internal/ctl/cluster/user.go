@@ -65,8 +65,8 @@ func (c *credentials) request(cmd *cobra.Command) (request []byte, err error) {
 	return c.key.Request(nil, nil)
 }
 
-// tell writes what the managers made, or prints the token.
-func (c *credentials) tell(
+// write writes what the managers made, or prints the token.
+func (c *credentials) write(
 	cmd *cobra.Command, s *session.Session, client *rpc.Client, token string, certificate, ca []byte,
 ) error {
 	if c.file == "" {
@@ -136,7 +136,7 @@ func createUserCommand(s *session.Session) *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("create user %s: %w", args[0], err)
 				}
-				return given.tell(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.write(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}
@@ -163,7 +163,7 @@ func rotateUserCommand(s *session.Session) *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("rotate user %s: %w", args[0], err)
 				}
-				return given.tell(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.write(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}

@@ -45,7 +45,7 @@ func machineCommand(s *session.Session, role doctor.Role, flag, device, usage, d
 				return err
 			}
 			subject.Managers, subject.Connect = access.Managers, s.Connect
-			return tell(s, cmd, doctor.Examine(cmd.Context(), subject))
+			return printFindings(s, cmd, doctor.Examine(cmd.Context(), subject))
 		},
 	}
 	if flag != "" {
@@ -89,7 +89,7 @@ the backend's answer finds its way back.`,
 			if err != nil {
 				return err
 			}
-			return tell(s, cmd, found)
+			return printFindings(s, cmd, found)
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "`address` that muxes see of this machine, if a NAT changes it")
@@ -97,8 +97,8 @@ the backend's answer finds its way back.`,
 	return cmd
 }
 
-// tell prints findings, and fails if one did.
-func tell(s *session.Session, cmd *cobra.Command, found []doctor.Finding) error {
+// printFindings prints findings, and fails if one did.
+func printFindings(s *session.Session, cmd *cobra.Command, found []doctor.Finding) error {
 	err := s.Output.Print(cmd.OutOrStdout(), found, func(w io.Writer) error {
 		table := table.New("", "nothing was looked at", "LEVEL", "CHECK", "REASON")
 		for _, f := range found {

@@ -55,7 +55,7 @@ or with --once, it shows everything once.`,
 			if ok && !once && term.IsTerminal(out.Fd()) && term.IsTerminal(os.Stdin.Fd()) {
 				return t.live(cmd.Context())
 			}
-			return t.once(cmd.Context(), cmd.OutOrStdout())
+			return t.writeOnce(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "show everything once, also in a terminal")
@@ -74,8 +74,8 @@ type top struct {
 // topVIPs is the largest number of VIPs shown: a manager lists as many by their addresses.
 const topVIPs = 256
 
-// look requests the muxes, and the VIPs of the busiest addresses if not all are shown.
-func (t *top) look(ctx context.Context, busiest []string) error {
+// refresh requests the muxes, and the VIPs of the busiest addresses if not all are shown.
+func (t *top) refresh(ctx context.Context, busiest []string) error {
 	ctx, cancel := context.WithTimeout(ctx, session.CallTime)
 	defer cancel()
 	muxes, err := session.ListMuxes(ctx, t.client)
@@ -95,14 +95,14 @@ func (t *top) look(ctx context.Context, busiest []string) error {
 	return nil
 }
 
-// once writes all tables as soon as every mux has rates.
-func (t *top) once(ctx context.Context, w io.Writer) error {
+// writeOnce writes all tables as soon as every mux has rates.
+func (t *top) writeOnce(ctx context.Context, w io.Writer) error {
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
 	timeout := time.After(ratesTime)
 	for {
 		ready := t.gauge.ready()
-		if err := t.look(ctx, t.gauge.busiest(topVIPs)); err != nil {
+		if err := t.refresh(ctx, t.gauge.busiest(topVIPs)); err != nil {
 			return err
 		}
 		if t.gauge.ready() && (ready || !t.more) { // the VIPs are chosen by rates of the look before
@@ -250,13 +250,13 @@ type (
 )
 
 // Init asks for the first look.
-func (s *screen) Init() tea.Cmd { return s.look() }
+func (s *screen) Init() tea.Cmd { return s.refresh() }
 
-// look runs in a goroutine of its own: it returns a message and changes nothing.
-func (s *screen) look() tea.Cmd {
+// refresh runs in a goroutine of its own: it returns a message and changes nothing.
+func (s *screen) refresh() tea.Cmd {
 	fresh, busiest := &top{client: s.top.client, gauge: newGauge()}, s.top.gauge.busiest(topVIPs)
 	return func() tea.Msg {
-		err := fresh.look(s.ctx, busiest)
+		err := fresh.refresh(s.ctx, busiest)
 		return looked{fresh.muxes, fresh.vips, fresh.more, err}
 	}
 }
@@ -275,7 +275,7 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return s, tea.Tick(lookTime, func(time.Time) tea.Msg { return lookAgain{} })
 	case lookAgain:
-		return s, s.look()
+		return s, s.refresh()
 	}
 	return s, nil
 }

@@ -131,7 +131,7 @@ func fromNoPeer(t *testing.T) {
 	for _, w := range admissionWorlds {
 		contents := w.fill(r)
 		for i, tunnel := range []string{native4, native6} {
-			w.leave(r, tunnel, senders["far end"][i])
+			w.leave(r, tunnel, senders["Fastpath peer"][i])
 			for _, in := range contents {
 				for _, by := range ways {
 					h.seeds = append(h.seeds, in.frameBy(by, senders["nobody"][i], tunnel, peer4))

@@ -66,7 +66,7 @@ func (d *Datapath) quotaRows(
 	rows := make(map[netip.Addr]bpf.AgentSessionQuota, len(held)+1)
 	var all bpf.AgentSessionQuota
 	for table := range quotaTables {
-		each, shared := shareAmongTenants(d.room(table), d.config.MaxVIPSessions, table, tenants, held)
+		each, shared := shareAmongTenants(d.tableRows(table), d.config.MaxVIPSessions, table, tenants, held)
 		lent := 0
 		for vip, q := range each {
 			row, used := rows[vip], held[vip].used[table]
@@ -82,8 +82,8 @@ func (d *Datapath) quotaRows(
 	return rows
 }
 
-// room is what VIPs divide of a table.
-func (d *Datapath) room(table sessionTable) int {
+// tableRows is the number of rows of a table that VIPs share.
+func (d *Datapath) tableRows(table sessionTable) int {
 	if table == newTable {
 		return tableRoom(d.objects.NewSessions) - d.overflowRoom()
 	}
@@ -179,9 +179,9 @@ func (l *ledger) add(in *ebpf.Map, s Session, overflow bool) {
 	}
 }
 
-// settle sets quotas by what the ledger has counted, and ends what VIPs have borrowed and others need: those
-// that have been idle for longest.
-func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
+// applyQuotas sets quotas by what the ledger has counted. It ends sessions that VIPs borrowed rows for and others need:
+// those that have been idle for longest.
+func (d *Datapath) applyQuotas(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for vip, h := range l.held {
@@ -194,7 +194,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 			return nil, nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
-	each, _ := shareAmongTenants(d.room(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
+	each, _ := shareAmongTenants(d.tableRows(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
 	excess := make(map[netip.Addr]int)
 	all := make([]VIPSessions, 0, len(each))
 	owners := make(map[netip.Addr]string, len(each))

@@ -134,7 +134,7 @@ func (r *rig) confirmed() map[string]int {
 // need to begin with; and give it back when another wants as much.
 func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	r := quotaRig(t)
-	room := r.room(confirmedTable)
+	room := r.tableRows(confirmedTable)
 	for i := range 2 {
 		r.prove(vip4, i*3000, 3000)
 		r.confirmed()
@@ -189,7 +189,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	}
 	l.held[netip.MustParseAddrPort(vip4).Addr()].used[confirmedTable] = before
 	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[confirmedTable] = 4000
-	counted, _, err := r.settle(l)
+	counted, _, err := r.applyQuotas(l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,9 +60,9 @@ func (d *Datapath) newSessionReport() sessionReport {
 	return c
 }
 
-// of is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none,
+// countOf is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none,
 // and its backend may name none.
-func (c sessionReport) of(s Session) *counted {
+func (c sessionReport) countOf(s Session) *counted {
 	one := model.EndpointKey{VIP: s.VIP.Addr(), Protocol: s.Protocol, Port: s.VIP.Port()}
 	all := model.EndpointKey{VIP: one.VIP, Protocol: one.Protocol, Port: model.AllPorts}
 	for _, by := range []served{{one, s.Backend}, {all, s.Backend}, {all, netip.AddrPortFrom(s.Backend.Addr(), 0)}} {
@@ -75,7 +75,7 @@ func (c sessionReport) of(s Session) *counted {
 
 // add counts a live session. One that was reset needs nobody any more.
 func (c sessionReport) add(s Session, cookie bool) {
-	r := c.of(s)
+	r := c.countOf(s)
 	if r == nil || s.State == StateReset {
 		return
 	}

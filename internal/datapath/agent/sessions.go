@@ -60,7 +60,7 @@ func DefaultTimeouts() Timeouts {
 	}
 }
 
-func (t Timeouts) of(s State) time.Duration {
+func (t Timeouts) timeoutOf(s State) time.Duration {
 	switch s {
 	case StateSYN:
 		return t.SYN
@@ -116,7 +116,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
 		}
 	}
 	result.Backends = count.backends()
-	result.VIPs, result.Tenants, err = d.settle(vips)
+	result.VIPs, result.Tenants, err = d.applyQuotas(vips)
 	return result, err
 }
 
@@ -155,7 +155,7 @@ func (d *Datapath) Sessions() ([]Session, error) {
 
 func expired(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration, t Timeouts) bool {
 	state := stateOf(key.Protocol, row.Events)
-	bound := t.of(state)
+	bound := t.timeoutOf(state)
 	if own := row.IdleTimeout; own != 0 && (state == StateEstablished || state == StateUDP) {
 		bound = time.Duration(own) * time.Millisecond
 	}

@@ -37,11 +37,11 @@ func (s *SlowPath) FragmentKnown(k FragmentKey) bool {
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) != nil {
 		return false
 	}
-	return knows(&set, hash, uint32(now.Nano()/bpf.DatagramTick))
+	return holdsDatagram(&set, hash, uint32(now.Nano()/bpf.DatagramTick))
 }
 
-// knows reads what packets may be writing: of half a cell the check is wrong.
-func knows(s *bpf.MuxDatagramSet, hash uint64, now uint32) bool {
+// holdsDatagram reads what packets may be writing: of half a cell the check is wrong.
+func holdsDatagram(s *bpf.MuxDatagramSet, hash uint64, now uint32) bool {
 	for _, cell := range s.Cells {
 		if cell.Check^cell.Told[0]^cell.Told[1] == hash && cell.Seen-now+datagramLife <= 2*datagramLife {
 			return true

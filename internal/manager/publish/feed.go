@@ -151,7 +151,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	}
 	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
 	slices.SortFunc(update.Removed, compare)
-	f.secrets.give(&update, s, f.host)
+	f.secrets.addTo(&update, s, f.host)
 	return update, true
 }
 
@@ -192,8 +192,8 @@ func (f *MuxFeed) isSnapshotDue(s *store.State) bool {
 	return f.snapshotDue || f.sent < f.hub.updates.floor || f.keepsSNAT && !s.Restored.Pending()
 }
 
-// Next returns what is due, if anything is and muxes may run generation first; nil: nothing is. The part that muxes have
-// in common stands in the message as unknown fields, which are written as the bytes that they are.
+// Next returns what is due, if anything is and muxes may run generation first; nil: nothing is. The part that muxes
+// have in common stands in the message as unknown fields, which are written as the bytes that they are.
 func (f *MuxFeed) Next(first model.Generation) (*weirv1.SyncMuxResponse, error) {
 	h := f.hub
 	h.mu.Lock()

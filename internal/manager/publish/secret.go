@@ -26,8 +26,8 @@ type secretNeeds struct {
 // backendNeeds is what one backend needs.
 type backendNeeds struct{ syn, fastpath bool }
 
-// put notes a backend that the host has from now on.
-func (n *secretNeeds) put(b model.HostBackend) {
+// addBackend notes a backend that the host has from now on.
+func (n *secretNeeds) addBackend(b model.HostBackend) {
 	n.remove(b.Key())
 	need := backendNeeds{syn: b.SYNCookies != model.SYNCookiesNever && b.Endpoint.Protocol == model.TCP, fastpath: b.Fastpath}
 	if n.backends == nil {
@@ -61,14 +61,14 @@ func (n *secretNeeds) follow(update wire.HostUpdate) {
 		n.remove(key)
 	}
 	for _, b := range update.Backends {
-		n.put(b)
+		n.addBackend(b)
 	}
 	if len(update.Backends)+len(update.Removed)+len(update.SNAT)+len(update.SNATRemoved) > 0 {
 		n.counted = false
 	}
 }
 
-// give writes those secrets into an update that the host needs: a host that is compromised has no others.
+// addTo writes those secrets into an update that the host needs: a host that is compromised has no others.
 //
 //   - The hash key tells which sessions are in buckets that a backend is draining. It is given once on a stream, with the
 //     first such bucket.
@@ -78,7 +78,7 @@ func (n *secretNeeds) follow(update wire.HostUpdate) {
 //
 // Of secrets that the host needed and needs no more it is told of no new ones; those that it has are valid to their
 // end, so that it can say of connections that they are gone.
-func (n *secretNeeds) give(update *wire.HostUpdate, s *store.State, host string) {
+func (n *secretNeeds) addTo(update *wire.HostUpdate, s *store.State, host string) {
 	n.follow(*update)
 	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Draining) > 0 }) {
 		update.HashKey, n.hashed = s.HashKey, true

@@ -166,7 +166,7 @@ func (l *Lists) Grow(u Update) ([]Change, error) {
 			return changes[:i+1], err
 		}
 	}
-	l.leave(u)
+	l.markRemoved(u)
 	return changes, nil
 }
 
@@ -210,8 +210,8 @@ func (l *Lists) Room() int {
 	return l.most - l.Rows
 }
 
-// leave notes the prefix lists that an update takes away.
-func (l *Lists) leave(u Update) {
+// markRemoved marks the prefix lists that an update removes.
+func (l *Lists) markRemoved(u Update) {
 	gone := setOf(u.Removed)
 	if u.Snapshot {
 		for name := range l.Named {

@@ -82,7 +82,7 @@ func readSettings(row bpf.MuxEndpoint) settings {
 	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
 }
 
-func (s settings) told(tick time.Duration) EndpointSettings {
+func (s settings) exported(tick time.Duration) EndpointSettings {
 	told := EndpointSettings{
 		Cookies:     model.CookiesOff,
 		Affinity:    s.flags&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0,
@@ -101,5 +101,5 @@ func (s settings) told(tick time.Duration) EndpointSettings {
 
 // ReadSettings is what the row says of them.
 func ReadSettings(row bpf.MuxEndpoint, tick time.Duration) EndpointSettings {
-	return readSettings(row).told(tick)
+	return readSettings(row).exported(tick)
 }

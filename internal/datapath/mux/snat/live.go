@@ -36,7 +36,7 @@ func (t *Table) Adopt() error {
 		slice := first/uint32(bpf.SNATRanges/bpf.SNATRowRanges) + 1
 		t.vips[vip] = &liveVIP{slice: slice}
 		slicesUsed[slice] = true
-		for _, owner := range t.of(slice) {
+		for _, owner := range t.wordsOf(slice) {
 			if owner != 0 {
 				ownersUsed[owner] = true
 			}
@@ -68,7 +68,7 @@ func (t *Table) Len() int { return len(t.vips) }
 func (t *Table) Owners() int { return len(t.owners.byTunnel) }
 
 // Ranges are rows of snat_owners by the VIP's ranges, 0 for nobody: as packets have them.
-func (t *Table) Ranges(vip netip.Addr) []uint32 { return t.of(t.vips[vip].slice) }
+func (t *Table) Ranges(vip netip.Addr) []uint32 { return t.wordsOf(t.vips[vip].slice) }
 
 // Free is how much of snat_ranges and snat_owners is free, or retired.
 func (t *Table) Free() (vips, owners int) {
@@ -159,7 +159,7 @@ func (t *Table) Digest() (ranges int, digest uint64) {
 	}
 	for vip, live := range t.vips {
 		held := map[uint32][]model.Range{}
-		for r, owner := range t.of(live.slice) {
+		for r, owner := range t.wordsOf(live.slice) {
 			if owner != 0 {
 				held[owner] = append(held[owner], model.Range(r))
 			}

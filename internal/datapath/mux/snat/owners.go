@@ -24,9 +24,9 @@ func newOwners(n uint32) *owners {
 	return &owners{ids: alloc.NewIDs("snat_owners", n), byTunnel: map[netip.Addr]*owner{}}
 }
 
-// hold counts a workload behind the tunnel. The row is fresh when it is to be written before a range
+// addWorkload counts one more workload behind the tunnel. fresh says that the row has to be written before a range
 // names it.
-func (o *owners) hold(tunnel netip.Addr) (id uint32, fresh bool, err error) {
+func (o *owners) addWorkload(tunnel netip.Addr) (id uint32, fresh bool, err error) {
 	if held := o.byTunnel[tunnel]; held != nil {
 		held.uses++
 		return held.id, false, nil

@@ -73,8 +73,8 @@ func (t *Table) Close() {
 	t.raw, t.words = nil, nil
 }
 
-// of is a slice's words.
-func (t *Table) of(slice uint32) []uint32 {
+// wordsOf is a slice's words.
+func (t *Table) wordsOf(slice uint32) []uint32 {
 	first := int(slice-1) * bpf.SNATRanges
 	return t.words[first : first+bpf.SNATRanges]
 }
@@ -121,7 +121,7 @@ func (t *Table) Plan(u Update) (p *Plan, err error) {
 		return nil, err
 	}
 	if u.Keep {
-		u.Snapshot, u.Workloads, u.Removed = false, t.kept(u.Workloads), nil
+		u.Snapshot, u.Workloads, u.Removed = false, t.withoutConflicts(u.Workloads), nil
 	}
 	p = &Plan{
 		put: u.Workloads, all: u.Snapshot, words: map[netip.Addr]*rangeWords{},
@@ -136,16 +136,16 @@ func (t *Table) Plan(u Update) (p *Plan, err error) {
 		return p, err
 	}
 	for _, s := range p.put {
-		if err := p.give(t, s); err != nil {
+		if err := p.assign(t, s); err != nil {
 			return p, fmt.Errorf("give ranges to %s: %w", s.Key, err)
 		}
 	}
 	return p, nil
 }
 
-// kept adds to told the ranges that the workloads have already, and leaves out those that others have. Of ranges
+// withoutConflicts adds to told the ranges that the workloads have already, and leaves out those of others. Of ranges
 // that an earlier process gave only the tunnels are known: they stay in place.
-func (t *Table) kept(told []model.MuxSNAT) []model.MuxSNAT {
+func (t *Table) withoutConflicts(told []model.MuxSNAT) []model.MuxSNAT {
 	kept := make([]model.MuxSNAT, 0, len(told))
 	given := map[netip.Addr]map[model.Range]bool{}
 	for _, s := range told {
@@ -153,7 +153,7 @@ func (t *Table) kept(told []model.MuxSNAT) []model.MuxSNAT {
 		var ranges []model.Range
 		for _, r := range s.Ranges {
 			live := t.vips[s.Key.VIP]
-			if taken := live != nil && int(r) < bpf.SNATRanges && t.of(live.slice)[r] != 0; taken || given[s.Key.VIP][r] {
+			if taken := live != nil && int(r) < bpf.SNATRanges && t.wordsOf(live.slice)[r] != 0; taken || given[s.Key.VIP][r] {
 				continue
 			}
 			if given[s.Key.VIP] == nil {
@@ -188,7 +188,7 @@ func (p *Plan) remove(t *Table, u Update) error {
 			gone = append(gone, key)
 		}
 		for vip := range t.vips {
-			p.of(t, vip)
+			p.wordsOf(t, vip)
 		}
 	}
 	for _, key := range gone {
@@ -202,34 +202,34 @@ func (p *Plan) remove(t *Table, u Update) error {
 }
 
 func (p *Plan) takeAway(t *Table, old model.MuxSNAT) {
-	words := p.of(t, old.Key.VIP)
+	words := p.wordsOf(t, old.Key.VIP)
 	for _, r := range old.Ranges {
 		words[r] = 0
 	}
 }
 
-// of are the VIP's words to be; a snapshot's begin with nobody's.
-func (p *Plan) of(t *Table, vip netip.Addr) *rangeWords {
+// wordsOf are the VIP's words to be; a snapshot's begin with nobody's.
+func (p *Plan) wordsOf(t *Table, vip netip.Addr) *rangeWords {
 	words := p.words[vip]
 	if words == nil {
 		words = &rangeWords{}
 		if live := t.vips[vip]; live != nil && !p.all {
-			copy(words[:], t.of(live.slice))
+			copy(words[:], t.wordsOf(live.slice))
 		}
 		p.words[vip] = words
 	}
 	return words
 }
 
-// give gives a workload its ranges.
-func (p *Plan) give(t *Table, s model.MuxSNAT) error {
+// assign plans a workload's ranges.
+func (p *Plan) assign(t *Table, s model.MuxSNAT) error {
 	if !s.Tunnel.IsValid() || s.Tunnel.Is4In6() || s.Tunnel.Zone() != "" {
 		return fmt.Errorf("it has no usable tunnel address: %q", s.Tunnel)
 	}
 	if err := p.beginVIP(t, s.Key.VIP); err != nil {
 		return err
 	}
-	id, fresh, err := t.owners.hold(s.Tunnel)
+	id, fresh, err := t.owners.addWorkload(s.Tunnel)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (p *Plan) give(t *Table, s model.MuxSNAT) error {
 	if fresh {
 		p.fresh = append(p.fresh, s.Tunnel)
 	}
-	words := p.of(t, s.Key.VIP)
+	words := p.wordsOf(t, s.Key.VIP)
 	for _, r := range s.Ranges {
 		if int(r) >= bpf.SNATRanges {
 			return fmt.Errorf("range %d is not below %d", r, bpf.SNATRanges)
@@ -290,7 +290,7 @@ func (t *Table) CarryOut(p *Plan) error {
 	t.noteWorkloads(p)
 	for vip, words := range p.words {
 		live := t.vips[vip]
-		to := t.of(live.slice)
+		to := t.wordsOf(live.slice)
 		for i, owner := range words {
 			if atomic.LoadUint32(&to[i]) != owner {
 				atomic.StoreUint32(&to[i], owner)

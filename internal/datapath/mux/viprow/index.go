@@ -56,39 +56,39 @@ func (s *Index) Close() {
 // Put lets packets find the endpoint, whose row is in endpoints already.
 func (s *Index) Put(key bpf.MuxEndpointKey, row bpf.MuxEndpoint) {
 	s.write(key, row)
-	at := s.of(key)
+	at := s.wordOf(key)
 	if !slices.Contains(s.Holders[at], row.Id) {
 		s.Holders[at] = append(s.Holders[at], row.Id)
 	}
-	s.note(at)
+	s.storeWord(at)
 }
 
 // Remove takes away the way to an endpoint that is about to leave endpoints.
 func (s *Index) Remove(key bpf.MuxEndpointKey, id uint32) {
-	at := s.of(key)
+	at := s.wordOf(key)
 	s.Holders[at] = slices.DeleteFunc(s.Holders[at], func(held uint32) bool { return held == id })
 	if len(s.Holders[at]) == 0 {
 		delete(s.Holders, at)
 	}
-	s.note(at)
+	s.storeWord(at)
 }
 
 // NoteAll stores what Holders says, of those too that it says nothing of.
 func (s *Index) NoteAll() {
 	for at := range uint32(len(s.ids) * bpf.IndexPerRow) {
-		s.note(at)
+		s.storeWord(at)
 	}
 }
 
-// of is the twin of endpoint_index_of in bpf/mux/endpoint.h.
-func (s *Index) of(key bpf.MuxEndpointKey) uint32 {
+// wordOf is the twin of endpoint_index_of in bpf/mux/endpoint.h.
+func (s *Index) wordOf(key bpf.MuxEndpointKey) uint32 {
 	words := (*[keyWords]uint64)(unsafe.Pointer(&key))
 	hash := (words[0]^words[2])*0x9e3779b97f4a7c15 + words[1]*0xff51afd7ed558ccd
 	return uint32(hash>>32) & uint32(len(s.ids)*bpf.IndexPerRow-1)
 }
 
-// note stores what Holders says of the word.
-func (s *Index) note(at uint32) {
+// storeWord stores what Holders says of the word.
+func (s *Index) storeWord(at uint32) {
 	id := uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE)
 	switch holders := s.Holders[at]; len(holders) {
 	case 0:
@@ -108,7 +108,7 @@ func (s *Index) stored(at uint32) *uint32 {
 }
 
 // Stored is the word of the key as packets find it.
-func (s *Index) Stored(key bpf.MuxEndpointKey) *uint32 { return s.stored(s.of(key)) }
+func (s *Index) Stored(key bpf.MuxEndpointKey) *uint32 { return s.stored(s.wordOf(key)) }
 
 // write stores the row word by word, for packets load each at once. Of a row that was another endpoint's
 // the key goes first and comes last, so that no packet takes the one for the other.
