@@ -165,8 +165,6 @@ type SyncMuxResponse struct {
 	SynSecrets []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	// The VIPs that are not announced as usual: all of them, every time.
 	Routes []*VIPRoute `protobuf:"bytes,22,rep,name=routes,proto3" json:"routes,omitempty"`
-	// The manager takes AcknowledgeMux. One that does not know it is told by ReportMux alone.
-	Acknowledge bool `protobuf:"varint,23,opt,name=acknowledge,proto3" json:"acknowledge,omitempty"`
 	// New to the mux. A message may hold chunks alone, for one that follows, and leads to the generation before it then.
 	PrefixChunks []*PrefixChunk `protobuf:"bytes,24,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
 	// Those that endpoints name, new or changed; after a snapshot these are all.
@@ -319,13 +317,6 @@ func (x *SyncMuxResponse) GetRoutes() []*VIPRoute {
 		return x.Routes
 	}
 	return nil
-}
-
-func (x *SyncMuxResponse) GetAcknowledge() bool {
-	if x != nil {
-		return x.Acknowledge
-	}
-	return false
 }
 
 func (x *SyncMuxResponse) GetPrefixChunks() []*PrefixChunk {
@@ -3025,7 +3016,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xeb\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xc9\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3045,8 +3036,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
 	"synSecrets\x12)\n" +
-	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\x12 \n" +
-	"\vacknowledge\x18\x17 \x01(\bR\vacknowledge\x129\n" +
+	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\x129\n" +
 	"\rprefix_chunks\x18\x18 \x03(\v2\x14.weir.v1.PrefixChunkR\fprefixChunks\x129\n" +
 	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
 	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\x12\x1b\n" +

@@ -121,7 +121,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		m.acks.Close() // the stream is another one
 	}
 	// It has little to report, and reports half of that.
-	acknowledges := m.messages%2 == 0 && p.GetAcknowledge() && !u.Snapshot && m.reject == "" && !m.lies && m.pressures == nil
+	acknowledges := m.messages%2 == 0 && !u.Snapshot && m.reject == "" && !m.lies && m.pressures == nil
 	m.mu.Unlock()
 	if mute || acknowledges && m.acks.Send(context.Background(), uint64(m.generation), 0) == nil {
 		return nil

@@ -52,7 +52,6 @@ func (m *Manager) SyncMux(
 		if message == nil || err != nil {
 			return false, err
 		}
-		message.Acknowledge = true
 		message.TraceParents = m.sending(node, before, feed.Sent())
 		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)

@@ -8,14 +8,13 @@ import (
 )
 
 // acknowledgements tell the manager at once which generation runs. A report, which says that too and has all counters,
-// is sent instead if the manager takes no acknowledgements, or a generation was rejected.
+// is sent instead if the manager does not hear it, or a generation was rejected.
 type acknowledgements struct {
 	config    Config
 	tables    *tables
 	reports   *reports
 	to        rpc.Acknowledger
 	wake      chan struct{} // holds at most one
-	takes     atomic.Bool   // the manager of the stream takes them
 	reconnect atomic.Bool   // the stream is another one, maybe with another manager
 }
 
@@ -26,20 +25,8 @@ func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements
 	}
 }
 
-// soon acknowledges the generation that runs, if the manager of the stream takes acknowledgements.
-func (a *acknowledgements) soon(takes bool) {
-	a.takes.Store(takes)
-	a.trigger()
-}
-
 // trigger acknowledges the generation that runs.
-func (a *acknowledgements) trigger() {
-	if !a.takes.Load() {
-		a.reports.trigger()
-		return
-	}
-	wake(a.wake)
-}
+func (a *acknowledgements) trigger() { wake(a.wake) }
 
 func (a *acknowledgements) run(ctx context.Context) error {
 	defer a.to.Close()

@@ -36,7 +36,7 @@ func (h *hearing) AcknowledgeMux(
 	return &weirv1.AcknowledgeMuxResponse{}, stream.Err()
 }
 
-// What runs is acknowledged where the manager takes that, and reported where it does not, was refused or is lost.
+// What runs is acknowledged, and reported where a generation was rejected or the manager does not hear it.
 func TestAcknowledge(t *testing.T) {
 	h := &hearing{heard: make(chan uint64), refuses: make(chan struct{})}
 	handlers := http.NewServeMux()
@@ -68,24 +68,22 @@ func TestAcknowledge(t *testing.T) {
 
 	for _, anew := range []bool{false, false, true} {
 		a.reconnect.Store(anew)
-		if a.soon(true); <-h.heard != 7 {
+		if a.trigger(); <-h.heard != 7 {
 			t.Error("it acknowledged another generation")
 		}
 	}
 	if len(b.mux.reports.wake) > 0 {
 		t.Error("it reports what it acknowledged")
 	}
-	a.soon(false)
-	<-b.mux.reports.wake
 	b.mux.tables.reject(9, errors.New("endpoints[0].buckets: must be a power of two, are 3"))
-	a.soon(true)
+	a.trigger()
 	<-b.mux.reports.wake
 	b.mux.tables.mu.Lock()
 	b.mux.tables.rejected = nil
 	b.mux.tables.mu.Unlock()
 	close(h.refuses)
 	for reported := false; !reported; { // that it is refused shows at the next
-		a.soon(true)
+		a.trigger()
 		select {
 		case <-b.mux.reports.wake:
 			reported = true

@@ -264,7 +264,7 @@ func (m *Mux) follow(ctx context.Context) error {
 			m.acks.reconnect.Store(true)
 			defer m.reports.trigger()
 		}
-		defer m.acks.soon(message.GetAcknowledge())
+		defer m.acks.trigger()
 		update, err := wire.MuxUpdateFromProto(message, &m.chunks)
 		if err != nil {
 			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)

@@ -86,13 +86,7 @@ func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do f
 	if err != nil {
 		return translate(err)
 	}
-	defer stream.Close()
-	for stream.Receive() {
-		if err := do(stream.Msg()); err != nil {
-			return err
-		}
-	}
-	return translate(stream.Err())
+	return each(stream, do)
 }
 
 // EachBackup copies a manager's store and calls do for each part, in order, until it or ctx ends or do fails.
@@ -101,11 +95,5 @@ func (c *Client) EachBackup(ctx context.Context, do func(part *weirv1.BackupResp
 	if err != nil {
 		return translate(err)
 	}
-	defer stream.Close()
-	for stream.Receive() {
-		if err := do(stream.Msg()); err != nil {
-			return err
-		}
-	}
-	return translate(stream.Err())
+	return each(stream, do)
 }

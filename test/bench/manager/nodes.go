@@ -26,7 +26,6 @@ type mux struct {
 	tell rpc.Acknowledger
 
 	mu        sync.Mutex
-	takes     bool // the manager takes acknowledgements
 	anew      bool // the stream is another one: it begins with a report
 	runsNow   uint64
 	hears     map[string]uint64 // as told, of what is not acknowledged yet
@@ -64,7 +63,6 @@ func (m *mux) run(ctx context.Context) {
 			m.snapshots = append(m.snapshots, time.Since(m.opened))
 			m.anew = true
 		}
-		m.takes = p.GetAcknowledge()
 		m.runsNow = p.GetGeneration()
 		if !p.GetSnapshot() {
 			for _, e := range p.GetEndpoints() {
@@ -98,7 +96,7 @@ func (m *mux) report(ctx context.Context) {
 			return
 		}
 		m.mu.Lock()
-		generation, takes := m.runsNow, m.takes
+		generation := m.runsNow
 		if m.anew {
 			m.tell.Close()
 			m.anew, whole = false, true
@@ -107,11 +105,8 @@ func (m *mux) report(ctx context.Context) {
 		if generation == 0 {
 			continue
 		}
-		var err error
-		if takes {
-			err = m.tell.Send(ctx, generation, 0)
-		}
-		if whole || !takes || err != nil {
+		err := m.tell.Send(ctx, generation, 0)
+		if whole || err != nil {
 			_, err = m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
 				Name: m.name, Generation: generation, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
 			})
