@@ -88,7 +88,7 @@ static __noinline enum verdict control_take(struct __sk_buff *skb, const struct 
 	return VERDICT_PUNT_CONTROL;
 }
 
-/* Tells user space of a packet that came past the muxes and should not have, if it has time. */
+/* Notifies user space of a packet past the muxes without a Fastpath row, at a bounded rate. */
 static __noinline void control_stray(const struct rx_ctx *a)
 {
 	const struct packet *p = &a->inner;

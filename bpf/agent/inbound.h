@@ -211,7 +211,7 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 {
 	enum verdict verdict = VERDICT_NONE;
 
-	*ifindex = settings.uplink; /* for what is handed on */
+	*ifindex = settings.uplink; /* for packets that are forwarded */
 	if (a->tunnel.step != GUE_CHAIN_NONE)
 		verdict = chain(skb, a);
 	if (!verdict && settings.snat && !inbound_has_room(a))

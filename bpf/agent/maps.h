@@ -112,10 +112,10 @@ struct {
 	__type(value, struct datagram_set);
 } reply_fragments SEC(".maps");
 
-/* What datagrams are hashed with, so that nobody can aim at a set. User space draws it, once. */
+/* Secret key of the hash of datagrams, so that no sender can aim at a set. User space draws it. */
 struct flowhash_key hash_key SEC(".data.hash_key");
 
-/* What user space tells the programs besides the tables; a map of one row that needs no lookup. */
+/* Settings, written by user space; a map of one row that needs no lookup. */
 struct agent_settings settings SEC(".data.settings");
 
 /* Packets and bytes by verdict; the programs write, user space reads. */

@@ -6,7 +6,7 @@
 #include "agent/session.h"
 #include "net/skb/decap.h"
 
-/* A handshake that a mux answered with a SYN cookie, as the client's first segment tells it. */
+/* A handshake that a mux answered with a SYN cookie, as the client's first segment has it. */
 struct handshake {
 	__u32 cookie; /* the mux's initial sequence number: the cookie */
 	__u32 seq; /* of the client's first byte */
@@ -19,7 +19,7 @@ struct handshake {
 	bool listens; /* a socket of the host's own stack listens for it */
 };
 
-/* What a decapsulated packet is. Who may send it depends on that: see admission.h. */
+/* Kind of a decapsulated packet. Its permitted senders depend on that: see admission.h. */
 enum content {
 	CONTENT_REFUSED = 0, /* nothing that a workload may get */
 	CONTENT_ENDPOINT, /* to an endpoint, by a rule of this host */

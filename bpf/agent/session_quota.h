@@ -23,7 +23,7 @@ struct {
 	__type(value, struct session_usage);
 } session_usages SEC(".maps");
 
-/* By VIP, likewise. User space alone writes. */
+/* Quotas, by VIP. User space alone writes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16385);

@@ -12,7 +12,7 @@
 #include "agent/parse.h"
 #include "net/packet.h"
 
-/* None yet (DHCP, duplicate address detection), or one of the link, which nobody routes. */
+/* Unspecified (DHCP, duplicate address detection), or link-local, which is not routed. */
 static __always_inline bool address_is_of_link(const struct address *a)
 {
 	if (address_is_v4(a))
@@ -52,7 +52,7 @@ static __noinline enum source_route source_route(struct __sk_buff *skb, const st
 									 : SOURCE_ELSEWHERE;
 }
 
-/* An IPv4 address in an IPv6 header: nobody has it, and here it would pass for the former. */
+/* An IPv4-mapped address in an IPv6 header is invalid, and would match the IPv4 one here. */
 static __always_inline bool source_is_mapped(const struct packet *p)
 {
 	return p->ethertype == bpf_htons(ETH_P_IPV6) && address_is_v4(&p->source);

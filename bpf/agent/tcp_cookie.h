@@ -24,7 +24,7 @@ static __always_inline __u32 cookie_make(const struct session *session, __u32 ts
 	return (tsval << session->cookie_scale & ~COOKIE_MASK) | session->cookie;
 }
 
-/* The bits of TSval that a tick does not tell. */
+/* The bits of TSval below a tick. */
 static __always_inline __u32 cookie_tick_mask(const struct session *session)
 {
 	return COOKIE_MASK >> session->cookie_scale;
@@ -84,7 +84,7 @@ static __always_inline void cookie_note(const struct packet *p, struct session *
 	session->last_sent = bpf_ktime_get_coarse_ns();
 }
 
-/* The workload's SYN/ACK settles whether the connection carries a cookie. */
+/* The workload's SYN/ACK decides whether the connection carries a cookie. */
 static __always_inline void cookie_settle(struct session *session, bool timestamps)
 {
 	if (!timestamps)

@@ -15,7 +15,7 @@
 #include "mux/flow_table.h"
 #include "mux/trace.h"
 
-/* A cell of the flow that notes a SYN: a part of the tag is left to tell it by. */
+/* A cell of the flow that records a SYN: only a part of the tag remains to compare. */
 static __always_inline bool flow_has_syn(__u64 flow, __u64 tag)
 {
 	return flow & FLOW_SYN && (flow ^ tag) >> FLOW_SYN_TAG_SHIFT == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The flow table: remembers which slot a flow was sent to. abi/mux/flow.h tells its form.
+ * The flow table: remembers which slot a flow was sent to. abi/mux/flow.h has its layout.
  * CPUs share it without locks: what a packet is sent by is one word, and a write that another
  * undoes is made good by the flow's next packet. Usage is exact all the same.
  */
@@ -27,7 +27,7 @@ static __always_inline struct flow_set *flow_set_of(__u64 hash)
 	return bpf_map_lookup_elem(&flows, &row);
 }
 
-/* What tells the flow from others of its set: the upper bits of a cell's first word. */
+/* The flow's tag in its set: the upper bits of a cell's first word. */
 static __always_inline __u64 flow_tag(__u64 hash, __u64 salt)
 {
 	return (hash ^ salt) >> FLOW_TAG_SHIFT << FLOW_TAG_SHIFT;

@@ -118,7 +118,7 @@ struct {
 	__type(value, struct flow_usage);
 } vip_usage SEC(".maps");
 
-/* Likewise by tenant: row 0 is not used. */
+/* The same by tenant: row 0 is not used. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -146,5 +146,5 @@ struct {
 /* What all endpoints share; a map of one row that needs no lookup. */
 struct mux_settings settings SEC(".data.settings");
 
-/* What SYN cookies are made with; likewise. */
+/* Secrets of SYN cookies; a map of one row that needs no lookup. Written by user space. */
 struct syn_secrets syn_secrets SEC(".data.syn");

@@ -211,7 +211,7 @@ int mux_trace(struct xdp_md *ctx)
 	return action;
 }
 
-/* Tells user space the tick by which flows expire. */
+/* Gives user space the tick by which flows expire. */
 SEC("syscall")
 int flow_clock(void *ctx)
 {

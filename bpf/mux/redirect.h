@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tells user space of connections that may leave the muxes (Fastpath, Ananta 3.2.4): from a
+ * Notifies user space of connections that may leave the muxes (Fastpath, Ananta 3.2.4): from a
  * workload with source NAT to an endpoint with ENDPOINT_FASTPATH, from the client's first segment
- * on that is no SYN. It is told again every REDIRECT_AGAIN while segments come here, for then a
+ * on that is no SYN. It is notified again every REDIRECT_AGAIN while segments come here, for then a
  * host has not heard of it.
  */
 #pragma once
@@ -19,7 +19,7 @@ enum { REDIRECT_MEMORY = 4096 }; /* flows; a power of two */
 
 struct redirect_memory {
 	__u64 flow; /* hash */
-	__u64 told; /* when user space was; 0: not yet */
+	__u64 told; /* when user space was last notified; 0: never */
 	__u64 packets;
 };
 
@@ -37,7 +37,7 @@ struct {
 	__uint(max_entries, 1 << 18);
 } redirects SEC(".maps");
 
-/* Is it time to tell of the flow? Packets of UDP must be so many. */
+/* Is user space to be notified of the flow? UDP needs that many packets first. */
 static __always_inline bool redirect_is_due(__u64 flow, __u32 packets)
 {
 	__u32 index = flow & (REDIRECT_MEMORY - 1);

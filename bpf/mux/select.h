@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Chooses the backend of a packet: its cookie, what is remembered of its flow, its bucket, in
- * this order. docs/design/mux.md tells why each is as it is.
+ * this order. docs/design/mux.md has the reasons.
  */
 #pragma once
 

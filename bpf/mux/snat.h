@@ -12,7 +12,7 @@
 #include "abi/mux/snat.h"
 #include "mux/maps.h"
 
-/* Who has the port of the VIP whose row has these slices; NULL: nobody. */
+/* The owner of the port of the VIP whose row has these slices; NULL: the port is free. */
 static __always_inline struct backend *snat_owner(__u64 slices, __be16 port)
 {
 	__u32 range = bpf_ntohs(port) >> SNAT_RANGE_SHIFT, owner;

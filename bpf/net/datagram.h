@@ -15,7 +15,7 @@
 #include "net/flowhash.h"
 #include "net/packet.h"
 
-/* Ids are used again: what the first fragment told holds so many ticks, 2 s. */
+/* Ticks for which a first fragment's entry is valid, 2 s: IP ids are reused. */
 volatile const __u32 cfg_datagram_life = DATAGRAM_LIFE;
 
 /* Datagrams that were forgotten before their time, by whose took their place. User space reads. */
@@ -35,7 +35,7 @@ struct {
 struct datagram {
 	__u64 hash;
 	__u64 told[DATAGRAM_TOLD];
-	__u32 owner; /* of whom has told; not 0 */
+	__u32 owner; /* number of the VIP or tenant that the entry counts for; not 0 */
 	__u32 pad;
 };
 

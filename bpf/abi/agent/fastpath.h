@@ -18,7 +18,7 @@ struct fastpath {
 	struct address own; /* tunnel at this end: the outer source */
 	struct address vip; /* what the workload's packets leave as */
 	__u64 sent; /* when the last packet was sent to the peer, up to 134 ms late */
-	__u64 heard; /* when the last one of it came, likewise */
+	__u64 heard; /* when the peer's last packet came, up to 134 ms late */
 	__be16 vip_port;
 	__u8 client; /* 1: the workload opened the connection */
 	__u8 pad;

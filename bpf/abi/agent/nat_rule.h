@@ -3,7 +3,7 @@
 
 #include "abi/shared/address.h"
 
-/* Backends of one endpoint on one host are told apart by the outer destination. */
+/* Backends of one endpoint on one host differ in the outer destination. */
 struct nat_rule_key {
 	struct address vip;
 	struct address tunnel;

@@ -52,14 +52,14 @@ ABI_ENUM(session_layout);
 struct session {
 	struct address vip;
 	__be16 vip_port;
-	__u16 cookie; /* slot that the client is told; 0: timestamps are left alone */
+	__u16 cookie; /* slot in the client's timestamps; 0: they are not rewritten */
 	enum session_event events; /* bits of it; none for UDP */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late: see session_seen() */
 	__u64 last_sent; /* when tsval was, or client_next and workload_seq */
 	__u32 tsval; /* the workload's last one, as it sent it; 0: none yet */
 	__u32 client_tsval; /* the client's last one */
 	__u32 client_next; /* the workload's acknowledgement number, up to 134 ms late */
-	__u32 workload_seq; /* its sequence number, likewise */
+	__u32 workload_seq; /* its sequence number, up to 134 ms late */
 	__u32 tag; /* see session_tag(); 0: made by a version without tags */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
 	__u8 cookie_scale;

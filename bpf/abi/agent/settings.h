@@ -9,7 +9,7 @@ struct agent_settings {
 	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
 	__u32 cookie_scale; /* of new sessions: see struct session */
 	__u32 snat; /* workloads with source NAT: 0 spares a lookup in their tables */
-	struct address address4; /* of the uplink: outer source of what is handed on */
+	struct address address4; /* of the uplink: outer source of forwarded packets */
 	struct address address6; /* not set: the uplink has none of the family */
 	__u32 snat_flows; /* room for those of one workload */
 	__u32 snat_queue_limit; /* packets of one workload that may wait for a port */

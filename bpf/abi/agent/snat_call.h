@@ -44,7 +44,7 @@ struct snat_dequeue_call {
 struct snat_list_call {
 	__u32 workload;
 	__u32 tenant;
-	__u32 fresh; /* 1: its number was nobody's, or another's */
+	__u32 fresh; /* 1: its number was free, or of another workload */
 };
 
 /* snat_share: what a tenant may have of a table; of no tenant, what all may borrow. */

@@ -26,7 +26,7 @@ enum snat_flow_state {
 };
 ABI_ENUM(snat_flow_state);
 
-/* By the workload's side of it: what its packets become, and what they told. */
+/* A flow, by its key on the workload's side: its translation, and its TCP state. */
 struct snat_flow {
 	struct address vip; /* as is vip_port: not set while the flow waits for a port */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late; of the workload's packets */
@@ -38,7 +38,7 @@ struct snat_flow {
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u8 borrowed; /* 1: the port is that of the mapping, which is a row without client */
 	__u32 workload_seq; /* the workload's sequence number, up to 134 ms late */
-	__u32 remote_next; /* its acknowledgement number, likewise */
+	__u32 remote_next; /* its acknowledgement number, up to 134 ms late */
 	__u32 remote_fin; /* what acknowledges the remote's FIN, if SNAT_REMOTE_FIN */
 };
 

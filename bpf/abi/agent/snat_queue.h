@@ -4,7 +4,7 @@
 #include "abi/enum.h"
 #include "abi/agent/session.h"
 
-/* Why user space is told. */
+/* Why user space is notified. */
 enum snat_notice {
 	SNAT_NOTICE_QUEUE = 1, /* a packet waits: there is no port for its flow */
 	SNAT_NOTICE_REFUSED = 2, /* a packet was dropped, for there are no ports to be had */

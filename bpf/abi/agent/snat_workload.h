@@ -19,7 +19,7 @@ enum snat_workload_flag {
 	SNAT_ONE_MAPPING = 0x1, /* (DIP, port) keeps one external port (RFC 4787, section 4.1) */
 	SNAT_FILTER_ADDRESS =
 		0x2, /* of the mapping: answers come from addresses that were sent to */
-	SNAT_REJECT = 0x4, /* tell the workload when there is no port */
+	SNAT_REJECT = 0x4, /* reply to the workload with an ICMP error when there is no port */
 };
 
 /* A DIP whose own connections leave as a VIP. User space writes it. */
@@ -44,10 +44,10 @@ struct snat_stat {
 	__u32 queued; /* packets queued in user space, or about to be */
 	__u32 refused; /* rows that it did not get */
 	__u32 pad;
-	__u64 asked; /* when user space was told last that ports run low */
+	__u64 asked; /* when user space was last notified that ports run low */
 	__u64 refused_until; /* user space: there are no more ports to be had */
 	__u64 begun; /* flows that found a port at once */
-	__u64 told; /* when user space was told last that there is no room */
+	__u64 told; /* when user space was last notified that there is no room */
 };
 
 struct snat_block_key {

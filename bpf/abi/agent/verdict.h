@@ -22,7 +22,7 @@ enum verdict {
 	VERDICT_PASS_SNAT_EXEMPT, /* of a workload with source NAT, to a destination that is left
 				   * alone
 				   */
-	VERDICT_PASS_NO_FLOW, /* likewise, in the middle of a connection that was not translated */
+	VERDICT_PASS_NO_FLOW, /* the same, in the middle of a connection that was not translated */
 
 	/* Towards a workload: decapsulated, VIP rewritten to DIP. */
 	VERDICT_DELIVER_NATIVE,
@@ -55,13 +55,11 @@ enum verdict {
 	VERDICT_SYNCOOKIE_REQUEUE, /* comes again, behind the segment that a socket is being made of
 				    */
 	VERDICT_SYNCOOKIE_ANSWER, /* the workload's SYN/ACK became the client's acknowledgement */
-	VERDICT_SYNCOOKIE_ANSWER_HOST, /* likewise, of the host's stack */
+	VERDICT_SYNCOOKIE_ANSWER_HOST, /* the same, of the host's own stack */
 
 	/* Refused. */
-	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer
-				 */
-	VERDICT_DROP_NOT_CHAIN_PEER, /* forwarded by an address that is no chain peer of the
-					endpoint */
+	VERDICT_DROP_NOT_A_MUX, /* encapsulated, but not by a mux or the Fastpath peer */
+	VERDICT_DROP_NOT_CHAIN_PEER, /* forwarded by an address that is no chain peer */
 	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
 	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
 	VERDICT_DROP_GUE_MERGED, /* several GUE packets in one buffer: see host requirements */
@@ -71,13 +69,13 @@ enum verdict {
 	VERDICT_DROP_NO_RULE, /* no backend of that VIP and port behind that tunnel address */
 	VERDICT_DROP_NO_WORKLOAD, /* the rule's DIP has no interface, e.g. while a VM is down */
 	VERDICT_DROP_ICMP_UNKNOWN, /* an ICMP error about no connection that we know */
-	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it (RFC 6040) */
+	VERDICT_DROP_ECN, /* congestion marked outside, inside not ECN-capable (RFC 6040) */
 	VERDICT_DROP_SESSION_TAKEN, /* same client and DIP in a live session with another VIP */
 	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
 	VERDICT_DROP_SESSION_GONE, /* its session's row became another's while it passed */
-	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
+	VERDICT_DROP_CHAIN_FAMILY, /* the host has no address of the other backend's family */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
-	VERDICT_DROP_SPOOFED_SOURCE, /* from where nobody with that address lives */
+	VERDICT_DROP_SPOOFED_SOURCE, /* the source address does not live behind the interface */
 	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
 	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to
 				    send */

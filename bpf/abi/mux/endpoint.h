@@ -31,11 +31,11 @@ enum endpoint_flag {
 	ENDPOINT_VIP = 32, /* the row of a VIP */
 	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
 	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
-	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `acls` tells which */
+	ENDPOINT_SOURCES = 256, /* it has an ACL: its row of `acls` */
 	ENDPOINT_SYN_COOKIES = 512, /* SYNs are answered here */
 	ENDPOINT_SYN_COUNTED = 1024, /* whether handshakes are completed is looked at */
-	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_policers` tells */
-	ENDPOINT_FAIR_SHARE = 4096, /* the mux is overloaded, and its VIP is looked at: likewise */
+	ENDPOINT_LIMITED = 2048, /* its VIP has rate limits: its row of `vip_policers` */
+	ENDPOINT_FAIR_SHARE = 4096, /* the mux is overloaded: packets are sampled, or dropped */
 	ENDPOINT_SYN_SAMPLED =
 		8192, /* the SYNs of handshakes that are looked at are answered here */
 };

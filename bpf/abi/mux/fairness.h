@@ -23,7 +23,7 @@ struct heavy_hitter {
 };
 
 enum share_layout {
-	SHARE_PREFIX_V4 = 24, /* bits of a source that tell it from others */
+	SHARE_PREFIX_V4 = 24, /* bits of a source prefix */
 	SHARE_PREFIX_V6 = 56,
 	SHARE_V4 = 4, /* top byte of share_key.prefix */
 	SHARE_SAMPLE = 16, /* one packet of so many is sampled */

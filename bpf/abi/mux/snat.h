@@ -16,7 +16,7 @@ enum snat_range_layout {
 };
 ABI_ENUM(snat_range_layout);
 
-/* Who has 16 ranges, in a cache line: rows of snat_owners, 0 for nobody. */
+/* Owners of 16 ranges, in a cache line: rows of snat_owners; 0: the range is free. */
 struct snat_row {
 	__u32 owners[SNAT_RANGES_PER_ROW];
 };

@@ -55,16 +55,16 @@ enum verdict {
 	VERDICT_DROP_NO_RANGE, /* no workload has the port, of a VIP with source NAT */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */
-	VERDICT_DROP_TOO_BIG, /* the same, and nobody can be told, or too many were */
-	VERDICT_DROP_MERGED, /* likewise, longer than the interface's MTU: several in one buffer */
+	VERDICT_DROP_TOO_BIG, /* the same, and an ICMP error can't be sent, or too many were */
+	VERDICT_DROP_MERGED, /* the same, longer than the interface's MTU: several in one buffer */
 	VERDICT_DROP_NO_HEADROOM, /* the driver left no room for the outer header */
-	VERDICT_DROP_ECHO, /* a ping to a VIP that does not answer, or from an address of nobody */
+	VERDICT_DROP_ECHO, /* a ping to a VIP that does not answer, or from an invalid source */
 	VERDICT_DROP_ECHO_LIMITED, /* more pings than are answered */
 	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
 	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
 	VERDICT_DROP_RELAY_INVALID, /* relayed to us, but no fragment for an endpoint */
 	VERDICT_DROP_RELAY_LIMITED, /* another mux's fragment, and as many are relayed as may be */
-	VERDICT_DROP_SYN, /* to be answered with a cookie, but not well formed, or from nobody */
+	VERDICT_DROP_SYN, /* to be answered with a cookie, but malformed, or its source invalid */
 
 	VERDICT_COUNT,
 };

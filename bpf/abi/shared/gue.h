@@ -8,7 +8,7 @@
 /*
  * GUE, variant 0 (draft-ietf-intarea-gue, section 3), with no optional fields. What Weir has to
  * say stands in the private data: nothing at all, or struct gue_weir and, if its step is not
- * GUE_CHAIN_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen tells
+ * GUE_CHAIN_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen says
  * which.
  */
 enum gue_format {

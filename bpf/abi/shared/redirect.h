@@ -5,8 +5,8 @@
 #include "abi/shared/address.h"
 
 /*
- * What muxes and hosts tell each other of connections that go past the muxes: control messages of
- * GUE, which internal/fastpath seals and opens. docs/design/fastpath.md tells what they mean.
+ * Fastpath messages between muxes and hosts: control messages of GUE, which internal/fastpath seals
+ * and opens. docs/design/fastpath.md has their meaning.
  */
 enum gue_control_format {
 	GUE_CONTROL = 0x20, /* of the first byte: a control message, whose type is the protocol */

@@ -6,7 +6,7 @@
 #include "abi/enum.h"
 
 /*
- * A SYN cookie is the sequence number of a SYN-ACK that nobody remembers. From the lowest bit:
+ * A SYN cookie is the sequence number of a SYN-ACK that is sent without state. From the lowest bit:
  *
  *    3  class of the MSS that the client announced
  *    2  tick at which it was made, the low bits

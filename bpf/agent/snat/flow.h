@@ -202,7 +202,7 @@ __noinline int snat_end(const struct session_key *key __arg_nonnull)
 }
 
 /*
- * Notes what a workload's segment tells by its numbers. False: it resets a forged answer to its
+ * Records the sequence numbers of a workload's segment. False: it resets a forged answer to its
  * SYN, by the number that this acknowledged, and the connection goes on.
  */
 static __always_inline bool snat_note_numbers(struct __sk_buff *skb, const struct packet *p,

@@ -37,7 +37,7 @@ __noinline bool snat_admits_more(__u32 workload)
 	if (!state || (__s32)state->rows[SNAT_TABLE_FLOWS] >= (__s32)(settings.snat_flows / 2))
 		return false;
 	number = state->tenant;
-	if (!number) /* after an upgrade, until user space has told */
+	if (!number) /* after an upgrade, until user space has written it */
 		return true;
 	tenant = bpf_map_lookup_elem(&snat_tenants, &number);
 	return tenant && snat_halves(tenant, SNAT_TABLE_FLOWS) &&
@@ -88,7 +88,7 @@ __noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
 	return VERDICT_NONE;
 }
 
-/* What the remote's packet tells of the connection. */
+/* Updates the TCP state of the connection by the remote's packet. */
 static __always_inline void snat_note_answer(struct __sk_buff *skb, const struct snat_port_key *key,
 					     struct snat_port *port, const struct packet *p)
 {

@@ -10,7 +10,7 @@
 #include "agent/source_check.h"
 #include "agent/mss.h"
 
-/* How often user space is told that ports run low, in ns. */
+/* Least time between two notifications that ports run low, in ns. */
 #define SNAT_ASK_STEP (20ULL * 1000 * 1000)
 
 /* DIP and port become the flow's. */
@@ -98,7 +98,7 @@ static __always_inline bool snat_is_exempt(const struct packet *p, __u32 group)
 	       bpf_map_lookup_elem(&snat_exempts, &except);
 }
 
-/* User space is told, now and then, when few ports are left, or when they get no rest. */
+/* Notifies user space when few ports are left, or are reused at once; at most once in a while. */
 __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
 			const struct snat_search *s __arg_nonnull)
 {

@@ -172,7 +172,7 @@ static long snat_step(__u32 step, struct snat_search **at)
 	return 0;
 }
 
-/* A target without connections, in one row that nobody writes: it is too much for the stack. */
+/* A destination without connections: one row that is never written, too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -333,7 +333,7 @@ static __always_inline bool snat_take(struct snat_search *s)
 	return false;
 }
 
-/* The port that s took, or borrowed, is nobody's: there is no flow. */
+/* Releases the port that s took or borrowed: the flow was not made. */
 static __always_inline void snat_leave_port(struct snat_search *s, bool borrowed)
 {
 	snat_drop_port(&s->port_key, s->used.target.workload);

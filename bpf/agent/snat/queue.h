@@ -33,7 +33,7 @@ static __noinline bool snat_fill(struct __sk_buff *skb, const struct packet *p,
 	return !bpf_skb_load_bytes(skb, 0, entry + 1, length);
 }
 
-/* Tells user space that a packet is dropped. Not if there is no room: it hears of enough others. */
+/* Notifies user space that a packet is dropped, unless the ring is full. */
 __noinline int snat_notify(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 			   const struct snat_search *s __arg_nonnull, __u32 ifindex,
 			   enum snat_notice notice)
@@ -59,8 +59,8 @@ __noinline int snat_notify(struct __sk_buff *skb, const struct packet *p __arg_n
 }
 
 /*
- * Tells user space that there is no room for a connection. Once a tick for each workload, however
- * many it begins: what others tell needs room, too.
+ * Notifies user space that there is no room for a connection: once a tick for each workload, so
+ * that notices of others have room in the ring.
  */
 __noinline int snat_notify_full(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 				const struct snat_search *s __arg_nonnull, __u32 ifindex)
@@ -75,7 +75,7 @@ __noinline int snat_notify_full(struct __sk_buff *skb, const struct packet *p __
 	return snat_notify(skb, p, s, ifindex, SNAT_NOTICE_FULL);
 }
 
-/* Tells user space that ports of a workload run low. */
+/* Notifies user space that ports of a workload run low. */
 __noinline int snat_notify_low(__u32 workload)
 {
 	struct snat_queue_entry *entry = bpf_ringbuf_reserve(&snat_notices, sizeof(*entry), 0);

@@ -64,7 +64,7 @@ __noinline int snat_has_room(__u32 workload, enum snat_table table)
 	if (!state || table >= SNAT_TABLES)
 		return 0;
 	number = state->tenant;
-	if (!number) /* after an upgrade, until user space has told */
+	if (!number) /* after an upgrade, until user space has written it */
 		return 1;
 	tenant = bpf_map_lookup_elem(&snat_tenants, &number);
 	all = bpf_map_lookup_elem(&snat_tenants, &none);

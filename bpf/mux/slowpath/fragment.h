@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Fragments. Only the first one of a datagram has ports, so all of them go to one mux of the pool,
- * its owner, which every mux computes alike. The owner remembers what the first one told.
+ * its owner, which every mux computes alike. The owner keeps the ports and the backend of the first
+ * one.
  */
 #pragma once
 
@@ -31,7 +32,7 @@ struct {
 /* The muxes of the pool; a map of one row that needs no lookup. Written by user space. */
 struct pool_members pool_members SEC(".data.pool_members");
 
-/* What a first fragment told, as a word of its datagram's cell. */
+/* Ports and backend of a first fragment, as a word of its datagram's cell. */
 struct fragment_told {
 	__be16 source_port;
 	__be16 destination_port;
@@ -53,7 +54,7 @@ static __always_inline struct datagram_set *fragment_set(__u64 hash)
 	return bpf_map_lookup_elem(&fragments, &row);
 }
 
-/* Did the first fragment of d's datagram come? Then d says what it told. */
+/* Has the first fragment of d's datagram come? Then fills in d. */
 static __always_inline bool fragment_recall(struct datagram *d)
 {
 	return datagram_recall(fragment_set(d->hash), d);

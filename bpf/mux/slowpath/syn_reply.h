@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Answers a SYN in the name of a VIP by a SYN-ACK with a cookie, back the way it came. Nothing is
- * remembered of it. docs/design/syn-cookies.md tells what the cookie holds.
+ * remembered of it. docs/design/syn-cookies.md has its layout.
  */
 #pragma once
 
