@@ -19,9 +19,9 @@ type Effect struct {
 // Effect compares the table of e before and after a change.
 func (s State) Effect(vip model.VIP, e model.Endpoint, before, after Table) Effect {
 	effect := Effect{
-		Total: len(after.Open()), Waiting: s.Waiting(vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
+		Total: len(after.MuxBuckets()), Waiting: s.Waiting(vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
 	}
-	if len(before.Open()) == 0 || after.Closed {
+	if len(before.MuxBuckets()) == 0 || after.Closed {
 		return effect
 	}
 	for i, slot := range after.Buckets {
@@ -51,7 +51,7 @@ const (
 // CPU. A table whose buckets name previous ones takes twice as many.
 func (t Table) Bytes() uint64 {
 	size := uint64(endpointBytes)
-	if n := len(t.Open()); n > 0 {
+	if n := len(t.MuxBuckets()); n > 0 {
 		buckets := max(n, rowBuckets) * bucketBytes
 		if len(t.Moves) > 0 {
 			buckets *= 2

@@ -17,7 +17,7 @@ func (s State) MuxEndpoint(vip model.VIP, e model.Endpoint) model.MuxEndpoint {
 // MuxEndpoint is endpoint e of vip as muxes run it, by its table.
 func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
 	endpoint := model.MuxEndpoint{
-		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Open(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
+		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.MuxBuckets(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
@@ -103,7 +103,7 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 }
 
 // snatClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as
-// e takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would be told
+// e takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would get
 // more than model.MaxSources: then all connections stay.
 func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
 	if f == nil {
@@ -122,7 +122,7 @@ func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []n
 }
 
 // common are the addresses that both sources and one of the sets have: in the prefixes of the sets if whole, else in
-// what both have. It ends when they are more than hosts are told.
+// what both have. It ends when they are more than hosts get.
 func common(sources []netip.Prefix, sets []model.PrefixSet, whole bool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, source := range sources {

@@ -11,19 +11,19 @@ import (
 	"github.com/weirlb/weir/internal/snat"
 )
 
-// Restored says that the store was restored from a backup lately. What was given out after the backup is in no store,
-// and must not be given to anyone else: ranges of ports, addresses of pools, slots.
+// Restored is the state of a recent restore from a backup. Ranges of ports, addresses of pools and slots that were
+// allocated after the backup are not in the store, and must not be allocated again.
 type Restored struct {
-	At      model.Generation // of the newest step of the restore; 0: none was lately
-	Settled bool             // the nodes have told what they hold: ranges and addresses are given out again
+	At      model.Generation // of the newest step of the restore; 0: there is none
+	Settled bool             // the nodes have reported what they hold: ranges and addresses are allocated again
 }
 
-// Pending says whether nothing new may be given out: what nodes hold is not known yet.
+// Pending says whether nothing may be allocated, because what nodes hold is not known yet.
 func (r Restored) Pending() bool { return r.At != 0 && !r.Settled }
 
-// reservedSlots is how many free slots of an endpoint nobody is given for a while after a restore. Slots are given from
-// the lowest free one on: those were given to backends that were added after the backup, and segments of open
-// connections may still carry them.
+// reservedSlots is how many free slots of an endpoint are not allocated for a while after a restore. Slots are
+// allocated from the lowest free one on, so these may have gone to backends that were added after the backup, and
+// segments of open connections may still carry them.
 const reservedSlots = 64
 
 // passOver is how many free slots of an endpoint that has rows are passed over. It differs from restore to restore of
@@ -42,10 +42,10 @@ type ReportedPorts struct {
 	Ranges []model.Range
 }
 
-// RestorePorts returns what the workloads have of the VIP at an address after a restore, by what their hosts told:
-// hosts never had a range that another one had, so what is told is newer than the backup. Of a workload whose host told
-// nothing the backup holds, but for what others have. What the backup has and the host has not rests, and so does what
-// a host has for a workload that is not its own by the backup.
+// RestorePorts returns the port allocations of the VIP at an address after a restore. What a host reports of its
+// workload counts, as it is newer than the backup and no two hosts ever had one range. Of a workload without a report
+// the backup counts, except for ranges that others have. Ranges that only the backup has go into quarantine, and so do
+// those that a host reports of a workload that is not its own.
 func (s State) RestorePorts(address netip.Addr, told map[model.SNATKey][]ReportedPorts, now time.Time) map[model.SNATKey]PortAllocation {
 	t := takeOver{State: s, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]PortAllocation{}, told: map[model.SNATKey]bool{}}
 	keys := slices.SortedFunc(maps.Keys(told), model.SNATKey.Compare)
@@ -63,18 +63,19 @@ func (s State) RestorePorts(address netip.Addr, told map[model.SNATKey][]Reporte
 		slices.Sort(h.Ranges)
 		t.next[key] = h
 	}
-	t.restStrays(address, keys, told, now)
+	t.quarantineStrays(address, keys, told, now)
 	return t.next
 }
 
 type takeOver struct {
 	State
-	owner map[model.Range]model.SNATKey // by what is held or rests
+	owner map[model.Range]model.SNATKey // of ranges that are held or in quarantine
 	next  map[model.SNATKey]PortAllocation
-	told  map[model.SNATKey]bool // keys whose own host told of them
+	told  map[model.SNATKey]bool // keys that their own host reported
 }
 
-// own gives the workload of a key what its host told: those that the backup has too, or the others, up to its limit.
+// own allocates the ranges that its host reports to the workload of a key, up to its limit: those that the backup has
+// too if confirmed, else the others.
 func (t *takeOver) own(key model.SNATKey, told []ReportedPorts, confirmed bool) {
 	vip, w, listed := t.SNATClientWithVIP(key)
 	if !listed {
@@ -134,8 +135,8 @@ func (t *takeOver) complete(key model.SNATKey, backup PortAllocation, now time.T
 	t.next[key] = h
 }
 
-// restStrays lets what hosts told and no workload was given rest, up to what a workload may have.
-func (t *takeOver) restStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]ReportedPorts, now time.Time) {
+// quarantineStrays puts ranges that hosts reported and no workload got into quarantine, up to what a workload may have.
+func (t *takeOver) quarantineStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]ReportedPorts, now time.Time) {
 	vip, _ := t.VIPAt(address)
 	most := snat.Ranges
 	if vip.SNAT != nil {

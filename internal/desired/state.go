@@ -58,14 +58,14 @@ type HealthKey struct {
 type Table struct {
 	Rows    []Row        // by slot; those in use and those retired
 	Buckets []model.Slot // a power of two of them, or none
-	Closed  bool         // nobody takes new connections: muxes are given no buckets
+	Closed  bool         // no backend takes new connections: muxes get no buckets
 	Moves   []Move       // by bucket; those that connections from before may still live by
 	Cookies model.Cookies
 	Settles time.Time // when Cookies began to be settling; zero: they are not
 }
 
-// Move says that a bucket named another slot lately. Connections from then that carry no cookie are
-// handed on to From until the move ends.
+// Move is a bucket's change of slot. Until it ends, hosts forward older connections without a cookie to From (daisy
+// chaining).
 type Move struct {
 	Bucket uint32
 	From   model.Slot
@@ -94,10 +94,10 @@ func (t Table) Equal(other Table) bool {
 		})
 }
 
-// InTransition says whether the table changes by itself: by time, or by what hosts say.
+// InTransition says whether the table will change by itself: with time, or by reports of hosts.
 func (t Table) InTransition() bool { return len(t.Moves) > 0 || t.Cookies == model.CookiesSettling }
 
-// Draining are, by slot, the buckets that moved away from it lately, in order.
+// Draining are, by slot, the buckets with a move away from it, in order.
 func (t Table) Draining() map[model.Slot][]uint32 {
 	draining := map[model.Slot][]uint32{}
 	for _, m := range t.Moves {
@@ -126,8 +126,8 @@ func (t Table) Slots() map[netip.AddrPort]model.Slot {
 	return slots
 }
 
-// Open are the buckets as muxes have them: none when nobody takes new connections.
-func (t Table) Open() []model.Slot {
+// MuxBuckets are the buckets as muxes get them: none when no backend takes new connections.
+func (t Table) MuxBuckets() []model.Slot {
 	if t.Closed {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (t Table) Open() []model.Slot {
 // Shares are how many buckets of muxes name each slot.
 func (t Table) Shares() map[model.Slot]int {
 	shares := make(map[model.Slot]int, len(t.Rows))
-	for _, slot := range t.Open() {
+	for _, slot := range t.MuxBuckets() {
 		shares[slot]++
 	}
 	return shares

@@ -10,12 +10,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// FreeFor says how long the slot of a retired row has been free, by the clock of the leader that asks: Row.Freed is by
-// that of whoever led then. nil: all for no time yet.
+// FreeFor says how long the slot of a retired row has been free, by the clock of the present leader: Row.Freed is by
+// the clock of an earlier one. nil: for no time yet.
 type FreeFor func(model.EndpointKey, Row) time.Duration
 
-// ChangedTables computes vip's tables and returns those that differ from the ones in s. The moves that ended
-// names are over.
+// ChangedTables computes vip's tables and returns those that differ from the ones in s. Moves in ended are over.
 func (s State) ChangedTables(vip model.VIP, now time.Time, ended Ended, free FreeFor) map[model.EndpointKey]Table {
 	changed := map[model.EndpointKey]Table{}
 	for _, e := range vip.Endpoints {
@@ -68,9 +67,9 @@ func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time
 // slots is a set of them.
 type slots map[model.Slot]bool
 
-// outlives says whether a bucket that leaves one slot for another goes on naming from, which it named
-// before: if there was one, and what it leaves is unhealthy while from is not.
-func (ailing slots) outlives(from, left, next model.Slot) bool {
+// keepsPrevious says whether a bucket that moves from left to next still names from, its slot before: if there was one,
+// and left is unhealthy while from is not.
+func (ailing slots) keepsPrevious(from, left, next model.Slot) bool {
 	return from != 0 && from != next && ailing[left] && !ailing[from]
 }
 
@@ -93,7 +92,7 @@ func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members 
 		for i, was := range table {
 			switch {
 			case next[i] != was && !rows.down(was):
-				if !ailing.outlives(previous[i], was, next[i]) {
+				if !ailing.keepsPrevious(previous[i], was, next[i]) {
 					previous[i] = was
 				}
 			case next[i] == previous[i]:
@@ -125,10 +124,10 @@ func (t Table) members(backends []model.Backend) []bucket.Backend {
 	return members
 }
 
-// mark says which rows are down: those of backends that were removed, or whose host is silent, and of
-// UDP those that are unhealthy. It returns the others that are unhealthy. A false alarm must not break
-// connections of TCP: if the backend's process is dead, its own kernel resets them. A client of UDP has nothing
-// to notice it by. When the policy keeps all, the check may be what is broken: then nobody is down for it.
+// mark marks rows as down: those of backends that were removed or whose host is silent, and for UDP unhealthy ones. It
+// returns the other unhealthy ones. A false alarm must not break TCP connections: if the backend's process is dead, its
+// kernel resets them. A UDP client gets no such sign. If the policy keeps all backends the check itself may be broken:
+// then none is down because of it.
 func (s State) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) (ailing slots) {
 	down, unhealthy := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	for _, b := range e.Backends {

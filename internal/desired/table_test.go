@@ -296,7 +296,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 	}
 	kept := !slices.ContainsFunc(e.Backends, func(b model.Backend) bool { return should(false, b) })
 	if kept && e.AllUnhealthy == model.Refuse {
-		if len(table.Open()) != 0 {
+		if len(table.MuxBuckets()) != 0 {
 			t.Fatalf("there are buckets, though no backend is healthy and the policy is refuse")
 		}
 		return
@@ -310,7 +310,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 	for _, b := range e.Backends {
 		want := 0.0
 		if should(kept, b) {
-			want = float64(b.Weight) / sum * float64(len(table.Open()))
+			want = float64(b.Weight) / sum * float64(len(table.MuxBuckets()))
 		}
 		if got := float64(table.Shares()[table.Slots()[b.AddrPort()]]); got <= want-1 || got >= want+1 {
 			t.Fatalf("%s has %v buckets, want %v", b.AddrPort(), got, want)

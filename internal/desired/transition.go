@@ -75,7 +75,7 @@ func (t Table) moves(old []model.Slot, ailing slots, waited []Move, now time.Tim
 	for i, slot := range t.Buckets {
 		at := i & (len(old) - 1)
 		switch was := old[at]; {
-		case slot != was && lives(was) && (last[at] == nil || !ailing.outlives(last[at].From, was, slot)):
+		case slot != was && lives(was) && (last[at] == nil || !ailing.keepsPrevious(last[at].From, was, slot)):
 			moves = append(moves, Move{Bucket: uint32(i), From: was, Since: now})
 		case last[at] != nil && last[at].From != slot:
 			moves = append(moves, Move{Bucket: uint32(i), From: last[at].From, Since: last[at].Since})

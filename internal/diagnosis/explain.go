@@ -46,7 +46,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	table := s.Tables.At(desired.Key(vip, e))
 	p := &weirv1.ExplainResponse{
 		Vip: vip.Name, Tenant: vip.Tenant, Generation: uint64(s.Generation),
-		Hash: s.HashKey.Sum(hashed(e, flow)), Buckets: uint32(len(table.Open())),
+		Hash: s.HashKey.Sum(hashed(e, flow)), Buckets: uint32(len(table.MuxBuckets())),
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)

@@ -145,10 +145,10 @@ func fill(t *testing.T, m *Manager) (empty func()) {
 	var leave []func()
 	for i := range m.allocator.MaxOpen(m.store.State()) {
 		who := fmt.Sprint("tenant/", i)
-		if !m.allocator.Queue.Enter(t.Context(), who, false, nil) {
+		if !m.allocator.Queue.Acquire(t.Context(), who, false, nil) {
 			t.Fatalf("there is no place %d", i)
 		}
-		leave = append(leave, func() { m.allocator.Queue.Leave(who) })
+		leave = append(leave, func() { m.allocator.Queue.Release(who) })
 	}
 	return func() {
 		for _, l := range leave {

@@ -52,7 +52,7 @@ func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, cha
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
 				Endpoint: wire.EndpointKeyToProto(key), Change: rpc.Removed, TableBytesBefore: s.Tables.At(key).Bytes(),
-				BucketsTotal: uint32(len(s.Tables.At(key).Open())),
+				BucketsTotal: uint32(len(s.Tables.At(key).MuxBuckets())),
 			}
 			m.addSessions(p, old, key, s.Tables.At(key), desired.Effect{})
 			all = append(all, p)

@@ -45,7 +45,7 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 		counted := m.Sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
-			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),
+			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.MuxBuckets())),
 			BucketsDraining: uint32(len(draining[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
 		})
 	}

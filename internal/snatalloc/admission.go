@@ -22,13 +22,13 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// errBusy is what a workload is told whose request is one too many.
+// errBusy refuses a request beyond the bound of requests under way.
 func errBusy() error {
 	return rpc.RefusePorts(rpc.PortsRate, busyRetry, errors.New("other requests for ports are under way, as many as may be: ask again"))
 }
 
-// MaxOpen is how many port requests this manager may have under way. While users' changes are congested the bound is one for
-// all: each manager that hands requests on to the leader has its part of it.
+// MaxOpen is how many port requests this manager may have under way. While users' changes are congested the bound is
+// one for all: each manager that hands requests on to the leader has its part of it.
 func (a *Allocator) MaxOpen(s *store.State) int {
 	switch {
 	case !a.Store.Congested():
@@ -45,8 +45,8 @@ func (a *Allocator) places() (n int, congested bool) {
 }
 
 // Enter takes the place of a request, if it is one for ports, or answers that there is none: before it costs more
-// than its answer, which is what decides when thousands come in a second. Only hosts have places, and only when the whole
-// request is there; handedOn says that another manager handed it on. leave gives the place back.
+// than its answer, which is what decides when thousands come in a second. Only hosts have places, and only when the
+// whole request is there; handedOn says that another manager handed it on. leave gives the place back.
 func (a *Allocator) Enter(w http.ResponseWriter, r *http.Request, handedOn bool) (leave func(), ok bool) {
 	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure {
 		return func() {}, true
@@ -62,9 +62,9 @@ func (a *Allocator) Enter(w http.ResponseWriter, r *http.Request, handedOn bool)
 		apierr.Write(w, r, err)
 		return nil, false
 	}
-	who := a.payerOf(r)
-	if a.Queue.Enter(r.Context(), who, handedOn, a.Stopping) {
-		return sync.OnceFunc(func() { a.Queue.Leave(who) }), true
+	who := a.tenantOfRequest(r)
+	if a.Queue.Acquire(r.Context(), who, handedOn, a.Stopping) {
+		return sync.OnceFunc(func() { a.Queue.Release(who) }), true
 	}
 	audit.End(r.Context(), nil) // who asks for ports while others do is no stranger
 	a.Metrics.Requests.WithLabelValues(rpc.PortsRate).Inc()
@@ -98,8 +98,8 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// payerOf is whose part of the places a port request takes: that of the VIP's tenant, or the host's where it is not known.
-func (a *Allocator) payerOf(r *http.Request) string {
+// tenantOfRequest is the tenant whose places a port request takes: the VIP's, or the host itself if it is not known.
+func (a *Allocator) tenantOfRequest(r *http.Request) string {
 	if ask := peek(r); ask != nil {
 		if address, err := netip.ParseAddr(ask.GetVip()); err == nil {
 			if vip, there := a.Store.State().VIPAt(address); there {
@@ -117,8 +117,8 @@ type answer struct {
 	body   bytes.Buffer
 }
 
-// busyAnswer is what who gets no place is told.
-func busyAnswer() *answer {
+// busyError is the response to a request without a place.
+func busyError() *answer {
 	a := &answer{header: http.Header{}}
 	r := &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/proto"}, "Connect-Protocol-Version": {"1"}}}
 	connect.NewErrorWriter().Write(a, r, errBusy()) //nolint:errcheck // it writes into memory

@@ -27,17 +27,17 @@ const (
 	faultHost  = "host"
 )
 
-// suspects are nodes whose tables were other than the manager's when they last said what they have. A second
-// time it is no coincidence: the node gets all of it anew.
-type suspects struct {
+// driftDetector counts reports in which a node's tables differ from the manager's. After the second one in a row the
+// node gets a snapshot: a single one may have been overtaken by an update.
+type driftDetector struct {
 	mu *sync.Mutex
 	of map[string]int
 }
 
-func newSuspects() suspects { return suspects{mu: &sync.Mutex{}, of: map[string]int{}} }
+func newDriftDetector() driftDetector { return driftDetector{mu: &sync.Mutex{}, of: map[string]int{}} }
 
-// saw notes whether a node's tables differ, and says whether that is to be mended.
-func (s suspects) saw(node string, differ bool) bool {
+// observe records whether a node's tables differ, and says whether it has to get a snapshot.
+func (s driftDetector) observe(node string, differ bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !differ {
@@ -51,7 +51,7 @@ func (s suspects) saw(node string, differ bool) bool {
 	return true
 }
 
-// AuditMux compares what a mux's tables hold of SNAT with what it was told.
+// AuditMux compares the digest of a mux's source NAT with that of what it was sent.
 func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 	if said == nil {
 		return
@@ -61,7 +61,7 @@ func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 		return
 	}
 	differ := digest != said.GetDigest() || uint64(ranges) != said.GetRanges()
-	if !a.suspects.saw(mux, differ) {
+	if !a.suspects.observe(mux, differ) {
 		return
 	}
 	if !a.mayResend(mux) {
@@ -108,7 +108,7 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 			wrong = append(wrong, fmt.Sprintf("%s has %d ranges, and %d were given", key, use.GetRanges(), len(h.Ranges)))
 		}
 	}
-	if !a.suspects.saw(host, len(wrong) > 0) {
+	if !a.suspects.observe(host, len(wrong) > 0) {
 		return
 	}
 	if !a.mayResend(host) {
@@ -128,8 +128,8 @@ func (a *Allocator) fault(where string, e store.Event) {
 	a.Events.Record(e)
 }
 
-// RunAudit holds what the store has of ports to what must be, while this manager leads: no range is in two
-// hands, nobody has one who is in no list, nor one that is somebody else's, and each has what is preallocated.
+// RunAudit corrects port allocations in the store, while this manager leads: no range has two owners, only SNAT clients
+// have ranges, and each has what is preallocated.
 func (a *Allocator) RunAudit(ctx context.Context) error {
 	tick := time.NewTicker(auditInterval)
 	defer tick.Stop()
@@ -286,8 +286,8 @@ func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]
 // heldQuarantines bounds how long a range that a host still holds stays in quarantine, in quarantine times.
 const heldQuarantines = 5
 
-// isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by what it said
-// last. A host that is away says nothing: then the quarantine time is enough.
+// isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by its
+// newest report. For a host without a stream the quarantine time is enough.
 func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h desired.PortAllocation, seen quarantines, now time.Time) bool {
 	if _, _, listed := s.SNATClientWithVIP(key); listed || !s.Streams.At(h.Host) {
 		return false

@@ -1,13 +1,13 @@
 // Package snatalloc is the service that allocates ports of source NAT to workloads: admission, allocation, release,
 // audit, and what a restore of the store begins.
 //
-//	AllocatePorts ─▶ Enter (a place, or the queue) ─▶ Precheck (at a follower) ─▶ leader: limits ─▶ store ─▶ muxes ─▶ answer
-//	ReleasePorts  ─▶ ranges rest ─▶ RunQuarantine frees them
+//	AllocatePorts ─▶ Enter (a place, or the queue) ─▶ Precheck (at a follower) ─▶ leader: limits ─▶ store ─▶ muxes ─▶ response
+//	ReleasePorts  ─▶ quarantine ─▶ RunQuarantine frees them
 //
 // Invariants:
 //   - a range is one workload's, in quarantine, or free;
-//   - ports are answered when every healthy mux runs them, and free when every one runs that they are nobody's;
-//   - after a restore none are given until the hosts have told which they have.
+//   - a request is answered when every healthy mux has the ranges; a range is free when every one knows that it is;
+//   - after a restore none is allocated until the hosts have reported what they have.
 //
-// Which ranges are free is package desired, how many one gets package snat.
+// Package desired computes which ranges are free, package snat how many a workload gets.
 package snatalloc

@@ -21,8 +21,8 @@ import (
 const maxPortRequest = 1 << 10
 
 // Precheck refuses a port request that the leader would refuse, at the manager that the host speaks to, so that
-// whoever asks too much costs the leader nothing. Else done is to be called when the leader has answered. Of those that
-// would be refused for what the workload has, one in fullRetry goes on: the leader tells operators.
+// it costs the leader nothing. Otherwise done has to be called when the leader has answered. Of the requests of
+// workloads at their limit, one in fullRetry is forwarded, so that the leader records an event.
 func (a *Allocator) Precheck(r *http.Request) (done func(), err error) {
 	done = func() {}
 	ask := peek(r)

@@ -26,11 +26,11 @@ type Queue struct {
 	places  func() (n int, congested bool) // that there are
 	timeout time.Duration
 
-	mu      sync.Mutex
-	open    int
-	of      map[string]int // open, by tenant
-	waiting []*waiter      // in order
-	looks   bool           // a look is due
+	mu        sync.Mutex
+	open      int
+	of        map[string]int // open, by tenant
+	waiting   []*waiter      // in order
+	scheduled bool           // a look is due
 }
 
 // waiter is a request that waits.
@@ -39,9 +39,9 @@ type waiter struct {
 	turn chan struct{} // closed when it has come
 }
 
-// Enter takes a place, which leave gives back, and says whether there was one until ctx or the timeout ended, or stop
+// Acquire takes a place, which leave gives back, and says whether there was one until ctx or the timeout ended, or stop
 // was closed. What another manager has handed on goes ahead: it has waited there.
-func (l *Queue) Enter(ctx context.Context, who string, ahead bool, stop <-chan struct{}) bool {
+func (l *Queue) Acquire(ctx context.Context, who string, ahead bool, stop <-chan struct{}) bool {
 	w := l.join(who, ahead)
 	if w == nil {
 		return false
@@ -60,7 +60,7 @@ func (l *Queue) Enter(ctx context.Context, who string, ahead bool, stop <-chan s
 	case <-ctx.Done():
 	case <-stop:
 	}
-	return !l.part(w)
+	return !l.cancel(w)
 }
 
 // join is a request with its turn, or one that waits for it; nil: there is neither a place nor room in the queue.
@@ -69,7 +69,7 @@ func (l *Queue) join(who string, ahead bool) *waiter {
 	defer l.mu.Unlock()
 	n, congested := l.places()
 	if !congested {
-		l.serve(n)
+		l.admitWaiting(n)
 	}
 	w := &waiter{who: who, turn: make(chan struct{})}
 	switch {
@@ -107,7 +107,7 @@ func (l *Queue) waitingOf(who string) (n int) {
 	return n
 }
 
-// next is which of those who wait has the next turn: the first of the tenant that has the fewest places; -1: none fits.
+// next is the index of the next waiter: the first one of the tenant with the fewest places; -1: none fits.
 func (l *Queue) next(n int) int {
 	best := -1
 	for i, w := range l.waiting {
@@ -118,8 +118,8 @@ func (l *Queue) next(n int) int {
 	return best
 }
 
-// part leaves the queue without a place. It fails if the turn has come just now.
-func (l *Queue) part(w *waiter) bool {
+// cancel removes a waiter. It fails if the waiter has just been admitted.
+func (l *Queue) cancel(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := slices.Index(l.waiting, w)
@@ -130,9 +130,9 @@ func (l *Queue) part(w *waiter) bool {
 	return true
 }
 
-// Leave gives a place back. Under congestion nobody takes it at once: those who are refused for another reason would
-// make room for all that wait as fast as they come.
-func (l *Queue) Leave(who string) {
+// Release frees a place. Under congestion no waiter gets it at once: else requests that are refused for another reason
+// would drain the queue as fast as they arrive.
+func (l *Queue) Release(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
@@ -140,7 +140,7 @@ func (l *Queue) Leave(who string) {
 		delete(l.of, who)
 	}
 	if n, congested := l.places(); !congested {
-		l.serve(n)
+		l.admitWaiting(n)
 	}
 }
 
@@ -151,8 +151,8 @@ func (l *Queue) Open() int {
 	return l.open
 }
 
-// serve gives places to so many of those who wait, as far as there are any.
-func (l *Queue) serve(turns int) {
+// admitWaiting admits up to so many waiters, as far as there are places.
+func (l *Queue) admitWaiting(turns int) {
 	n, _ := l.places()
 	for ; turns > 0; turns-- {
 		at := l.next(n)
@@ -164,21 +164,21 @@ func (l *Queue) serve(turns int) {
 	}
 }
 
-// watch looks at the queue for as long as somebody waits: the end of congestion is told by nobody.
+// watch admits waiters periodically while there are any: nothing signals the end of congestion.
 func (l *Queue) watch() {
-	if l.looks || len(l.waiting) == 0 {
+	if l.scheduled || len(l.waiting) == 0 {
 		return
 	}
-	l.looks = true
+	l.scheduled = true
 	time.AfterFunc(queueInterval, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.looks = false
+		l.scheduled = false
 		n, congested := l.places()
 		if congested {
 			n = max(1, n/queueTurns)
 		}
-		l.serve(n)
+		l.admitWaiting(n)
 		l.watch()
 	})
 }

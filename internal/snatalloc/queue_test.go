@@ -23,7 +23,8 @@ func congested(lasts time.Duration) *Queue {
 	}}
 }
 
-// Under congestion port requests that are too many wait, and have their turn in order; those that waited elsewhere go ahead.
+// Under congestion port requests that are too many wait, and have their turn in order; those that waited elsewhere go
+// ahead.
 func TestPortRequestsWaitUnderCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := congested(time.Hour)
@@ -37,7 +38,7 @@ func TestPortRequestsWaitUnderCongestion(t *testing.T) {
 		}
 		ask := func(name string, ahead bool) {
 			go func() {
-				if queue.Enter(t.Context(), "red", ahead, nil) {
+				if queue.Acquire(t.Context(), "red", ahead, nil) {
 					served(name)
 				}
 			}()
@@ -51,7 +52,7 @@ func TestPortRequestsWaitUnderCongestion(t *testing.T) {
 			t.Fatalf("with two places %v have one", served())
 		}
 		for n := range 3 {
-			if queue.Leave("red"); len(served()) != 2+n {
+			if queue.Release("red"); len(served()) != 2+n {
 				t.Errorf("at once when one has ended %v have been served", served())
 			}
 			time.Sleep(queueInterval)
@@ -68,20 +69,20 @@ func TestPortRequestsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := congested(time.Hour)
 		for range 2 {
-			queue.Enter(t.Context(), "red", false, nil)
+			queue.Acquire(t.Context(), "red", false, nil)
 		}
 		begun := time.Now()
-		if queue.Enter(t.Context(), "red", false, nil) || time.Since(begun) != queueTimeout {
+		if queue.Acquire(t.Context(), "red", false, nil) || time.Since(begun) != queueTimeout {
 			t.Errorf("waited %s without a place", time.Since(begun))
 		}
 		gone, giveUp := context.WithTimeout(t.Context(), queueTimeout/2)
 		defer giveUp()
-		if queue.Enter(gone, "red", false, nil) || time.Since(begun) != queueTimeout*3/2 {
+		if queue.Acquire(gone, "red", false, nil) || time.Since(begun) != queueTimeout*3/2 {
 			t.Error("a host that gave up waits on")
 		}
 		stops := make(chan struct{})
 		close(stops)
-		if queue.Enter(t.Context(), "red", false, stops) {
+		if queue.Acquire(t.Context(), "red", false, stops) {
 			t.Error("a manager that stops gives a place")
 		}
 		if len(queue.waiting) != 0 || queue.open != 2 {
@@ -95,21 +96,21 @@ func TestTheQueueOfPortRequestsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := congested(time.Hour)
 		for range 2 + maxQueued {
-			go queue.Enter(t.Context(), "red", false, nil)
+			go queue.Acquire(t.Context(), "red", false, nil)
 		}
 		synctest.Wait()
 		if len(queue.waiting) != limits.Part(maxQueued) {
 			t.Fatalf("of one tenant %d wait", len(queue.waiting))
 		}
 		for range maxQueued {
-			go queue.Enter(t.Context(), "blue", false, nil)
+			go queue.Acquire(t.Context(), "blue", false, nil)
 		}
 		synctest.Wait()
 		if len(queue.waiting) != maxQueued {
 			t.Fatalf("%d wait", len(queue.waiting))
 		}
 		begun := time.Now()
-		if queue.Enter(t.Context(), "red", false, nil) || time.Since(begun) != 0 {
+		if queue.Acquire(t.Context(), "red", false, nil) || time.Since(begun) != 0 {
 			t.Error("one more waits")
 		}
 		time.Sleep(queueTimeout)
@@ -121,13 +122,13 @@ func TestTenantsHaveTheirTurnsInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := congested(time.Hour)
 		for range 2 + 100 {
-			go queue.Enter(t.Context(), "red", false, nil)
+			go queue.Acquire(t.Context(), "red", false, nil)
 		}
 		synctest.Wait()
 		served := false
-		go func() { served = queue.Enter(t.Context(), "blue", false, nil) }()
+		go func() { served = queue.Acquire(t.Context(), "blue", false, nil) }()
 		synctest.Wait()
-		queue.Leave("red")
+		queue.Release("red")
 		time.Sleep(queueInterval)
 		synctest.Wait()
 		if !served {
@@ -144,7 +145,7 @@ func TestTheEndOfCongestionServesPortRequests(t *testing.T) {
 		var served atomic.Int64
 		for range 5 {
 			go func() {
-				if queue.Enter(t.Context(), "red", false, nil) {
+				if queue.Acquire(t.Context(), "red", false, nil) {
 					served.Add(1)
 				}
 			}()
@@ -158,11 +159,11 @@ func TestTheEndOfCongestionServesPortRequests(t *testing.T) {
 	})
 }
 
-// While users' changes are not congested, a manager has so many port requests under way, and no more until one ends. A tenant
-// leaves some to others.
+// While users' changes are not congested, a manager has so many port requests under way, and no more until one ends. A
+// tenant leaves some to others.
 func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	queue := &Queue{places: func() (int, bool) { return maxOpen, false }, timeout: time.Hour}
-	enter := func(who string) bool { return queue.Enter(t.Context(), who, false, nil) }
+	enter := func(who string) bool { return queue.Acquire(t.Context(), who, false, nil) }
 	for i := range limits.Part(maxOpen) {
 		if !enter("red") {
 			t.Fatalf("request %d finds no place", i)
@@ -179,7 +180,7 @@ func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	if enter("green") {
 		t.Error("one too many finds a place")
 	}
-	queue.Leave("red")
+	queue.Release("red")
 	if !enter("green") {
 		t.Error("when one has ended there is no place")
 	}

@@ -37,17 +37,17 @@ func (a *Allocator) RunRestore(ctx context.Context) error {
 		if step.At == 0 {
 			continue
 		}
-		if err := (restore{a}).settleStep(ctx, s, a.Now().Sub(began)); err != nil && ctx.Err() == nil {
+		if err := (restore{a}).finishStep(ctx, s, a.Now().Sub(began)); err != nil && ctx.Err() == nil {
 			a.Log.Warn("the restore does not settle, trying again", "err", err)
 		}
 	}
 }
 
-// restore is what an Allocator does about one.
+// restore are the steps of an Allocator after a restore of the store.
 type restore struct{ *Allocator }
 
-// settleStep ends a step of the restore, which goes on for some time, if it is due.
-func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
+// finishStep ends a step of the restore, which has lasted for a time, if it is due.
+func (a restore) finishStep(ctx context.Context, s *store.State, passed time.Duration) error {
 	if s.Restored.Settled {
 		if passed < desired.RetireTime || passed < s.RetireTime() {
 			return nil
@@ -61,7 +61,7 @@ func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Dur
 	if passed < a.Quarantine || len(silent) > 0 && passed < heldQuarantines*a.Quarantine {
 		return nil
 	}
-	if err := a.takeOverPorts(ctx, s); err != nil {
+	if err := a.restorePorts(ctx, s); err != nil {
 		return err
 	}
 	_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
@@ -73,10 +73,10 @@ func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Dur
 	return err
 }
 
-// UnreportedNodes are the nodes, in order, that have not told since the restore what they hold.
+// UnreportedNodes are the nodes, in order, that have not reported since the restore what they hold.
 func (a *Allocator) UnreportedNodes(s *store.State) (silent []string) {
 	for node := range s.Nodes.Values() {
-		if !(restore{a}).toldSince(s, node) {
+		if !(restore{a}).hasReportedSince(s, node) {
 			silent = append(silent, node.Name)
 		}
 	}
@@ -84,24 +84,24 @@ func (a *Allocator) UnreportedNodes(s *store.State) (silent []string) {
 	return silent
 }
 
-// toldSince says whether a node has told what it holds, as of the restored store or later.
-func (a restore) toldSince(s *store.State, node model.Node) bool {
+// hasReportedSince says whether a node has reported what it holds, as of the restored store or later.
+func (a restore) hasReportedSince(s *store.State, node model.Node) bool {
 	said, detail := a.Reported(s, node)
 	return max(said.Generation, said.Rejected) >= s.Restored.At && (node.Role != model.RoleHost || detail.GetHost().GetTellsRanges())
 }
 
-// toldPorts are the ranges that hosts told, and of which generation those of a workload are that its own host told.
-func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ReportedPorts, written map[model.SNATKey]model.Generation) {
+// reportedPorts are the ranges that hosts report, and the generation of those that a workload's own host reports.
+func (a restore) reportedPorts(s *store.State) (told map[model.SNATKey][]desired.ReportedPorts, written map[model.SNATKey]model.Generation) {
 	told, written = map[model.SNATKey][]desired.ReportedPorts{}, map[model.SNATKey]model.Generation{}
 	for node := range s.Nodes.Values() {
-		if node.Role != model.RoleHost || !a.toldSince(s, node) {
+		if node.Role != model.RoleHost || !a.hasReportedSince(s, node) {
 			continue
 		}
 		uses := a.ReportedUses(s, node.Name)
 		for key, use := range uses {
 			ranges, err := wire.RangesFromProto(use.GetRangeNumbers())
 			if err != nil {
-				a.Log.Warn("a host told ranges that are none", "node", node.Name, "err", err)
+				a.Log.Warn("a host reported invalid ranges", "node", node.Name, "err", err)
 				continue
 			}
 			slices.Sort(ranges)
@@ -119,10 +119,10 @@ func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.Rep
 	return told, written
 }
 
-// takeOverPorts writes what the hosts told. What is as it was, and known so to its host, is not written; all else is,
-// so that hosts take it for newer than what they have.
-func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
-	told, written := a.toldPorts(s)
+// restorePorts writes the port allocations as hosts reported them. Those that are unchanged, also at the host, are not
+// written; all others are, so that hosts see a newer generation.
+func (a restore) restorePorts(ctx context.Context, s *store.State) error {
+	told, written := a.reportedPorts(s)
 	for address := range a.snatAddresses(s, told) {
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
@@ -143,7 +143,7 @@ func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 	return nil
 }
 
-// snatAddresses are the addresses of VIPs whose ports somebody has, by the store or by what hosts told.
+// snatAddresses are the addresses of VIPs with port allocations, in the store or reported by hosts.
 func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ReportedPorts) map[netip.Addr]bool {
 	addresses := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {

@@ -257,13 +257,13 @@ func (p *Watch) takeSteps(ctx context.Context, s *store.State, now time.Time) er
 		return err
 	}
 	for _, d := range done {
-		p.tellStep(d, now)
+		p.recordStep(d, now)
 	}
 	return nil
 }
 
-// tellStep tells people what was done about a VIP, and why.
-func (c *Controller) tellStep(d stepped, now time.Time) {
+// recordStep tells people what was done about a VIP, and why.
+func (c *Controller) recordStep(d stepped, now time.Time) {
 	e := store.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
 	switch d.event {
 	case overloadpolicy.Taken:
