@@ -27,7 +27,7 @@ static __always_inline bool chain_knows_socket(struct __sk_buff *skb, const stru
  * The connection ended, and has been silent since: a packet of the same ports may be of a newer
  * connection, at another backend.
  */
-static __always_inline bool chain_is_past(const struct session *session)
+static __always_inline bool chain_is_ended(const struct session *session)
 {
 	return session_is_over(session) && long_since(session->last_seen, CHAIN_OVER);
 }
@@ -58,7 +58,7 @@ static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p
 			return false;
 		if (p->protocol != IPPROTO_TCP)
 			return true;
-		if (first && chain_is_past(session))
+		if (first && chain_is_ended(session))
 			return false;
 		if (session->events & SESSION_WORKLOAD_ANSWER)
 			return true;

@@ -68,7 +68,7 @@ __noinline int fragment_note(const struct packet *p __arg_nonnull,
 	};
 
 	if (!dropped)
-		__builtin_memcpy(d.told, vip, sizeof(d.told));
+		__builtin_memcpy(d.words, vip, sizeof(d.words));
 	return datagram_note(fragment_set(d.hash), &d);
 }
 
@@ -80,7 +80,7 @@ static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struc
 
 	if (!datagram_recall(fragment_set(d.hash), &d))
 		return VERDICT_PASS_FRAGMENT;
-	__builtin_memcpy(&vip, d.told, sizeof(vip));
+	__builtin_memcpy(&vip, d.words, sizeof(vip));
 	if (!address_is_set(&vip)) /* its first one had no port, and was dropped */
 		return VERDICT_DROP_SNAT_QUEUE_FRAGMENT;
 	return rewrite_fragment(skb, p, SOURCE, &vip) ? VERDICT_DROP_REWRITE : VERDICT_NONE;

@@ -140,7 +140,7 @@ static __always_inline bool session_is_assigned(const struct session *session)
  * Of a session that the cookie began: does the workload still have to be asked? Not if it has
  * answered; but what it answers while the agent's SYN is under way may be of a connection before.
  */
-static __always_inline bool session_is_asked_again(const struct session *session)
+static __always_inline bool session_is_retried(const struct session *session)
 {
 	if (!(session->events & SESSION_WORKLOAD_ANSWER))
 		return true;
@@ -207,7 +207,7 @@ static __noinline enum verdict syncookie_verify(struct __sk_buff *skb, struct rx
 	if (mss < 0)
 		return syncookie_refuse(skb, a, key, mss);
 	syncookie_note(a);
-	if (session && session->isn == a->handshake.cookie && !session_is_asked_again(session))
+	if (session && session->isn == a->handshake.cookie && !session_is_retried(session))
 		return session->events & SESSION_RESET ? VERDICT_DROP_SYNCOOKIE_REPLAYED
 						       : VERDICT_NONE;
 	workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);

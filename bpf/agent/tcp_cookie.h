@@ -85,7 +85,7 @@ static __always_inline void cookie_note(const struct packet *p, struct session *
 }
 
 /* The workload's SYN/ACK decides whether the connection carries a cookie. */
-static __always_inline void cookie_settle(struct session *session, bool timestamps)
+static __always_inline void cookie_decide(struct session *session, bool timestamps)
 {
 	if (!timestamps)
 		session->offer = 0;
@@ -105,7 +105,7 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 		return 0;
 	ts = timestamps_read(skb, p);
 	if (is_syn_ack(p))
-		cookie_settle(session, ts.at != 0);
+		cookie_decide(session, ts.at != 0);
 	if (!session->cookie || !ts.at)
 		return 0;
 	tsval = ts.tsval;

@@ -98,7 +98,7 @@ __noinline int usage_add(__u32 owner, __u64 n)
  * Converts a bound on trusted cells into one for cells of a kind: half as many for untrusted flows,
  * most of which never come again.
  */
-static __always_inline __u64 flow_part(__u32 cells, __u32 kind)
+static __always_inline __u64 flow_rows_of_kind(__u32 cells, __u32 kind)
 {
 	return kind ? cells : cells / 2 ?: 1;
 }
@@ -145,11 +145,13 @@ __noinline int flow_assess(const struct flow_set *set, struct flow_claim *c, __u
 	c->tenant = usage->tenant;
 	tenant = tenant_usage_of(c->tenant);
 	c->set_has_room = cells < (kind ? FLOW_TRUSTED_CELLS : FLOW_UNTRUSTED_CELLS);
-	c->vip_has_room = usage->cells[kind] < flow_part(c->limit, kind);
-	c->vip_has_less = usage->cells[kind] < flow_part(usage->guaranteed, kind);
-	c->tenant_has_room = !tenant || tenant->cells[kind] < flow_part(tenant->limit, kind);
-	c->tenant_has_less = tenant ? tenant->cells[kind] < flow_part(tenant->guaranteed, kind)
-				    : c->vip_has_less;
+	c->vip_has_room = usage->cells[kind] < flow_rows_of_kind(c->limit, kind);
+	c->vip_has_less = usage->cells[kind] < flow_rows_of_kind(usage->guaranteed, kind);
+	c->tenant_has_room =
+		!tenant || tenant->cells[kind] < flow_rows_of_kind(tenant->limit, kind);
+	c->tenant_has_less =
+		tenant ? tenant->cells[kind] < flow_rows_of_kind(tenant->guaranteed, kind)
+		       : c->vip_has_less;
 	return true;
 }
 
@@ -169,12 +171,12 @@ static __always_inline bool flow_is_evictable(const struct flow_usage *theirs, _
 {
 	struct flow_usage *tenant;
 
-	if (!c->vip_has_room || theirs->cells[kind] <= flow_part(theirs->guaranteed, kind))
+	if (!c->vip_has_room || theirs->cells[kind] <= flow_rows_of_kind(theirs->guaranteed, kind))
 		return false;
 	tenant = tenant_usage_of(theirs->tenant);
 	if (tenant && theirs->tenant == c->tenant && kind == c->kind)
 		return c->vip_has_less;
-	if (tenant && tenant->cells[kind] <= flow_part(tenant->guaranteed, kind))
+	if (tenant && tenant->cells[kind] <= flow_rows_of_kind(tenant->guaranteed, kind))
 		return false;
 	return c->tenant_has_less;
 }

@@ -19,7 +19,7 @@ enum { REDIRECT_MEMORY = 4096 }; /* flows; a power of two */
 
 struct redirect_memory {
 	__u64 flow; /* hash */
-	__u64 told; /* when user space was last notified; 0: never */
+	__u64 notified; /* when user space was last notified; 0: never */
 	__u64 packets;
 };
 
@@ -48,12 +48,13 @@ static __always_inline bool redirect_is_due(__u64 flow, __u32 packets)
 		return false;
 	if (memory->flow != flow) {
 		memory->flow = flow;
-		memory->told = 0;
+		memory->notified = 0;
 		memory->packets = 0;
 	}
-	if (++memory->packets < packets || (memory->told && now - memory->told < REDIRECT_AGAIN))
+	if (++memory->packets < packets ||
+	    (memory->notified && now - memory->notified < REDIRECT_AGAIN))
 		return false;
-	memory->told = now;
+	memory->notified = now;
 	return true;
 }
 

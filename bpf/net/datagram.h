@@ -34,7 +34,7 @@ struct {
 
 struct datagram {
 	__u64 hash;
-	__u64 told[DATAGRAM_TOLD];
+	__u64 words[DATAGRAM_WORDS];
 	__u32 owner; /* number of the VIP or tenant that the entry counts for; not 0 */
 	__u32 pad;
 };
@@ -70,7 +70,7 @@ static __always_inline bool datagram_lives(__u32 seen, __u32 now)
 
 /* Not static, as what else is here and no small thing: the verifier looks at it once. */
 
-/* Completes d, of which the hash is known, by what the first fragment told, if that is known. */
+/* Fills d by its hash from the first fragment's cell, if there is one. */
 __noinline int datagram_recall(const struct datagram_set *set, struct datagram *d)
 {
 	__u32 now = datagram_now();
@@ -80,12 +80,12 @@ __noinline int datagram_recall(const struct datagram_set *set, struct datagram *
 	for (int i = 0; i < DATAGRAM_CELLS; i++) {
 		const volatile struct datagram_cell *cell = &set->cells[i];
 		__u32 seen = cell->seen; /* first: an old cell may become new, not a new one old */
-		__u64 a = cell->told[0], b = cell->told[1];
+		__u64 a = cell->words[0], b = cell->words[1];
 
 		if ((cell->check ^ a ^ b) != d->hash || !datagram_lives(seen, now))
 			continue;
-		d->told[0] = a;
-		d->told[1] = b;
+		d->words[0] = a;
+		d->words[1] = b;
 		return true;
 	}
 	return false;
@@ -155,7 +155,7 @@ static __always_inline __u32 datagram_place(const struct datagram_set *set,
 	for (__u32 i = 0; i < DATAGRAM_CELLS; i++) {
 		const struct datagram_cell *cell = &set->cells[i];
 
-		if ((cell->check ^ cell->told[0] ^ cell->told[1]) == d->hash && cell->owner)
+		if ((cell->check ^ cell->words[0] ^ cell->words[1]) == d->hash && cell->owner)
 			return i;
 		if (!cell->owner || !datagram_lives(cell->seen, now))
 			free = i;
@@ -175,9 +175,9 @@ __noinline int datagram_note(struct datagram_set *set, const struct datagram *d)
 	barrier_var(place);
 	cell = &set->cells[place % DATAGRAM_CELLS];
 	cell->owner = d->owner;
-	cell->told[0] = d->told[0];
-	cell->told[1] = d->told[1];
-	cell->check = d->hash ^ d->told[0] ^ d->told[1];
+	cell->words[0] = d->words[0];
+	cell->words[1] = d->words[1];
+	cell->check = d->hash ^ d->words[0] ^ d->words[1];
 	barrier();
 	cell->seen = now; /* last, as it is read first */
 	return 0;

@@ -44,10 +44,10 @@ struct snat_stat {
 	__u32 queued; /* packets queued in user space, or about to be */
 	__u32 refused; /* rows that it did not get */
 	__u32 pad;
-	__u64 asked; /* when user space was last notified that ports run low */
+	__u64 low_notified; /* when user space was last notified that ports run low */
 	__u64 refused_until; /* user space: there are no more ports to be had */
 	__u64 begun; /* flows that found a port at once */
-	__u64 told; /* when user space was last notified that there is no room */
+	__u64 full_notified; /* when user space was last notified that there is no room */
 };
 
 struct snat_block_key {

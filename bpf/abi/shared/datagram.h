@@ -6,24 +6,24 @@
 #include "abi/enum.h"
 
 /*
- * What the first fragment of a datagram told, for those that follow: a table of sets of eight
- * cells. The hash of what all fragments have in common chooses the set, and tells datagrams apart.
+ * Ports and destination of fragmented datagrams, from their first fragments, for those that follow:
+ * a table of sets of eight cells. A hash of the fields that all fragments share selects the set,
+ * and identifies the datagram.
  *
  * CPUs share cells without locks (Hyatt and Mann's lockless transposition table): check is the hash
- * and what was told, one xor the other, so a cell that is half one datagram's and half another's
- * is neither's.
+ * xor the words, so a cell that two CPUs wrote at once matches neither datagram.
  */
 enum datagram_layout {
 	DATAGRAM_CELLS = 8,
-	DATAGRAM_TOLD = 2,
-	DATAGRAM_LIFE = 1907, /* ticks, 2 s: ids are used again */
+	DATAGRAM_WORDS = 2,
+	DATAGRAM_LIFE = 1907, /* ticks, 2 s: IP ids are reused */
 	DATAGRAM_TICK_SHIFT = 20, /* a tick is 2^20 ns: a little more than a millisecond */
 };
 ABI_ENUM(datagram_layout);
 
 struct datagram_cell {
 	__u64 check;
-	__u64 told[DATAGRAM_TOLD];
+	__u64 words[DATAGRAM_WORDS];
 	__u32 seen; /* tick of the coarse monotonic clock */
 	__u32 owner; /* 0: the cell is free */
 };

@@ -66,7 +66,7 @@ static __noinline int snat_assign_port(struct snat_flow_call *call)
 		flow->vip_port = bpf_htons(s.port);
 		now = bpf_map_lookup_elem(&snat_flows, &s.key);
 		if (!now || now->vip_port != flow->vip_port) {
-			snat_leave_port(&s, borrows); /* ended meanwhile, without the port */
+			snat_release_port(&s, borrows); /* ended meanwhile, without the port */
 			return SNAT_GONE;
 		}
 	}
@@ -100,7 +100,7 @@ static __noinline int snat_list_workload(const struct snat_list_call *call)
 	if (!state)
 		return 0;
 	if (call->fresh)
-		state->asked = state->refused_until = state->begun = state->queued = 0;
+		state->low_notified = state->refused_until = state->begun = state->queued = 0;
 	before = state->tenant;
 	if (before == tenant)
 		return 1;

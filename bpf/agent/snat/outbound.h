@@ -11,7 +11,7 @@
 #include "agent/mss.h"
 
 /* Least time between two notifications that ports run low, in ns. */
-#define SNAT_ASK_STEP (20ULL * 1000 * 1000)
+#define SNAT_LOW_INTERVAL (20ULL * 1000 * 1000)
 
 /* DIP and port become the flow's. */
 static __always_inline enum verdict snat_translate(struct __sk_buff *skb, const struct packet *p,
@@ -99,12 +99,12 @@ static __always_inline bool snat_is_exempt(const struct packet *p, __u32 group)
 }
 
 /* Notifies user space when few ports are left, or are reused at once; at most once in a while. */
-__noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
-			const struct snat_search *s __arg_nonnull)
+__noinline int snat_notify_if_low(const struct snat_workload *workload __arg_nonnull,
+				  const struct snat_search *s __arg_nonnull)
 {
 	const struct snat_target *target;
 	struct snat_stat *state;
-	__u64 now = bpf_ktime_get_coarse_ns(), asked;
+	__u64 now = bpf_ktime_get_coarse_ns(), last;
 	__u32 number = s->used.target.workload;
 
 	if (!workload)
@@ -115,9 +115,9 @@ __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
 		return 0;
 	if (!s->hurried && (__s32)(workload->ports - target->live) >= (__s32)workload->low)
 		return 0;
-	asked = state->asked;
-	if (now - asked < SNAT_ASK_STEP ||
-	    __sync_val_compare_and_swap(&state->asked, asked, now) != asked)
+	last = state->low_notified;
+	if (now - last < SNAT_LOW_INTERVAL ||
+	    __sync_val_compare_and_swap(&state->low_notified, last, now) != last)
 		return 0;
 	snat_notify_low(number);
 	return 0;
@@ -159,7 +159,7 @@ __noinline int snat_open_flow(struct snat_search *s __arg_nonnull, __u32 ifindex
 		return s->full ? -1 : 0;
 	if (snat_insert(s, ifindex, SNAT_OPEN, false))
 		return 1;
-	snat_leave_port(s, false);
+	snat_release_port(s, false);
 	return bpf_map_lookup_elem(&snat_flows, &s->key) ? 1 : -1;
 }
 
@@ -278,7 +278,7 @@ static __always_inline enum verdict snat_begin_as(struct __sk_buff *skb, const s
 		return VERDICT_DROP_FLOWS_FULL;
 	if (made == 0)
 		return snat_without_port(skb, p, s, ifindex);
-	snat_ask(workload, s);
+	snat_notify_if_low(workload, s);
 	flow = bpf_map_lookup_elem(&snat_flows, &s->key);
 	if (flow && flow->queued & SNAT_OPEN)
 		return VERDICT_NONE;

@@ -334,7 +334,7 @@ static __always_inline bool snat_take(struct snat_search *s)
 }
 
 /* Releases the port that s took or borrowed: the flow was not made. */
-static __always_inline void snat_leave_port(struct snat_search *s, bool borrowed)
+static __always_inline void snat_release_port(struct snat_search *s, bool borrowed)
 {
 	snat_drop_port(&s->port_key, s->used.target.workload);
 	if (!borrowed)

@@ -69,9 +69,9 @@ __noinline int snat_notify_full(struct __sk_buff *skb, const struct packet *p __
 	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &number);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	if (!state || state->told == now)
+	if (!state || state->full_notified == now)
 		return 0;
-	state->told = now;
+	state->full_notified = now;
 	return snat_notify(skb, p, s, ifindex, SNAT_NOTICE_FULL);
 }
 

@@ -33,14 +33,14 @@ struct {
 struct pool_members pool_members SEC(".data.pool_members");
 
 /* Ports and backend of a first fragment, as a word of its datagram's cell. */
-struct fragment_told {
+struct fragment_value {
 	__be16 source_port;
 	__be16 destination_port;
 	__u16 slot; /* that the first one was sent to */
 	__u16 other_slot; /* that was named with it, 0: none */
 };
 
-_Static_assert(sizeof(struct fragment_told) == sizeof(__u64), "fragment_told");
+_Static_assert(sizeof(struct fragment_value) == sizeof(__u64), "fragment_value");
 
 static __always_inline __u64 fragment_hash(const struct packet *p)
 {
@@ -226,7 +226,7 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct mu
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
 	enum verdict verdict = VERDICT_NONE;
-	struct fragment_told told = {};
+	struct fragment_value value = {};
 
 	if (packet_is_icmp(&w->packet))
 		verdict = fragment_parse_echo(data, end, &w->packet);
@@ -239,13 +239,13 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct mu
 		verdict = choose(ctx, w);
 	if (verdict && verdict != VERDICT_DROP_ACL)
 		return verdict;
-	told.source_port = w->packet.source_port;
-	told.destination_port = w->packet.destination_port;
+	value.source_port = w->packet.source_port;
+	value.destination_port = w->packet.destination_port;
 	if (!verdict) {
-		told.slot = w->slot;
-		told.other_slot = w->other ? w->other_slot : 0;
+		value.slot = w->slot;
+		value.other_slot = w->other ? w->other_slot : 0;
 	}
-	__builtin_memcpy(&d.told[0], &told, sizeof(told));
+	__builtin_memcpy(&d.words[0], &value, sizeof(value));
 	d.owner = fragment_tenant(w->endpoint->vip);
 	if (!trace_only())
 		datagram_note(fragment_set(d.hash), &d);
@@ -256,22 +256,22 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct mu
 						   bool relayed)
 {
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
-	struct fragment_told told;
+	struct fragment_value value;
 	enum verdict verdict;
 
 	if (!fragment_recall(&d))
 		return punt(ctx, &w->packet, PUNT_FRAGMENT) ? VERDICT_PUNT_FRAGMENT
 							    : VERDICT_DROP_PUNT;
-	__builtin_memcpy(&told, &d.told[0], sizeof(told));
-	w->packet.source_port = told.source_port;
-	w->packet.destination_port = told.destination_port;
+	__builtin_memcpy(&value, &d.words[0], sizeof(value));
+	w->packet.source_port = value.source_port;
+	w->packet.destination_port = value.destination_port;
 	verdict = fragment_classify(w, relayed);
 	if (verdict)
 		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT)
 		return choose_snat(w);
-	w->backend = backend_at(w->slices, told.slot); /* where the first one went */
-	w->other = backend_alive(w->slices, told.other_slot);
+	w->backend = backend_at(w->slices, value.slot); /* where the first one went */
+	w->other = backend_alive(w->slices, value.other_slot);
 	if (w->other)
 		w->weir.step = GUE_CHAIN_QUERY;
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;

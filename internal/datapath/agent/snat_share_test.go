@@ -416,7 +416,7 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 	old.Value = &btf.Struct{Name: "snat_stat", Size: 32, Members: []btf.Member{
 		{Name: "flows", Type: word},
 		{Name: "queued", Type: word, Offset: 32},
-		{Name: "asked", Type: long, Offset: 64},
+		{Name: "low_notified", Type: long, Offset: 64},
 		{Name: "refused_until", Type: long, Offset: 128},
 		{Name: "begun", Type: long, Offset: 192},
 	}}
@@ -434,7 +434,7 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 	check(t, m.copyTable("snat_stats", to, ebpf.UpdateAny))
 	var got bpf.AgentSnatStat
 	check(t, to.Lookup(uint32(7), &got))
-	if want := (bpf.AgentSnatStat{Queued: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
+	if want := (bpf.AgentSnatStat{Queued: 2, LowNotified: 3, RefusedUntil: 4, Begun: 5}); got != want {
 		t.Errorf("became %+v, not %+v", got, want)
 	}
 }

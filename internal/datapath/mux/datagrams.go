@@ -43,7 +43,7 @@ func (s *SlowPath) FragmentKnown(k FragmentKey) bool {
 // holdsDatagram reads what packets may be writing: of half a cell the check is wrong.
 func holdsDatagram(s *bpf.MuxDatagramSet, hash uint64, now uint32) bool {
 	for _, cell := range s.Cells {
-		if cell.Check^cell.Told[0]^cell.Told[1] == hash && cell.Seen-now+datagramLife <= 2*datagramLife {
+		if cell.Check^cell.Words[0]^cell.Words[1] == hash && cell.Seen-now+datagramLife <= 2*datagramLife {
 			return true
 		}
 	}

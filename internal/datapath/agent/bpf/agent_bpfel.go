@@ -83,7 +83,7 @@ type AgentDatagramLayout uint32
 
 const (
 	AgentDatagramLayoutDATAGRAM_CELLS      AgentDatagramLayout = 8
-	AgentDatagramLayoutDATAGRAM_TOLD       AgentDatagramLayout = 2
+	AgentDatagramLayoutDATAGRAM_WORDS      AgentDatagramLayout = 2
 	AgentDatagramLayoutDATAGRAM_LIFE       AgentDatagramLayout = 1907
 	AgentDatagramLayoutDATAGRAM_TICK_SHIFT AgentDatagramLayout = 20
 )
@@ -93,7 +93,7 @@ type AgentDatagramSet struct {
 	Cells [8]struct {
 		_     structs.HostLayout
 		Check uint64
-		Told  [2]uint64
+		Words [2]uint64
 		Seen  uint32
 		Owner uint32
 	}
@@ -611,10 +611,10 @@ type AgentSnatStat struct {
 	Queued       uint32
 	Refused      uint32
 	Pad          uint32
-	Asked        uint64
+	LowNotified  uint64
 	RefusedUntil uint64
 	Begun        uint64
-	Told         uint64
+	FullNotified uint64
 }
 
 type AgentSnatSweepCall struct {

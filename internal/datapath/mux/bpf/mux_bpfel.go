@@ -70,7 +70,7 @@ type MuxDatagramLayout uint32
 
 const (
 	MuxDatagramLayoutDATAGRAM_CELLS      MuxDatagramLayout = 8
-	MuxDatagramLayoutDATAGRAM_TOLD       MuxDatagramLayout = 2
+	MuxDatagramLayoutDATAGRAM_WORDS      MuxDatagramLayout = 2
 	MuxDatagramLayoutDATAGRAM_LIFE       MuxDatagramLayout = 1907
 	MuxDatagramLayoutDATAGRAM_TICK_SHIFT MuxDatagramLayout = 20
 )
@@ -80,7 +80,7 @@ type MuxDatagramSet struct {
 	Cells [8]struct {
 		_     structs.HostLayout
 		Check uint64
-		Told  [2]uint64
+		Words [2]uint64
 		Seen  uint32
 		Owner uint32
 	}
@@ -311,10 +311,10 @@ type MuxRedirect struct {
 }
 
 type MuxRedirectMemory struct {
-	_       structs.HostLayout
-	Flow    uint64
-	Told    uint64
-	Packets uint64
+	_        structs.HostLayout
+	Flow     uint64
+	Notified uint64
+	Packets  uint64
 }
 
 type MuxSettingsFlag uint32

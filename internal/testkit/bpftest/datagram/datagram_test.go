@@ -62,8 +62,8 @@ func TestWhoHasMostMakesWay(t *testing.T) {
 		for i := range set.Cells {
 			set.Cells[i].Owner = rapid.Uint32Range(least, 4).Draw(t, "owner")
 			set.Cells[i].Seen = now + 1 - rapid.Uint32Range(0, oldest).Draw(t, "age")
-			set.Cells[i].Told = [2]uint64{rapid.Uint64().Draw(t, "told"), 7}
-			set.Cells[i].Check = rapid.Uint64Range(1, 200).Draw(t, "hash") ^ set.Cells[i].Told[0] ^ 7
+			set.Cells[i].Words = [2]uint64{rapid.Uint64().Draw(t, "told"), 7}
+			set.Cells[i].Check = rapid.Uint64Range(1, 200).Draw(t, "hash") ^ set.Cells[i].Words[0] ^ 7
 		}
 		hash, owner := rapid.Uint64Range(1, 200).Draw(t, "hash"), rapid.Uint32Range(1, 5).Draw(t, "newcomer's owner")
 		got, err := twin.Place(&set, hash, owner, now)
@@ -84,7 +84,7 @@ func refused(set *twinDatagramSet, got uint32, hash uint64, owner, now, life uin
 	}
 	cells, somebodyFree := map[uint32]int{owner: 1}, false
 	for i, cell := range set.Cells {
-		if cell.Owner != 0 && cell.Check^cell.Told[0]^cell.Told[1] == hash {
+		if cell.Owner != 0 && cell.Check^cell.Words[0]^cell.Words[1] == hash {
 			if int(got) != i {
 				return "it has one already"
 			}

@@ -23,7 +23,7 @@ type twinDatagramLayout uint32
 
 const (
 	twinDatagramLayoutDATAGRAM_CELLS      twinDatagramLayout = 8
-	twinDatagramLayoutDATAGRAM_TOLD       twinDatagramLayout = 2
+	twinDatagramLayoutDATAGRAM_WORDS      twinDatagramLayout = 2
 	twinDatagramLayoutDATAGRAM_LIFE       twinDatagramLayout = 1907
 	twinDatagramLayoutDATAGRAM_TICK_SHIFT twinDatagramLayout = 20
 )
@@ -33,7 +33,7 @@ type twinDatagramSet struct {
 	Cells [8]struct {
 		_     structs.HostLayout
 		Check uint64
-		Told  [2]uint64
+		Words [2]uint64
 		Seen  uint32
 		Owner uint32
 	}

@@ -55,15 +55,15 @@ static __always_inline struct datagram any_datagram(void)
 /* The word that the datagram is told behind its first one. */
 static __always_inline __u64 second_word(const struct datagram *d)
 {
-	return (d->told[0] ^ d->hash) * 0xff51afd7ed558ccdULL;
+	return (d->words[0] ^ d->hash) * 0xff51afd7ed558ccdULL;
 }
 
 static long write_one(__u32 turn, void *none)
 {
 	struct datagram d = any_datagram();
 
-	d.told[0] = bpf_get_prandom_u32();
-	d.told[1] = second_word(&d);
+	d.words[0] = bpf_get_prandom_u32();
+	d.words[1] = second_word(&d);
 	datagram_note(the_set(), &d);
 	return 0;
 }
@@ -81,7 +81,7 @@ static long read_one(__u32 turn, void *none)
 	if (!datagram_recall(the_set(), &d))
 		return 0;
 	known++;
-	wrong += d.told[1] != second_word(&d);
+	wrong += d.words[1] != second_word(&d);
 	return 0;
 }
 
