@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "98fb618b1ec56087e5e22e5f51b9b3419cb685f1"
+	previous = "cf1cae37a4154f0984055163bfc88ed759147f1c"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
