@@ -294,3 +294,42 @@ func TestMuxesFarBehindGetASnapshot(t *testing.T) {
 		t.Errorf("%d changes are kept when all muxes were told", len(h.updates.changes))
 	}
 }
+
+// BenchmarkMuxUpdates is one generation that changes a VIP of 64 backends, encoded for a hundred muxes.
+func BenchmarkMuxUpdates(b *testing.B) {
+	h := newMuxHub()
+	s := &store.State{HashKey: flowhash.Key{1}, Generation: 7}
+	h.held = []heldState{{state: s}}
+	h.release(7)
+	feeds := make([]*MuxFeed, 100)
+	for i := range feeds {
+		feeds[i], _ = h.OpenMux(fmt.Sprintf("mux%d", i), true, nil)
+	}
+	for b.Loop() {
+		for _, f := range feeds {
+			message, err := f.Next(0)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := proto.Marshal(message); err != nil {
+				b.Fatal(err)
+			}
+		}
+		held := write(s, "web", func(s *store.State) {
+			vip, table := newVIP("web", "203.0.113.1"), desired.Table{Buckets: make([]model.Slot, 4096)}
+			for i := range 64 {
+				backend := on("host1", fmt.Sprintf("10.3.1.%d", i))
+				vip.Endpoints[0].Backends = append(vip.Endpoints[0].Backends, backend)
+				at := netip.AddrPortFrom(backend.Address, backend.Port)
+				table.Rows = append(table.Rows, desired.Row{Slot: model.Slot(i + 1), Backend: at, Tunnel: backend.Address})
+			}
+			for i := range table.Buckets {
+				table.Buckets[i] = model.Slot(i%64 + 1)
+			}
+			s.PutVIP(vip)
+			s.PutTable(desired.Key(vip, vip.Endpoints[0]), table)
+		})
+		h.held, s = append(h.held, held), held.state
+		h.release(s.Generation)
+	}
+}
