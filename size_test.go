@@ -21,15 +21,15 @@ var large = map[string]int{
 	"internal/agentd":         3200,
 	"internal/datapath/agent": 4600,
 	"internal/desired":        3000,
-	"internal/manager":        4200,
+	"internal/manager":        2650,
 	"internal/muxd":           3500,
 	"internal/store":          6500,
 
 	"internal/agentd.ports":            30,
 	"internal/datapath/agent.Datapath": 105,
 	"internal/desired.State":           90,
-	"internal/manager.Manager":         75,
-	"internal/manager/publish.Hub":     35,
+	"internal/manager.Manager":         45,
+	"internal/nodesync/publish.Hub":    35,
 	"internal/muxd.tables":             30,
 	"internal/store.Store":             105,
 }

@@ -6,6 +6,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/events/reason"
 )
 
 // maxEvents bounds the events that are not reported yet.
@@ -20,12 +21,12 @@ func (r *reports) sessionQuotaEvents(vips []agent.VIPSessions) {
 		}
 		refused[v.VIP] = true
 		if !r.refused[v.VIP] {
-			r.addEvent(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SessionQuotaOn", Used: uint64(v.Confirmed) + uint64(v.New), Limit: uint64(v.Limit), Warning: true})
+			r.addEvent(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: reason.SessionQuotaOn, Used: uint64(v.Confirmed) + uint64(v.New), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
 	for vip := range r.refused {
 		if !refused[vip] {
-			r.addEvent(&weirv1.MuxEvent{Vip: vip.String(), Reason: "SessionQuotaOff"})
+			r.addEvent(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.SessionQuotaOff})
 		}
 	}
 	r.refused = refused
@@ -37,12 +38,12 @@ func (r *reports) snatQuotaEvents(vips []agent.SNATRefusal) {
 	for _, v := range vips {
 		refused[v.VIP] = true
 		if !r.leaving[v.VIP] {
-			r.addEvent(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SNATQuotaOn", Used: uint64(v.Used), Limit: uint64(v.Limit), Warning: true})
+			r.addEvent(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: reason.SNATQuotaOn, Used: uint64(v.Used), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
 	for vip := range r.leaving {
 		if !refused[vip] {
-			r.addEvent(&weirv1.MuxEvent{Vip: vip.String(), Reason: "SNATQuotaOff"})
+			r.addEvent(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.SNATQuotaOff})
 		}
 	}
 	r.leaving = refused

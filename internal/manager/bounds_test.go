@@ -22,6 +22,7 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -219,24 +220,12 @@ func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
 	}
 }
 
-// /healthz tells what this manager saw of the store last: strangers have it read nothing.
-func TestHealthzIsTheLastLook(t *testing.T) {
-	m := &Manager{partitioned: newPartition()}
-	ask := func() int {
+// /healthz answers by the last check of the store: strangers cause no read of it.
+func TestHealthzIsTheLastCheck(t *testing.T) {
+	for err, want := range map[error]int{nil: http.StatusOK, replica.ErrPartitioned: http.StatusServiceUnavailable} {
 		w := httptest.NewRecorder()
-		m.healthz(w, nil)
-		return w.Code
-	}
-	for _, c := range []struct {
-		look func()
-		want int
-	}{
-		{func() {}, http.StatusOK},
-		{func() { m.partitioned.answered(errPartitioned) }, http.StatusServiceUnavailable},
-		{func() { m.partitioned.answered(nil) }, http.StatusOK},
-	} {
-		if c.look(); ask() != c.want {
-			t.Errorf("answered %d, want %d", ask(), c.want)
+		if healthz(func() error { return err })(w, nil); w.Code != want {
+			t.Errorf("answered %d with the store's error %v, want %d", w.Code, err, want)
 		}
 	}
 }

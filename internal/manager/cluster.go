@@ -160,7 +160,7 @@ func (c cluster) ask(ctx context.Context, m store.Manager) (*weirv1.Replica, err
 	if m.Name == c.cfg.Name {
 		return c.replica(ctx), nil
 	}
-	client, err := c.peers.at(m.Address)
+	client, err := c.peers.At(m.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -198,11 +198,18 @@ func (c cluster) RegisterNode(ctx context.Context, r *weirv1.RegisterNodeRequest
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	generation, err := c.write(ctx, node)
+	generation, err := c.nodes.Register(ctx, node)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.RegisterNodeResponse{Generation: uint64(generation)}, nil
+}
+
+// FollowProgress streams to another manager how far the nodes of this one are.
+func (c cluster) FollowProgress(
+	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
+) error {
+	return c.nodes.FollowProgress(ctx, r, stream)
 }
 
 // backupChunk bounds a message of a backup, in bytes.

@@ -47,7 +47,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 	proxy := m.proxy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !writes(r) {
-			if err := m.settled(r.Context()); err != nil {
+			if err := m.replica.AwaitAcknowledged(r.Context()); err != nil {
 				apierr.Write(w, r, err)
 				return
 			}
@@ -59,7 +59,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
-		leader, err := m.awaitLeader(r.Context())
+		leader, err := m.replica.AwaitLeader(r.Context())
 		switch {
 		case err != nil:
 			apierr.Write(w, r, rpc.RetryError(err))

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/diagnosis"
 	"github.com/weirlb/weir/internal/limits"
+	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/snatalloc"
 )
@@ -19,18 +20,19 @@ const minCompressed = 16 << 10
 
 // service serves WeirService and SyncService.
 type service struct {
-	*Manager
 	*snatalloc.Allocator
 	resources
 	diagnoses
+	nodeStreams
 }
 
-func (m *Manager) service() service { return service{m, m.allocator, m.resources, m.diagnosis} }
+func (m *Manager) service() service { return service{m.allocator, m.resources, m.diagnosis, m.nodes} }
 
 // The services that service is made of, by names that differ.
 type (
-	resources = *resource.Service
-	diagnoses = *diagnosis.Service
+	resources   = *resource.Service
+	diagnoses   = *diagnosis.Service
+	nodeStreams = *nodesync.Service
 )
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
@@ -47,7 +49,7 @@ func (m *Manager) handler() (http.Handler, error) {
 	if err := m.handleREST(mux); err != nil {
 		return nil, err
 	}
-	mux.HandleFunc("GET /healthz", m.healthz)
+	mux.HandleFunc("GET /healthz", healthz(m.replica.StoreError))
 	return m.authenticate(m.observer().rest(mux, m.forward(mux)), procedureOf(mux)), nil
 }
 
@@ -61,11 +63,13 @@ func bounded(spec connect.Spec) []connect.HandlerOption {
 	return options
 }
 
-// healthz says whether the store answers, as of the last look: what anybody may ask costs the store nothing.
-func (m *Manager) healthz(w http.ResponseWriter, _ *http.Request) {
-	if err := m.partitioned.answer(); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
+// healthz answers whether the store answered its last check: a request that anybody may make costs the store nothing.
+func healthz(storeError func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := storeError(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Write([]byte("ok\n")) //nolint:errcheck // the client is gone: nobody is left to tell
 	}
-	w.Write([]byte("ok\n")) //nolint:errcheck // the client is gone: nobody is left to tell
 }

@@ -29,7 +29,7 @@ func newTown(t *testing.T) *town {
 		for _, a := range addresses {
 			node.Addresses = append(node.Addresses, netip.MustParseAddr(a))
 		}
-		if _, err := m.write(t.Context(), node); err != nil {
+		if _, err := m.nodes.Register(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,9 @@ import (
 	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/manager/publish"
+	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/nodesync/publish"
+	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
@@ -58,26 +60,24 @@ type Config struct {
 
 // Manager is one replica of the control plane.
 type Manager struct {
-	cfg         Config
-	log         *slog.Logger
-	listener    net.Listener
-	store       *store.Store
-	hub         *publish.Hub
-	reports     reports
-	sessions    sessioncount.Counts
-	stopping    chan struct{} // closed when streams shall end
-	now         func() time.Time
-	lifecycle   *nodelifecycle.Controller
-	keys        *keyring.Controller
-	tables      *table.Controller
-	status      *status.Controller
-	overload    *overload.Controller
-	partitioned partition
-	events      *events.Recorder
-	observed    *telemetry.Telemetry
-	peers       *peers
-
-	partitionedAfter time.Duration // how long the store may be silent
+	cfg       Config
+	log       *slog.Logger
+	listener  net.Listener
+	store     *store.Store
+	hub       *publish.Hub
+	reports   *nodesync.Reports
+	sessions  sessioncount.Counts
+	stopping  chan struct{} // closed when streams shall end
+	now       func() time.Time
+	lifecycle *nodelifecycle.Controller
+	keys      *keyring.Controller
+	tables    *table.Controller
+	status    *status.Controller
+	overload  *overload.Controller
+	replica   *replica.Replica
+	events    *events.Recorder
+	observed  *telemetry.Telemetry
+	peers     *replica.Peers
 
 	identity *pki.Identity
 	open     openStreams
@@ -92,7 +92,7 @@ type Manager struct {
 	audit *audit.Log
 
 	meters    *meters
-	acks      *acks
+	nodes     *nodesync.Service
 	inventory inventory
 	allocator *snatalloc.Allocator
 	resources *resource.Service
@@ -133,12 +133,10 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		listener.Close()
 		return nil, err
 	}
-	counted := newMeters()
 	m := &Manager{
-		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
-		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
-		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
-		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
+		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, store: s,
+		reports: nodesync.NewReports(cfg.Log), stopping: make(chan struct{}), now: time.Now,
+		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.makeParts()
 	return m, nil
@@ -147,35 +145,50 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 // makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
 func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
+	m.replica = replica.New(m.cfg.Name, m.store, clock, m.log)
 	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
 	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.observe()
-	m.hub = publish.New(m.store, m.published)
+	m.hub = publish.New(m.store, nodesync.TracePublished(m.observed))
 	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
 	m.status = &status.Controller{
 		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
 	m.overload = &overload.Controller{
-		Store: m.store, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
+		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
 	}
 	m.allocator = snatalloc.New(snatalloc.Config{
-		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.newestReport, Now: clock, Log: m.log, Stopping: m.stopping,
+		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
-		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.newestReport,
-		Uses: m.allocator.ReportedUses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
+		Uses: m.allocator.ReportedUses, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
-		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
+		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
 	})
+	m.nodes = nodesync.New(nodesync.Config{
+		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
+		Ports: m.allocator, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
+		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
+	}, m.meters.nodes)
 	m.trust = &trustservice.Service{
-		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.newestReport, Now: clock, Log: m.log,
+		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}
 }
 
-// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must
-// have when it starts: one of a restored store, which was started with another, is started again.
+// view is the State that users are shown.
+func (m *Manager) view() *store.State { return m.hub.WithProgress(m.store.State()) }
+
+// forgetNode drops what a node that was deleted has reported.
+func (m *Manager) forgetNode(node string) {
+	m.reports.Forget(node)
+	m.sessions.Forget(node)
+}
+
+// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it
+// starts: one of a restored store, which was started with another, is started again.
 func openStore(ctx context.Context, cfg Config, identity *pki.Identity, advertised string) (*store.Store, error) {
 	for {
 		s, err := store.Open(ctx, store.Config{
@@ -204,7 +217,7 @@ func (m *Manager) Address() net.Addr { return m.listener.Addr() }
 func (m *Manager) Close() {
 	m.observed.Close()
 	m.listener.Close()
-	m.peers.close()
+	m.peers.Close()
 	m.store.Close()
 }
 
@@ -220,11 +233,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
-	group.Go(func() error { return m.followManagers(ctx) })
-	group.Go(func() error { return m.watchStore(ctx) })
+	group.Go(func() error { return m.nodes.FollowManagers(ctx) })
+	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

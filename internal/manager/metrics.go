@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -41,14 +42,11 @@ var metrics = []telemetry.Metric{
 type meters struct {
 	requests *prometheus.CounterVec   // by procedure and code
 	took     *prometheus.HistogramVec // by procedure, of calls that are no streams
-	streams  *prometheus.GaugeVec     // by role, with this manager
-	refusals *prometheus.CounterVec   // by role
-	acked    *prometheus.HistogramVec // by role
-	refused  *prometheus.CounterVec   // by role, streams
 
 	steps *prometheus.CounterVec // of overload policies, by action
 
 	ports *snatalloc.Metrics
+	nodes *nodesync.Metrics
 
 	silenceIgnored prometheus.Gauge
 }
@@ -56,6 +54,7 @@ type meters struct {
 func newMeters() *meters {
 	m := &meters{
 		ports: snatalloc.NewMetrics(),
+		nodes: nodesync.NewMetrics(),
 		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_manager_host_failover_suspended", Help: "1 while this leader takes no silent host out of service, because most hosts are silent.",
 		}),
@@ -63,16 +62,6 @@ func newMeters() *meters {
 			Name: "weir_manager_api_requests_total", Help: "API calls by procedure, or by method and path of REST, and status code.",
 		}, []string{"procedure", "code"}),
 		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Duration of API calls, without streams.", "procedure"),
-		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weir_manager_streams", Help: "Open streams of nodes to this manager.",
-		}, []string{"role"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_rejections_total", Help: "Generations that nodes connected to this manager rejected.",
-		}, []string{"role"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_streams_refused_total", Help: "Streams that were refused because this manager was partitioned from the store, or behind what the node had seen.",
-		}, []string{"role"}),
-		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until the node acknowledges it.", "role"),
 	}
 	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_manager_overload_steps_total", Help: "Overload actions that this manager took as the leader.",
@@ -80,19 +69,13 @@ func newMeters() *meters {
 	for _, action := range model.OverloadActions {
 		m.steps.WithLabelValues(string(action))
 	}
-	for _, role := range roles {
-		m.streams.WithLabelValues(string(role))
-		m.refusals.WithLabelValues(string(role))
-		m.acked.WithLabelValues(string(role))
-		m.refused.WithLabelValues(string(role))
-	}
 	return m
 }
 
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return append(m.ports.Collectors(), m.silenceIgnored, m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps)
+	return append(append(m.ports.Collectors(), m.nodes.Collectors()...), m.silenceIgnored, m.requests, m.took, m.steps)
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.
@@ -118,7 +101,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	forMuxes, late := m.hub.PublishedGeneration()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
-	telemetry.PutIf(to, "weir_manager_leader", m.leads())
+	telemetry.PutIf(to, "weir_manager_leader", m.replica.Leads())
 	telemetry.Put(to, "weir_manager_epoch", uint64(s.Epoch))
 	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
 	_, ranges := s.SNATDigest()

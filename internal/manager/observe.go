@@ -12,12 +12,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
-
-var errUnanswered = errors.New("the node did not answer")
 
 // observer counts calls, and makes the spans of those that users make.
 type observer struct {
@@ -50,29 +46,6 @@ func (o observer) span(ctx context.Context, procedure string, header http.Header
 	}
 	ctx = telemetry.WithParent(ctx, header.Get("Traceparent"))
 	return o.tracer.Start(ctx, strings.TrimPrefix(procedure, "/"), trace.WithSpanKind(trace.SpanKindServer))
-}
-
-// sending notes that a node is sent what changed after one generation up to another, and returns the names
-// of the spans that last until it has answered. A host hears of what concerns it only, and at once: its
-// trace is that of the last generation.
-func (m *Manager) sending(node model.Node, after, to model.Generation) []string {
-	var parents []string
-	if after != 0 && m.observed.Tracing() {
-		parents = m.store.State().TracesIn(after, to)
-	}
-	_, names, ended := m.observed.Follow(context.Background(), "sync", time.Time{}, parents,
-		attribute.String("weir.node", node.Name), attribute.String("weir.role", string(node.Role)), attribute.Int64("weir.generation", int64(to)))
-	m.acks.sent(node.Name, node.Role, to, ended)
-	return names
-}
-
-// published tells how long a State that is newer than after waited for the hosts, since when it was there.
-func (m *Manager) published(after model.Generation, s *store.State, since time.Time) {
-	if !m.observed.Tracing() {
-		return
-	}
-	_, _, ended := m.observed.Follow(context.Background(), "publish", since, s.TracesIn(after, s.Generation))
-	ended(nil)
 }
 
 func endCall(span trace.Span, code string, err error) {

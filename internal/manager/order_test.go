@@ -2,8 +2,6 @@ package manager
 
 import (
 	"log/slog"
-	"maps"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -11,9 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
-	"github.com/weirlb/weir/internal/manager/publish"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/etcd"
 )
@@ -110,24 +106,6 @@ func TestANewMuxWaitsForHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the mux has tables", func() bool { return mux2.has(1) })
-}
-
-func TestMergeKeepsWhatIsTheHostsAndChecked(t *testing.T) {
-	said := func(port uint16) (desired.HealthKey, model.BackendHealth) {
-		h := model.BackendHealth{Backend: netip.AddrPortFrom(netip.MustParseAddr("10.3.1.11"), port), Health: model.HealthHealthy}
-		return desired.HealthKey{Backend: h.Backend}, h
-	}
-	kept, keptHealth := said(1)
-	gone, goneHealth := said(2)
-	unchecked, uncheckedHealth := said(3)
-	fresh, freshHealth := said(4)
-	_, foreign := said(5)
-	checked := map[desired.HealthKey]bool{kept: true, fresh: true}
-	got := merge(desired.HostHealth{kept: keptHealth, gone: goneHealth, unchecked: uncheckedHealth},
-		[]model.BackendHealth{freshHealth, foreign}, checked)
-	if want := (desired.HostHealth{kept: keptHealth, fresh: freshHealth}); !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
 }
 
 func TestNodes(t *testing.T) {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/replica"
 )
 
 // A manager that is cut off from the others sends its nodes to another one, takes none, and answers reads; when it
 // is back, nodes come again.
 func TestNodesLeaveAManagerThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	impatient := func(m *Manager) { m.partitionedAfter = 3 * time.Second }
+	impatient := func(m *Manager) { m.replica.PartitionedAfter = 3 * time.Second }
 	var urls []string
 	var stops []func()
 	configs := make([]Config, 3)
@@ -49,10 +50,10 @@ func TestNodesLeaveAManagerThatIsCutOff(t *testing.T) {
 	eventually(t, "the mux is connected", func() bool { return nodes(t, client) == 3 })
 	stops[0]()
 	stops[1]()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), errPartitioned.Error()) {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), replica.ErrPartitioned.Error()) {
 		t.Errorf("the stream ended with: %v", err)
 	}
-	if first, err := open(); first || err == nil || !strings.Contains(err.Error(), errPartitioned.Error()) {
+	if first, err := open(); first || err == nil || !strings.Contains(err.Error(), replica.ErrPartitioned.Error()) {
 		t.Errorf("a mux that comes gets a message: %t, and %v", first, err)
 	}
 	if r, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"}); err != nil || r.GetVip().GetName() != "shop" {

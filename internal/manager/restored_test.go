@@ -91,7 +91,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	var second *Manager
 	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 480*time.Millisecond })
 	client = dial(t, url)
-	eventually(t, "it leads", second.leads)
+	eventually(t, "it leads", second.replica.Leads)
 	hosts[0] = startHostWith(t, url, "host1", has[0], "10.2.1.2")
 	if ranges, err := allocate(t, client, "host1", firstSNATClient, 8); len(ranges) > 0 {
 		t.Fatalf("before the hosts told what they have %v was given (%v)", ranges, err)
@@ -160,7 +160,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	var second *Manager
 	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 240*time.Millisecond })
 	client = dial(t, url)
-	eventually(t, "it leads", second.leads)
+	eventually(t, "it leads", second.replica.Leads)
 	pooled := shop()
 	pooled.Address, pooled.Pool = "", "public"
 	write := func() error {

@@ -297,7 +297,7 @@ func TestARevokedNodeIsDeleted(t *testing.T) {
 	if err := remove(); err != nil {
 		t.Error(err)
 	}
-	_, err := m.write(t.Context(), node)
+	_, err := m.nodes.Register(t.Context(), node)
 	refusedWith(t, "its registration, by a manager that has not heard", err, "host/evil was revoked")
 }
 

@@ -63,8 +63,8 @@ func (m *Manager) showWritten(answer *http.Response) {
 	if _, err := fmt.Sscan(answer.Header.Get(writtenHeader), &generation, &version); err != nil {
 		return // a leader from before there was the header
 	}
-	if err := m.show(answer.Request.Context(), generation, version); err != nil {
-		m.partitioned.owe(generation, version)
+	if err := m.replica.AwaitShown(answer.Request.Context(), generation, version); err != nil {
+		m.replica.Acknowledged(generation, version)
 		m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
 	}
 }

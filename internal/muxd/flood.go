@@ -13,6 +13,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/wire"
@@ -304,13 +305,13 @@ func (f *floods) sampleEndpoint(key model.EndpointKey, is mux.SYNState, c mux.SY
 	if tell == "" {
 		return nil
 	}
-	reason := "SYNCookiesOff"
+	turned := reason.SYNCookiesOff
 	if trouble {
-		reason = "SYNCookiesOn"
+		turned = reason.SYNCookiesOn
 		f.began.Add(1)
 	}
 	f.config.Log.Warn(tell, "vip", key.VIP, "endpoint", key)
-	f.tell(&weirv1.MuxEvent{Endpoint: wire.EndpointKeyToProto(key), Reason: reason, Message: tell, Warning: trouble})
+	f.tell(&weirv1.MuxEvent{Endpoint: wire.EndpointKeyToProto(key), Reason: turned, Message: tell, Warning: trouble})
 	return nil
 }
 

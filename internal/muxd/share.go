@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 )
@@ -107,7 +108,7 @@ func (s *shares) began(at time.Time, a overload.Demand, cut overload.Cut) {
 	why := cut.Evidence(a)
 	c.told, c.tenant, c.evidence = true, a.Tenant, why
 	s.config.Log.Warn("share on", "vip", a.VIP, "reason", why)
-	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: "ShareOn", Message: why, Warning: true})
+	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: reason.ShareOn, Message: why, Warning: true})
 }
 
 func (s *shares) ended(vip netip.Addr, c *cutVIP) {
@@ -117,5 +118,5 @@ func (s *shares) ended(vip netip.Addr, c *cutVIP) {
 	}
 	why := fmt.Sprintf("within its share again, after %s", c.last.Sub(c.since).Round(time.Second))
 	s.config.Log.Info("share off", "vip", vip, "reason", why)
-	s.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: "ShareOff", Message: why})
+	s.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.ShareOff, Message: why})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -24,7 +25,7 @@ import (
 )
 
 // reasons of events, by what an apply did.
-var reasons = map[string]string{rpc.Created: "Created", rpc.Updated: "Updated"}
+var reasons = map[string]string{rpc.Created: reason.Created, rpc.Updated: reason.Updated}
 
 func eventOf(a *weirv1.AppliedVIP) store.Event {
 	return store.Event{

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -104,7 +105,7 @@ func (m *Pools) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPo
 		return nil, apierr.ToConnect(err)
 	}
 	m.Log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
-	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
+	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: reason.Deleted, Message: "pool deleted"})
 	return &weirv1.DeleteAddressPoolResponse{}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -287,7 +288,7 @@ func (m *PrefixLists) DeletePrefixList(ctx context.Context, r *weirv1.DeletePref
 		return nil, apierr.ToConnect(err)
 	}
 	m.Log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
-	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
+	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: reason.Deleted, Message: "prefix list deleted"})
 	return &weirv1.DeletePrefixListResponse{}, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
@@ -242,16 +243,16 @@ func outcomeOf(err error) string {
 	if err == nil {
 		return "granted"
 	}
-	if reason, _, refused := rpc.PortsRefused(err); refused {
-		return reason
+	if why, _, refused := rpc.PortsRefused(err); refused {
+		return why
 	}
 	return "failed"
 }
 
 // noteRefusal tells operators that a workload gets no more ports.
 func (a *Allocator) noteRefusal(vip model.VIP, err error) {
-	reason, _, refused := rpc.PortsRefused(err)
-	event := map[string]string{rpc.PortsExhausted: "PortsExhausted", rpc.PortsLimit: "PortLimitReached"}[reason]
+	why, _, refused := rpc.PortsRefused(err)
+	event := map[string]string{rpc.PortsExhausted: reason.PortsExhausted, rpc.PortsLimit: reason.PortLimitReached}[why]
 	if !refused || event == "" {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
@@ -69,7 +70,7 @@ func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 	}
 	a.Hub.Resend(mux)
 	a.fault(faultMux, store.Event{
-		Kind: string(model.RoleMux), Object: mux, Reason: "PortsDiffer",
+		Kind: string(model.RoleMux), Object: mux, Reason: reason.PortsDiffer,
 		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
 			said.GetRanges(), said.GetGeneration(), ranges),
 	})
@@ -116,7 +117,7 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 	}
 	a.Hub.Resend(host)
 	a.fault(faultHost, store.Event{
-		Kind: string(model.RoleHost), Object: host, Reason: "PortsDiffer",
+		Kind: string(model.RoleHost), Object: host, Reason: reason.PortsDiffer,
 		Message: fmt.Sprintf("its tables of source NAT are not what it was told (%s): it gets all of it anew", wrong[0]),
 	})
 }
@@ -169,7 +170,7 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 			continue
 		}
 		a.fault(faultStore, store.Event{
-			Kind: events.KindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: "PortsMended",
+			Kind: events.KindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: reason.PortsMended,
 			Message: fmt.Sprintf("the ranges of %d workloads were not what they must be", n),
 		})
 	}

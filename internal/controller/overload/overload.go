@@ -20,6 +20,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store"
@@ -272,13 +273,13 @@ func (c *Controller) recordStep(d stepped, now time.Time) {
 		c.Steps.WithLabelValues(string(d.after.Action)).Inc()
 		c.Log.Warn("overload step taken", "vip", d.vip.Name, "action", d.after.Action, "reason", d.after.Evidence)
 	case overloadpolicy.Restored:
-		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again, %s after the first step", now.Sub(d.before.Began).Round(time.Second))
+		e.Reason, e.Message = reason.Restored, fmt.Sprintf("as usual again, %s after the first step", now.Sub(d.before.Began).Round(time.Second))
 		c.Log.Info("overload steps ended", "vip", d.vip.Name)
 	case overloadpolicy.Withdrawn:
 		if d.vip.Name == "" {
 			return // it is gone itself
 		}
-		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again: its overload policy has no %s any more", d.before.Action)
+		e.Reason, e.Message = reason.Restored, fmt.Sprintf("as usual again: its overload policy has no %s any more", d.before.Action)
 		c.Log.Info("overload steps ended, as the policy has them no more", "vip", d.vip.Name)
 	default:
 		return

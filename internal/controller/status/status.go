@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -32,7 +33,7 @@ type Controller struct {
 // Run notes the conditions of VIPs and what happens, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	epoch, _ := c.Store.Epoch()
-	c.Events.Record(store.Event{Kind: events.KindManager, Object: c.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
+	c.Events.Record(store.Event{Kind: events.KindManager, Object: c.Name, Reason: reason.LeaderElected, Message: fmt.Sprintf("leads, in epoch %d", epoch)})
 	n := comparison{Controller: c, pending: map[string]bool{}}
 	for {
 		state, changed := c.Store.Watch()
@@ -198,14 +199,14 @@ func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditi
 // nodeEvents are what nodes and backends tell from one State to the next.
 func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
 	var happened []store.Event
-	add := func(node model.Node, warning bool, reason, format string, args ...any) {
+	add := func(node model.Node, warning bool, why, format string, args ...any) {
 		happened = append(happened, store.Event{
-			Kind: string(node.Role), Object: node.Name, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...),
+			Kind: string(node.Role), Object: node.Name, Warning: warning, Reason: why, Message: fmt.Sprintf(format, args...),
 		})
 	}
 	for name := range delta.Nodes {
 		if node, gone := last.Nodes.Get(name); gone && !s.Nodes.Has(name) {
-			add(node, false, "Deleted", "forgotten")
+			add(node, false, reason.Deleted, "forgotten")
 		}
 	}
 	for name := range delta.Streams {
@@ -214,9 +215,9 @@ func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
 		switch {
 		case node.Name == "" || before == now:
 		case now:
-			add(node, false, "Joined", "connected, version %s", node.Version)
+			add(node, false, reason.Joined, "connected, version %s", node.Version)
 		default:
-			add(node, true, "Lost", "its stream ended; it ran generation %d", s.Status.At(name).Generation)
+			add(node, true, reason.Lost, "its stream ended; it ran generation %d", s.Status.At(name).Generation)
 		}
 	}
 	for name := range delta.Status {
@@ -244,10 +245,10 @@ func healthEvents(last, s *store.State, host string) []store.Event {
 		if !there {
 			continue
 		}
-		e := store.Event{Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: "BackendHealthy"}
+		e := store.Event{Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: reason.BackendHealthy}
 		e.Message = fmt.Sprintf("backend %s is %s", key.Backend, now.Health)
 		if now.Health == model.HealthUnhealthy {
-			e.Warning, e.Reason = true, "BackendUnhealthy"
+			e.Warning, e.Reason = true, reason.BackendUnhealthy
 			e.Message += ": " + now.Reason
 		}
 		happened = append(happened, e)

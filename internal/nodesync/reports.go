@@ -1,0 +1,118 @@
+package nodesync
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// StoreInterval bounds the age of the counters of a node that the store has.
+const StoreInterval = 10 * time.Second
+
+// Reports are the newest reports of the nodes that report to this manager. The store has the same, with counters that are up
+// to StoreInterval old.
+type Reports struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	newest map[string]report
+}
+
+// NewReports makes them, without a report.
+func NewReports(log *slog.Logger) *Reports {
+	return &Reports{log: log, newest: map[string]report{}}
+}
+
+type report struct {
+	store.NodeStatus
+	detail *weirv1.NodeStatus // mux and host only
+	bare   *weirv1.NodeStatus // detail without counters
+	stored time.Time
+}
+
+// get returns the newest report of a node that is at least as new as stored.
+func (r *Reports) get(node string, stored store.NodeStatus) (report, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newest, ok := r.newest[node]
+	return newest, ok && !newest.Seen.Before(stored.Seen)
+}
+
+// Here returns when a node last reported to this manager, and what, if that is at least as new as stored.
+func (r *Reports) Here(node string, stored store.NodeStatus) (seen time.Time, detail *weirv1.NodeStatus, here bool) {
+	newest, here := r.get(node, stored)
+	return newest.Seen, newest.detail, here
+}
+
+func (r *Reports) setReport(node string, newest report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newest[node] = newest
+}
+
+// Forget drops what a node reported.
+func (r *Reports) Forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.newest, node)
+}
+
+// Newest is the newest report of a node, to this manager or to another one, which the store has it from.
+func (r *Reports) Newest(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
+	stored, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
+	if newest, ok := r.get(node.Name, stored); ok {
+		if node.Role == model.RoleMux {
+			newest.Generation = stored.Generation // it may report to another manager by now
+		}
+		return newest.NodeStatus, newest.detail
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
+		r.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
+	}
+	return stored, detail
+}
+
+// maxDetail bounds what the store has of a report besides counters of endpoints, in bytes.
+const maxDetail = 64 << 10
+
+// forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on.
+func (r report) forStore() ([]byte, error) {
+	text, err := protojson.Marshal(r.detail)
+	if err != nil || len(text) <= maxDetail {
+		return text, err
+	}
+	bare := proto.CloneOf(r.bare)
+	if host := bare.GetHost(); host != nil {
+		host.Snat = r.detail.GetHost().GetSnat()
+	}
+	return protojson.Marshal(bare)
+}
+
+// equals says whether two reports differ in counters and generations at most.
+func (r report) equals(other report) bool {
+	return r.Rejected == other.Rejected && r.Reason == other.Reason && proto.Equal(r.bare, other.bare)
+}
+
+// withoutCounters is a copy of a report's detail, which nobody else knows yet.
+func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
+	if mux := detail.GetMux(); mux != nil {
+		verdicts, endpoints, snat, flows := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows
+		mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = nil, nil, nil, nil // many: they are not copied
+		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
+	}
+	if host := detail.GetHost(); host != nil {
+		verdicts, sessions, snat, tenants, leaving := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat
+		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil
+		defer func() {
+			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = verdicts, sessions, snat, tenants, leaving
+		}()
+	}
+	return proto.CloneOf(detail)
+}

@@ -1,0 +1,67 @@
+package nodesync
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish"
+	"github.com/weirlb/weir/internal/replica"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/sessioncount"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// Replica is this manager among the replicas.
+type Replica interface {
+	Stamp() (cluster, epoch uint64)
+	SeenGeneration(node replica.Seen) model.Generation
+	CatchUp(ctx context.Context, node replica.Seen) error
+	VerifyLeadership(ctx context.Context, seen uint64)
+	AwaitLeader(ctx context.Context) (address string, err error)
+	Partitioned() (partitioned bool, began <-chan struct{})
+}
+
+// PortAuditor compares the ports of source NAT that nodes report with those that the store has.
+type PortAuditor interface {
+	AuditMux(mux string, reported *weirv1.MuxSNATStatus)
+	AuditHost(host string, reported []*weirv1.SNATUse)
+}
+
+// Config says what a Service works with.
+type Config struct {
+	Name     string // of this manager
+	Store    *store.Store
+	Hub      *publish.Hub
+	Replica  Replica
+	Peer     func(address string) (*rpc.Client, error) // of another manager
+	Reports  *Reports
+	Sessions sessioncount.Counts
+	Ports    PortAuditor
+	Events   interface{ Record(store.Event) }
+
+	Tenants   func() *desired.Tenants                                       // newest, that nodes are admitted by
+	OpenTasks func(mux string) (queue <-chan *weirv1.MuxTask, ended func()) // what operators ask of a mux
+
+	Telemetry *telemetry.Telemetry
+	Now       func() time.Time
+	Log       *slog.Logger
+	Stopping  <-chan struct{} // closed when streams shall end
+}
+
+// Service serves the streams and reports of nodes.
+type Service struct {
+	Config
+
+	metrics *Metrics
+	unacked *unacked
+}
+
+// New makes a service, which counts in metrics.
+func New(cfg Config, metrics *Metrics) *Service {
+	return &Service{Config: cfg, metrics: metrics, unacked: newUnacked(metrics)}
+}
