@@ -49,6 +49,8 @@ var banned = map[string]struct {
 	"stranger":   {"unauthenticated client", 0},
 	"tape":       {"capture file", 0},
 	"unhold":     {"dequeue", 0},
+	"suspects":   {"drift detector", 0},
+	"tenancy":    {"a tenant's VIPs", 0},
 	"talker":     {"heavy hitter", 0},
 	"talkers":    {"heavy hitters", 0},
 }

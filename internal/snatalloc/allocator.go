@@ -51,7 +51,7 @@ type Allocator struct {
 	Metrics    *Metrics
 
 	requests *requests
-	suspects driftDetector
+	drift    driftDetector
 	busy     *answer // to a request that is one too many
 }
 
@@ -59,7 +59,7 @@ type Allocator struct {
 func New(cfg Config, metrics *Metrics) *Allocator {
 	a := &Allocator{
 		Config: cfg, Quarantine: desired.QuarantineTime, Metrics: metrics,
-		requests: newRequests(), suspects: newDriftDetector(), busy: busyError(),
+		requests: newRequests(), drift: newDriftDetector(), busy: busyError(),
 	}
 	a.Queue = Queue{places: a.places, timeout: queueTimeout}
 	return a

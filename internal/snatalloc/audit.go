@@ -62,7 +62,7 @@ func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 		return
 	}
 	differ := digest != said.GetDigest() || uint64(ranges) != said.GetRanges()
-	if !a.suspects.observe(mux, differ) {
+	if !a.drift.observe(mux, differ) {
 		return
 	}
 	if !a.mayResend(mux) {
@@ -109,7 +109,7 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 			wrong = append(wrong, fmt.Sprintf("%s has %d ranges, and %d were given", key, use.GetRanges(), len(h.Ranges)))
 		}
 	}
-	if !a.suspects.observe(host, len(wrong) > 0) {
+	if !a.drift.observe(host, len(wrong) > 0) {
 		return
 	}
 	if !a.mayResend(host) {
