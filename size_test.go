@@ -21,7 +21,6 @@ var large = map[string]int{
 	"internal/agentd":         3200,
 	"internal/datapath/agent": 4600,
 	"internal/desired":        3000,
-	"internal/manager":        2650,
 	"internal/muxd":           3500,
 	"internal/store":          6500,
 

@@ -13,13 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/clusterservice"
 )
 
 // registerREST has the gateway call the services.
 func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
 	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
 	weirv1.RegisterWeirServiceServer(p, restServer{m.service()})
-	weirv1.RegisterClusterServiceServer(p, restCluster{cluster{Manager: m}})
+	weirv1.RegisterClusterServiceServer(p, restCluster{m.cluster})
 	weirv1.RegisterTrustServiceServer(p, m.trust)
 	ctx := context.Background()
 	return errors.Join(
@@ -100,3 +101,16 @@ func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_Wat
 }
 
 var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watches are streams"))
+
+// restCluster is what REST serves of it: all unary calls.
+type restCluster struct{ *clusterservice.Service }
+
+// FollowProgress is a stream, which REST does not have.
+func (restCluster) FollowProgress(r *weirv1.FollowProgressRequest, s weirv1.ClusterService_FollowProgressServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.FollowProgress(r, s)
+}
+
+// Backup is a stream, which REST does not have.
+func (restCluster) Backup(r *weirv1.BackupRequest, s weirv1.ClusterService_BackupServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.Backup(r, s)
+}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/clusterservice"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/controller/overload"
@@ -93,6 +94,7 @@ type Manager struct {
 
 	meters    *meters
 	nodes     *nodesync.Service
+	cluster   *clusterservice.Service
 	inventory inventory
 	allocator *snatalloc.Allocator
 	resources *resource.Service
@@ -173,6 +175,7 @@ func (m *Manager) makeParts() {
 		Ports: m.allocator, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
+	m.cluster = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Store: m.store, Peer: m.peers.At, Nodes: m.nodes}
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}

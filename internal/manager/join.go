@@ -1,0 +1,67 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// joinTimeout bounds how long a manager tries to join a cluster.
+const joinTimeout = time.Minute
+
+// advertise is the address at which the other managers reach this one's API: as it was told, or where it
+// listens, which may be all addresses; then it is the one where it listens for them.
+func advertise(cfg Config, listens string) string {
+	host, port, err := net.SplitHostPort(listens)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		if peer, _, err := net.SplitHostPort(cfg.PeerListen); err == nil {
+			listens = net.JoinHostPort(peer, port)
+		}
+	}
+	return cmp.Or(cfg.Advertise, listens)
+}
+
+// reachable is the address to write into a configuration for one that is advertised.
+func reachable(advertised string) string {
+	host, port, err := net.SplitHostPort(advertised)
+	if err != nil {
+		return advertised
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// joining asks the managers to join for a place; nil if this one founds a cluster.
+func joining(cfg Config, identity *pki.Identity, address string) func(context.Context, string) ([]store.Member, error) {
+	if cfg.Join == "" {
+		return nil
+	}
+	return func(ctx context.Context, peerURL string) ([]store.Member, error) {
+		client, err := identity.ToJoin(cfg.Join).Client()
+		if err != nil {
+			return nil, err
+		}
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+		defer cancel()
+		r, err := client.JoinManager(ctx, &weirv1.JoinManagerRequest{
+			Name: cfg.Name, Address: address, PeerUrl: peerURL, Version: cfg.Version,
+		})
+		if err != nil {
+			return nil, err
+		}
+		var members []store.Member
+		for _, m := range r.GetMembers() {
+			members = append(members, store.Member{Name: m.GetName(), PeerURL: m.GetPeerUrl()})
+		}
+		return members, nil
+	}
+}
