@@ -18,19 +18,19 @@ const (
 // large are the packages and types beyond the bounds, each with a bound of its own. A bound here only becomes lower; who
 // splits a package strikes it out.
 var large = map[string]int{
-	"internal/agentd":         3200,
-	"internal/datapath/agent": 4600,
-	"internal/desired":        3000,
-	"internal/muxd":           3500,
-	"internal/store":          6500,
+	"internal/agentd":  3200,
+	"internal/desired": 3000,
+	"internal/muxd":    3500,
+	"internal/store":   6500,
 
-	"internal/agentd.ports":            30,
-	"internal/datapath/agent.Datapath": 105,
-	"internal/desired.State":           90,
-	"internal/manager.Manager":         45,
-	"internal/nodesync/publish.Hub":    35,
-	"internal/muxd.tables":             30,
-	"internal/store.Store":             105,
+	"internal/agentd.ports":              30,
+	"internal/datapath/agent.Datapath":   41,
+	"internal/datapath/agent/snat.Table": 30,
+	"internal/desired.State":             90,
+	"internal/manager.Manager":           45,
+	"internal/nodesync/publish.Hub":      35,
+	"internal/muxd.tables":               30,
+	"internal/store.Store":               105,
 }
 
 func TestPackagesAndTypesAreSmall(t *testing.T) {

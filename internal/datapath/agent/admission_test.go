@@ -236,11 +236,11 @@ func (w admissionWorld) fill(r *rig) []content {
 func (w admissionWorld) leave(r *rig, ownTunnel, far string) {
 	r.t.Helper()
 	remote := netip.MustParseAddrPort(w.past)
-	row := bpf.AgentFastpath{Peer: toAddress(netip.MustParseAddr(far)), Own: toAddress(netip.MustParseAddr(ownTunnel)), State: bpf.AgentFastpathStateFASTPATH_SEND}
+	row := bpf.AgentFastpath{Peer: bpf.ToAddress(netip.MustParseAddr(far)), Own: bpf.ToAddress(netip.MustParseAddr(ownTunnel)), State: bpf.AgentFastpathStateFASTPATH_SEND}
 	for port, protocol := range map[uint16]model.Protocol{backendPort: model.TCP, 50001: model.UDP} {
 		key := bpf.AgentSessionKey{
-			Client: toAddress(remote.Addr()), ClientPort: abi.Port(remote.Port()),
-			Dip: toAddress(netip.MustParseAddr(w.dip)), DipPort: abi.Port(port), Protocol: uint8(protocol),
+			Client: bpf.ToAddress(remote.Addr()), ClientPort: abi.Port(remote.Port()),
+			Dip: bpf.ToAddress(netip.MustParseAddr(w.dip)), DipPort: abi.Port(port), Protocol: uint8(protocol),
 		}
 		if err := r.objects.Fastpath.Put(key, row); err != nil {
 			r.t.Fatal(err)

@@ -12,10 +12,10 @@ func (d *Datapath) setChainPeers(rules map[model.HostBackendKey]model.HostBacken
 	rows := make(map[bpf.AgentChainPeer]uint8)
 	for key, backend := range rules {
 		for _, peer := range backend.ChainPeers {
-			rows[bpf.AgentChainPeer{Rule: toRuleKey(key), Source: toAddress(peer)}] = 1
+			rows[bpf.AgentChainPeer{Rule: toRuleKey(key), Source: bpf.ToAddress(peer)}] = 1
 		}
 	}
-	if err := writeTable(d.objects.ChainPeers, rows); err != nil {
+	if err := bpf.WriteTable(d.objects.ChainPeers, rows); err != nil {
 		return fmt.Errorf("set peers: %w", err)
 	}
 	return nil

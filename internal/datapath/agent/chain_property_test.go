@@ -37,13 +37,13 @@ func newSide(t *testing.T, tunnel, host4, host6, dip4, dip6, peer string, peerHo
 	}
 	err := s.Replace(all)
 	if err == nil {
-		err = writeTable(s.objects.Workloads, map[bpf.AgentAddress]uint32{
-			toAddress(netip.MustParseAddr(dip4)): interfaceIndex, toAddress(netip.MustParseAddr(dip6)): interfaceIndex,
+		err = bpf.WriteTable(s.objects.Workloads, map[bpf.AgentAddress]uint32{
+			bpf.ToAddress(netip.MustParseAddr(dip4)): interfaceIndex, bpf.ToAddress(netip.MustParseAddr(dip6)): interfaceIndex,
 		})
 	}
 	if err == nil {
 		err = s.changeSettings(func(s *bpf.AgentAgentSettings) {
-			s.Address4, s.Address6 = toAddress(netip.MustParseAddr(host4)), toAddress(netip.MustParseAddr(host6))
+			s.Address4, s.Address6 = bpf.ToAddress(netip.MustParseAddr(host4)), bpf.ToAddress(netip.MustParseAddr(host6))
 		})
 	}
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *side) learn(t *testing.T, p pkt.Packet) {
 
 func (s *side) forget(t *testing.T) {
 	t.Helper()
-	for _, table := range s.sessionTables() {
-		if err := writeTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+	for _, table := range s.SessionTable.Tables() {
+		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,7 +40,7 @@ func TestChainKnowsSockets(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+			if err := bpf.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -271,12 +272,12 @@ func TestCookiesAreCounted(t *testing.T) {
 	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
 	counts := func(when string, want bool) {
 		t.Helper()
-		rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
+		rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d sessions (%v)", len(rows), err)
 		}
 		for _, row := range rows {
-			if got := carriesCookie(row); got != want {
+			if got := session.CarriesCookie(row); got != want {
 				t.Errorf("%s it carries a cookie: %t, want %t", when, got, want)
 			}
 		}

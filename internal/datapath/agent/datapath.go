@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
+	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/datapath/pin"
-	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -43,6 +44,9 @@ type Config struct {
 
 // Datapath is the running data plane. Its methods may be called from any goroutine.
 type Datapath struct {
+	*SessionTable
+	*SNATTable
+
 	config  Config
 	folder  *pin.Folder
 	objects bpf.AgentObjects
@@ -52,22 +56,9 @@ type Datapath struct {
 
 	verdicts abi.Verdicts
 
-	sweeping sync.Mutex // over a sweep of source NAT's tables; taken after mu, where both are
-
-	mu    sync.Mutex
-	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
-	key   *flowhash.Key                              // of the pool; nil: not known yet
-
-	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
-
-	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
-	excepts map[bpf.AgentSnatExempt]uint8
-	tenants tenants
-	tunnels map[bpf.AgentAddress]uint8 // that an earlier process had, until SetSNAT
-
-	snatWeights map[uint32]int                // that the tables of source NAT were divided by, by tenant
-	snatRefused map[uint32][snatTables]uint32 // what tenants' counts said at the last sweep
-	snatOff     map[snatCount]int32           // counts that were off at the last sweep
+	mu      sync.Mutex                                 // guards the below, and what tables hold
+	rules   map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
+	numbers *tenant.Numbers
 }
 
 // Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions
@@ -92,7 +83,7 @@ func Open(config Config) (*Datapath, error) {
 	if config.CookieTick == 0 {
 		config.CookieTick = DefaultCookieTick
 	}
-	scale, err := cookieScale(config.CookieTick)
+	scale, err := session.CookieScale(config.CookieTick)
 	if err != nil {
 		return nil, fmt.Errorf("set the cookie tick: %w", err)
 	}
@@ -100,11 +91,28 @@ func Open(config Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: config, folder: folder, cookieScale: scale, cannotTakeOver: kernelTakesOver()}
+	d := newDatapath(config)
+	d.folder, d.cookieScale, d.cannotTakeOver = folder, scale, kernelTakesOver()
 	if err := d.start(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// newDatapath has nothing loaded yet.
+func newDatapath(config Config) *Datapath {
+	d := &Datapath{config: config}
+	rules := func() map[model.HostBackendKey]model.HostBackend { return d.rules }
+	d.numbers = tenant.NewNumbers(&d.objects)
+	d.SessionTable = session.New(&d.objects, &d.mu, config.MaxVIPSessions, rules)
+	d.SNATTable = snat.New(snat.Config{
+		Objects: &d.objects, Uplink: config.Uplink, Rules: rules, Numbers: d.numbers, Lock: &d.mu,
+		SetTunnels: func() error { return d.setTunnels(d.rules) },
+		SetWorkloads: func(n int) error {
+			return d.changeSettings(func(s *bpf.AgentAgentSettings) { s.Snat = uint32(n) })
+		},
+	})
+	return d
 }
 
 func (d *Datapath) start() error {
@@ -115,7 +123,7 @@ func (d *Datapath) start() error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.readTenants(), d.readRules(), d.readSNAT()); err != nil {
+	if err := errors.Join(d.numbers.Read(), d.readRules(), d.SNATTable.Read()); err != nil {
 		return err
 	}
 	if err := d.useUplink(uplink); err != nil {

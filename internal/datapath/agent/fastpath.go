@@ -60,7 +60,7 @@ var (
 // It returns the state that the connection is in, and whether that is news.
 func (d *Datapath) SetFastpath(w FastpathConnection) (state FastpathState, changed bool, err error) {
 	c := bpf.AgentFastpathCommand{
-		Connection: toConnection(w.Connection), Own: toAddress(w.Own), Peer: toAddress(w.Peer),
+		Connection: toConnection(w.Connection), Own: bpf.ToAddress(w.Own), Peer: bpf.ToAddress(w.Peer),
 		Time: uint64(Now()), State: bpf.AgentFastpathState(w.State),
 	}
 	if w.Client {
@@ -101,7 +101,7 @@ func (d *Datapath) EndFastpath(w FastpathConnection) error {
 
 // FastpathConnections lists the connections that have left the muxes, or are about to.
 func (d *Datapath) FastpathConnections() ([]FastpathConnection, error) {
-	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentFastpath](d.objects.Fastpath)
+	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentFastpath](d.objects.Fastpath)
 	if err != nil {
 		return nil, fmt.Errorf("list fastpath: %w", err)
 	}
@@ -114,10 +114,10 @@ func (d *Datapath) FastpathConnections() ([]FastpathConnection, error) {
 
 func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) FastpathConnection {
 	w := FastpathConnection{
-		Own: fromAddress(row.Own), Peer: fromAddress(row.Peer), State: FastpathState(row.State), Client: row.Client != 0,
+		Own: bpf.FromAddress(row.Own), Peer: bpf.FromAddress(row.Peer), State: FastpathState(row.State), Client: row.Client != 0,
 		Sent: time.Duration(row.Sent), Heard: time.Duration(row.Heard), key: key,
 	}
-	own, remote := fromAddrPort(row.Vip, row.VipPort), fromAddrPort(key.Client, key.ClientPort)
+	own, remote := bpf.FromAddrPort(row.Vip, row.VipPort), bpf.FromAddrPort(key.Client, key.ClientPort)
 	w.Connection = fastpath.Connection{Protocol: model.Protocol(key.Protocol), Client: remote, Server: own}
 	if w.Client {
 		w.Connection.Client, w.Connection.Server = own, remote
@@ -127,7 +127,7 @@ func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) FastpathConnecti
 
 func toConnection(c fastpath.Connection) bpf.AgentConnection {
 	return bpf.AgentConnection{
-		Client: toAddress(c.Client.Addr()), Server: toAddress(c.Server.Addr()),
+		Client: bpf.ToAddress(c.Client.Addr()), Server: bpf.ToAddress(c.Server.Addr()),
 		ClientPort: abi.Port(c.Client.Port()), ServerPort: abi.Port(c.Server.Port()), Protocol: uint8(c.Protocol),
 	}
 }
@@ -166,14 +166,14 @@ func (c *ControlMessages) Read() (ControlMessage, error) {
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &row); err != nil {
 		return ControlMessage{}, fmt.Errorf("read table controls: %w", err)
 	}
-	control := ControlMessage{Source: fromAddress(row.Source), Destination: fromAddress(row.Destination), FromMux: row.FromMux != 0}
+	control := ControlMessage{Source: bpf.FromAddress(row.Source), Destination: bpf.FromAddress(row.Destination), FromMux: row.FromMux != 0}
 	if row.Kind == bpf.AgentControlKindCONTROL_MESSAGE {
 		control.Message = append([]byte(nil), row.Message[:]...)
 		return control, nil
 	}
 	control.Stray = fastpath.Connection{
 		Protocol: model.Protocol(row.Stray.Protocol),
-		Client:   fromAddrPort(row.Stray.Client, row.Stray.ClientPort), Server: fromAddrPort(row.Stray.Server, row.Stray.ServerPort),
+		Client:   bpf.FromAddrPort(row.Stray.Client, row.Stray.ClientPort), Server: bpf.FromAddrPort(row.Stray.Server, row.Stray.ServerPort),
 	}
 	return control, nil
 }

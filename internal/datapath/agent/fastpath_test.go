@@ -359,7 +359,7 @@ func TestDirectClientIsFound(t *testing.T) {
 	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, FastpathSend)
 	w.Client = true
 	r.set(w, FastpathNone, false, ErrFastpathUnknown)
-	vip, remote, dip := toAddress(w.Connection.Client.Addr()), toAddress(w.Connection.Server.Addr()), toAddress(netip.MustParseAddr(interface4))
+	vip, remote, dip := bpf.ToAddress(w.Connection.Client.Addr()), bpf.ToAddress(w.Connection.Server.Addr()), bpf.ToAddress(netip.MustParseAddr(interface4))
 	port := bpf.AgentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: bpf.AgentSnatEventSNAT_SPOKE}
 	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Queued: 1 << 31}
 	flowKey := bpf.AgentSessionKey{Client: remote, Dip: dip, ClientPort: abi.Port(443), DipPort: abi.Port(33000), Protocol: uint8(model.TCP)}

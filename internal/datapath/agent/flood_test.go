@@ -52,8 +52,8 @@ func TestFloodsSpareConnections(t *testing.T) {
 // age makes all sessions so much older.
 func (r *rig) age(by time.Duration) {
 	r.t.Helper()
-	for _, table := range r.sessionTables() {
-		rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](table)
+	for _, table := range r.SessionTable.Tables() {
+		rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](table)
 		if err != nil {
 			r.t.Fatal(err)
 		}

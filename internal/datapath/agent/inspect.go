@@ -11,6 +11,8 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -75,26 +77,26 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		Sessions:              make(map[State]int),
 	}
 
-	muxes, err := readTable[bpf.AgentPrefix, uint8](maps["muxes"])
+	muxes, err := bpf.ReadTable[bpf.AgentPrefix, uint8](maps["muxes"])
 	failed = append(failed, err)
 	for p := range muxes {
-		status.Muxes = append(status.Muxes, fromPrefix(p))
+		status.Muxes = append(status.Muxes, bpf.FromPrefix(p))
 	}
 	slices.SortFunc(status.Muxes, netip.Prefix.Compare)
 
-	rules, err := readTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
+	rules, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
 	failed = append(failed, err)
 	status.Rules = fromRules(rules)
 
-	workloads, err := readTable[bpf.AgentAddress, uint32](maps["workloads"])
+	workloads, err := bpf.ReadTable[bpf.AgentAddress, uint32](maps["workloads"])
 	failed = append(failed, err)
 	for a, ifindex := range workloads {
-		status.Workloads[fromAddress(a)] = int(ifindex)
+		status.Workloads[bpf.FromAddress(a)] = int(ifindex)
 	}
 
 	for _, table := range []string{"new_sessions", "sessions"} {
-		err = eachSession(maps[table], func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
-			status.Sessions[stateOf(key.Protocol, row.Events)]++
+		err = session.Each(maps[table], func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
+			status.Sessions[session.StateOf(key.Protocol, row.Events)]++
 			return nil
 		})
 		failed = append(failed, err)
@@ -109,11 +111,11 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 
 // readPorts reads which ranges each workload has.
 func readPorts(workloads, owned *ebpf.Map) (map[model.SNATKey][]model.Range, error) {
-	rows, failed := readTable[bpf.AgentAddress, bpf.AgentSnatWorkload](workloads)
-	blocks, err := readTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](owned)
+	rows, failed := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](workloads)
+	blocks, err := bpf.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](owned)
 	ports, byNumber := make(map[model.SNATKey][]model.Range, len(rows)), make(map[uint32]model.SNATKey, len(rows))
 	for dip, row := range rows {
-		key := model.SNATKey{VIP: fromAddress(row.Vip), Address: fromAddress(dip)}
+		key := model.SNATKey{VIP: bpf.FromAddress(row.Vip), Address: bpf.FromAddress(dip)}
 		ports[key], byNumber[row.Number] = nil, key
 	}
 	for block, row := range blocks {
@@ -121,7 +123,7 @@ func readPorts(workloads, owned *ebpf.Map) (map[model.SNATKey][]model.Range, err
 		if !known {
 			continue
 		}
-		held, _ := rangesOfOwned(block, row)
+		held, _ := snat.RangesOfOwned(block, row)
 		ports[key] = append(ports[key], held...)
 	}
 	for _, ranges := range ports {

@@ -135,7 +135,7 @@ func TestForgedSourcesAtTheUplink(t *testing.T) {
 	if err := r.objects.WorkloadLinks.Put(uint32(1), uint8(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.objects.Workloads.Put(toAddress(netip.MustParseAddr(host4)), uint32(0)); err != nil {
+	if err := r.objects.Workloads.Put(bpf.ToAddress(netip.MustParseAddr(host4)), uint32(0)); err != nil {
 		t.Fatal(err)
 	}
 	mapped := asFrame(pkt.UDP("[fd01:9::5]:1", remote6).Frame()[ethernetHeader:])
@@ -216,7 +216,7 @@ func TestDeparturesAreSealed(t *testing.T) {
 // A workload does not speak as the agent of its host.
 func TestGUEOfWorkloads(t *testing.T) {
 	r, ns := sourceRig(t)
-	if err := r.objects.Tunnels.Put(toAddress(netip.MustParseAddr(behind4)), uint8(1)); err != nil {
+	if err := r.objects.Tunnels.Put(bpf.ToAddress(netip.MustParseAddr(behind4)), uint8(1)); err != nil {
 		t.Fatal(err)
 	}
 	handedOn := inGUE(pkt.TCP(client4, vip4, pkt.ACK), fromTo(behind4, "192.0.2.1"), step1(stepFinal, peer4))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/flowhash"
 )
 
@@ -77,8 +78,8 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	for _, name := range []string{"nat_rules", "tunnels", "workloads", "workload_links"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules)
 	}
-	spec.Maps["vip_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads)
-	spec.Maps["snat_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads + 1)
+	spec.Maps["vip_tenants"].MaxEntries = uint32(d.config.MaxRules + snat.MaxWorkloads)
+	spec.Maps["snat_tenants"].MaxEntries = uint32(d.config.MaxRules + snat.MaxWorkloads + 1)
 	for _, name := range []string{"snat_flows", "snat_dests"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxSNATFlows)
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -134,7 +134,7 @@ func (r *rig) confirmed() map[string]int {
 // need to begin with; and give it back when another wants as much.
 func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	r := quotaRig(t)
-	room := r.tableRows(confirmedTable)
+	room := r.TableRows(session.ConfirmedTable)
 	for i := range 2 {
 		r.prove(vip4, i*3000, 3000)
 		r.confirmed()
@@ -169,7 +169,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	before := r.confirmed()[ipOf(vip4)]
 	// As if the other had been refused that many; and the first half of ours had been idle for longest.
 	idle := make(map[bpf.AgentSessionKey]bool)
-	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,13 +183,13 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := r.newLedger()
+	l, err := r.NewLedger()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.held[netip.MustParseAddrPort(vip4).Addr()].used[confirmedTable] = before
-	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[confirmedTable] = 4000
-	counted, _, err := r.applyQuotas(l)
+	l.Held[netip.MustParseAddrPort(vip4).Addr()].Used[session.ConfirmedTable] = before
+	l.Held[netip.MustParseAddrPort(otherVIP4).Addr()].Waiting[session.ConfirmedTable] = 4000
+	counted, _, err := r.ApplyQuotas(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	if limit >= before || limit == 0 {
 		t.Fatalf("limit is %d beside one that wants all, had %d", limit, before)
 	}
-	rows, err = readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+	rows, err = bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,65 +268,21 @@ func TestTenantsShareSessions(t *testing.T) {
 
 func ipOf(addrPort string) string { return netip.MustParseAddrPort(addrPort).Addr().String() }
 
-// What tenants own and may borrow is the whole room. A tenant has as much with one VIP as with many.
-func TestDivide(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const room = 100_000
-		tenants, held := make(map[string]*tenantVIPs), make(map[netip.Addr]*vipSessions)
-		for i := range byte(rapid.IntRange(1, 5).Draw(t, "tenants")) {
-			tenant := &tenantVIPs{workloads: 1, vips: make(map[netip.Addr]int)}
-			tenants[fmt.Sprint(i)] = tenant
-			for j := range byte(rapid.IntRange(1, 9).Draw(t, "vips")) {
-				vip := netip.AddrFrom4([4]byte{203, 0, i, j})
-				tenant.vips[vip] = rapid.IntRange(1, 3).Draw(t, "workloads")
-				held[vip] = &vipSessions{used: [quotaTables]int{rapid.IntRange(0, room).Draw(t, "used")}}
-			}
-		}
-		each, shared := shareAmongTenants(room, 0, confirmedTable, tenants, held)
-		own := 0
-		for vip, q := range each {
-			own += q.guaranteed
-			if q.limit < q.guaranteed || q.limit > q.guaranteed+shared {
-				t.Fatalf("%s has %+v, and may borrow of %d", vip, q, shared)
-			}
-		}
-		if own+shared > room || own+shared < room-len(each)-len(tenants) {
-			t.Fatalf("%d are owned and %d to borrow, of %d", own, shared, room)
-		}
-		part := func(name string) (most, want int) {
-			for vip := range tenants[name].vips {
-				most += min(each[vip].limit, wantOf(held[vip], confirmedTable))
-				want += wantOf(held[vip], confirmedTable)
-			}
-			return most, want
-		}
-		for a := range tenants {
-			for b := range tenants {
-				gets, wants := part(a)
-				other, _ := part(b)
-				if rounded := 2 * len(each); gets+rounded < wants && gets+rounded < other {
-					t.Fatalf("tenant %s wants %d and may have %d, and %s may have %d", a, wants, gets, b, other)
-				}
-			}
-		}
-	})
-}
-
 // A VIP that is gone leaves no rows, and one that comes has some at once.
 func TestQuotasFollowRules(t *testing.T) {
 	r := newRig(t)
 	vips := func() map[netip.Addr]bool {
-		rows, err := readTable[bpf.AgentAddress, bpf.AgentSessionQuota](r.objects.SessionQuotas)
+		rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSessionQuota](r.objects.SessionQuotas)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all := map[netip.Addr]bool{}
 		for vip := range rows {
-			all[fromAddress(vip)] = true
+			all[bpf.FromAddress(vip)] = true
 		}
 		return all
 	}
-	want := map[netip.Addr]bool{borrowed: true}
+	want := map[netip.Addr]bool{session.Borrowed: true}
 	for key := range r.rules {
 		want[key.Endpoint.VIP] = true
 	}
@@ -336,7 +292,7 @@ func TestQuotasFollowRules(t *testing.T) {
 	if err := r.Replace(nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := vips(); len(got) != 1 || !got[borrowed] {
+	if got := vips(); len(got) != 1 || !got[session.Borrowed] {
 		t.Errorf("quotas without rules are of %v", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestTheHostItselfSendsAsItself(t *testing.T) {
 	for _, c := range []struct{ dip, remote string }{{native4, remote4}, {native6, remote6}} {
 		r := snatRig(t)
-		if err := r.objects.Workloads.Delete(toAddress(netip.MustParseAddr(c.dip))); err != nil {
+		if err := r.objects.Workloads.Delete(bpf.ToAddress(netip.MustParseAddr(c.dip))); err != nil {
 			t.Fatal(err)
 		}
 		for _, packet := range []pkt.Packet{

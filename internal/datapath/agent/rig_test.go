@@ -107,9 +107,9 @@ func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
 }
 
 func (l *loaded) rig(t testing.TB) *rig {
-	return &rig{t: t, Datapath: &Datapath{
-		config: Config{MaxRules: DefaultMaxRules}, objects: l.AgentObjects, verdicts: l.verdicts,
-	}}
+	d := newDatapath(Config{MaxRules: DefaultMaxRules})
+	d.objects, d.verdicts = l.AgentObjects, l.verdicts
+	return &rig{t: t, Datapath: d}
 }
 
 func (r *rig) fill() {
@@ -128,9 +128,9 @@ func (r *rig) fill() {
 	everything.Backend = netip.AddrPortFrom(everything.Backend.Addr(), 0)
 	all = append(all, everything, rule(model.TCP, allPorts4+":80", native4, native4, native6))
 	workloads := map[bpf.AgentAddress]uint32{
-		toAddress(netip.MustParseAddr(native4)): 0, toAddress(netip.MustParseAddr(native6)): 0,
-		toAddress(netip.MustParseAddr(interface4)): interfaceIndex,
-		toAddress(netip.MustParseAddr(interface6)): interfaceIndex,
+		bpf.ToAddress(netip.MustParseAddr(native4)): 0, bpf.ToAddress(netip.MustParseAddr(native6)): 0,
+		bpf.ToAddress(netip.MustParseAddr(interface4)): interfaceIndex,
+		bpf.ToAddress(netip.MustParseAddr(interface6)): interfaceIndex,
 	}
 	err := errors.Join(
 		r.Replace(all),
@@ -138,10 +138,10 @@ func (r *rig) fill() {
 			netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128"),
 			netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd02::/64"),
 		}),
-		writeTable(r.objects.Workloads, workloads),
+		bpf.WriteTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
-			s.Address4, s.Address6 = toAddress(netip.MustParseAddr(host4)), toAddress(netip.MustParseAddr(host6))
+			s.Address4, s.Address6 = bpf.ToAddress(netip.MustParseAddr(host4)), bpf.ToAddress(netip.MustParseAddr(host6))
 		}))
 	if err != nil {
 		r.t.Fatal(err)

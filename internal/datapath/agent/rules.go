@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -49,33 +50,27 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := errors.Join(d.countVIPs(rules), d.numberTenants(ownersOf(rules, d.snat)), d.setChainPeers(rules)); err != nil {
+	if err := errors.Join(d.CountVIPs(rules), d.numbers.Set(tenant.OwnersOf(rules, d.Configs())), d.setChainPeers(rules)); err != nil {
 		return err
 	}
-	if err := writeTable(d.objects.NatRules, rows); err != nil {
+	if err := bpf.WriteTable(d.objects.NatRules, rows); err != nil {
 		return fmt.Errorf("set rules: %w", err)
 	}
 	if err := d.setTunnels(rules); err != nil {
 		return err
 	}
 	d.rules = rules
-	return d.followTenants()
+	return d.FollowTenants()
 }
 
 // setTunnels writes the tunnel addresses that the host decapsulates for: those of rules, and of workloads with source
 // NAT.
 func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
-	tunnels := make(map[bpf.AgentAddress]uint8)
+	tunnels := d.Tunnels()
 	for key := range rules {
-		tunnels[toAddress(key.Tunnel)] = 1
+		tunnels[bpf.ToAddress(key.Tunnel)] = 1
 	}
-	for _, row := range d.snat {
-		tunnels[toAddress(row.config.Tunnel)] = 1
-	}
-	for address := range d.tunnels { // of an earlier process
-		tunnels[address] = 1
-	}
-	if err := writeTable(d.objects.Tunnels, tunnels); err != nil {
+	if err := bpf.WriteTable(d.objects.Tunnels, tunnels); err != nil {
 		return fmt.Errorf("set tunnels: %w", err)
 	}
 	return nil
@@ -83,7 +78,7 @@ func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) 
 
 // readRules restores what an earlier process has set.
 func (d *Datapath) readRules() error {
-	rows, err := readTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](d.objects.NatRules)
+	rows, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](d.objects.NatRules)
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)
 	}
@@ -102,7 +97,7 @@ func fromRules(rows map[bpf.AgentNatRuleKey]bpf.AgentNatRule) map[model.HostBack
 
 func toRule(b model.HostBackend) bpf.AgentNatRule {
 	row := bpf.AgentNatRule{
-		Dip: toAddress(b.Backend.Addr()), Port: abi.Port(b.Backend.Port()),
+		Dip: bpf.ToAddress(b.Backend.Addr()), Port: abi.Port(b.Backend.Port()),
 		Slot: uint16(b.Slot), IdleTimeout: toMilliseconds(b.IdleTimeout),
 	}
 	if b.Cookies && b.Slot != 0 {
@@ -123,7 +118,7 @@ func toRule(b model.HostBackend) bpf.AgentNatRule {
 // fromRule is what a row says of its backend; the rest only the manager knows.
 func fromRule(key model.HostBackendKey, row bpf.AgentNatRule) model.HostBackend {
 	return model.HostBackend{
-		Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: fromAddrPort(row.Dip, row.Port),
+		Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: bpf.FromAddrPort(row.Dip, row.Port),
 		Slot: model.Slot(row.Slot), Cookies: row.Flags&bpf.AgentNatRuleFlagNAT_RULE_COOKIES != 0,
 		IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
 		Fastpath:    row.Flags&bpf.AgentNatRuleFlagNAT_RULE_FASTPATH != 0,
@@ -151,8 +146,8 @@ func toMilliseconds(d time.Duration) uint32 {
 
 func toRuleKey(key model.HostBackendKey) bpf.AgentNatRuleKey {
 	return bpf.AgentNatRuleKey{
-		Vip:      toAddress(key.Endpoint.VIP),
-		Tunnel:   toAddress(key.Tunnel),
+		Vip:      bpf.ToAddress(key.Endpoint.VIP),
+		Tunnel:   bpf.ToAddress(key.Tunnel),
 		Port:     abi.Port(key.Endpoint.Port),
 		Protocol: uint8(key.Endpoint.Protocol),
 	}
@@ -161,10 +156,10 @@ func toRuleKey(key model.HostBackendKey) bpf.AgentNatRuleKey {
 func fromRuleKey(key bpf.AgentNatRuleKey) model.HostBackendKey {
 	return model.HostBackendKey{
 		Endpoint: model.EndpointKey{
-			VIP:      fromAddress(key.Vip),
+			VIP:      bpf.FromAddress(key.Vip),
 			Protocol: model.Protocol(key.Protocol),
 			Port:     abi.Port(key.Port),
 		},
-		Tunnel: fromAddress(key.Tunnel),
+		Tunnel: bpf.FromAddress(key.Tunnel),
 	}
 }

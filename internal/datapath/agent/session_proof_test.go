@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -145,9 +146,9 @@ func TestResetIsVerified(t *testing.T) {
 		}
 		sessionReport, _ := c.sweep(timeouts.Reset + time.Second)
 		client, _, dip := c.ends()
-		want := keepaliveProbe{
-			from: netip.MustParseAddrPort(client), to: netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
-			seq: clientNext - 1, ack: workloadISN,
+		want := session.Probe{
+			From: netip.MustParseAddrPort(client), To: netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
+			Seq: clientNext - 1, Ack: workloadISN,
 		}
 		if len(sessionReport.Doubtful) != 1 || sessionReport.Doubtful[0] != want {
 			t.Fatalf("asks %+v, not %+v", sessionReport.Doubtful, want)

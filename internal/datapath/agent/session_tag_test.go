@@ -46,7 +46,7 @@ func (r *rig) answer(client, vip, dip string) replied {
 
 func (r *rig) newSessions() map[bpf.AgentSessionKey]bpf.AgentSession {
 	r.t.Helper()
-	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
+	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			}
 			send := func(port uint16) { r.quick("from_uplink", syn(port).Inside(outer(native4)).Frame()) }
 			quota := func(own uint64) {
-				vip := toAddress(netip.MustParseAddrPort(f.greedy).Addr())
+				vip := bpf.ToAddress(netip.MustParseAddrPort(f.greedy).Addr())
 				row := bpf.AgentSessionQuota{Guaranteed: [2]uint64{own, own}, Limit: [2]uint64{own, own}}
 				if err := r.objects.SessionQuotas.Put(vip, row); err != nil {
 					t.Fatal(err)
@@ -215,7 +215,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			}
 			quota(1)
 			send(port)
-			for i := range uint16(r.overflowRoom()) {
+			for i := range uint16(r.OverflowRoom()) {
 				send(port + 1 + i)
 			}
 			rows := r.newSessions()
@@ -223,10 +223,10 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 				t.Error("a session within its VIP's quota made way for one beyond it")
 			}
 			// And what is beyond makes way: the oldest of them.
-			if got, want := len(rows), r.overflowRoom()+1; got != want {
+			if got, want := len(rows), r.OverflowRoom()+1; got != want {
 				t.Errorf("%d sessions, not %d", got, want)
 			}
-			send(port + 1 + uint16(r.overflowRoom()))
+			send(port + 1 + uint16(r.OverflowRoom()))
 			if got := len(r.newSessions()); got != len(rows) {
 				t.Errorf("one more made %d sessions of %d", got, len(rows))
 			}

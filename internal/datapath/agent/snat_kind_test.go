@@ -269,7 +269,7 @@ func TestSNATWorkloadMoves(t *testing.T) {
 	r := snatRig(t)
 	p := pkt.UDP(own(guest4, 50000), remote4)
 	out := r.leaves(guest4, p)
-	key := Flow{model.UDP, netip.MustParseAddrPort(own(guest4, 50000)), netip.MustParseAddrPort(remote4)}.key()
+	key := Flow{model.UDP, netip.MustParseAddrPort(own(guest4, 50000)), netip.MustParseAddrPort(remote4)}.Key()
 	var flow bpf.AgentSnatFlow
 	if err := r.objects.SnatFlows.Lookup(key, &flow); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -85,9 +86,9 @@ func TestSNATResetIsVerified(t *testing.T) {
 	ownTalks(t, func(t *testing.T, c ownTalk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
-		want := keepaliveProbe{
-			from: netip.MustParseAddrPort(c.remote), to: netip.MustParseAddrPort(own(c.dip, 50000)),
-			seq: clientNext - 1, ack: workloadNext,
+		want := session.Probe{
+			From: netip.MustParseAddrPort(c.remote), To: netip.MustParseAddrPort(own(c.dip, 50000)),
+			Seq: clientNext - 1, Ack: workloadNext,
 		}
 		if due := c.sweep(timeouts.Reset + time.Second).Doubtful; len(due) != 1 || due[0] != want {
 			t.Fatalf("asks %+v, not %+v", due, want)

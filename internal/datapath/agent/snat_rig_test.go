@@ -35,7 +35,7 @@ func snatRig(t testing.TB, changes ...func(*model.HostSNAT)) *rig {
 func (r *rig) fillSNAT(changes ...func(*model.HostSNAT)) {
 	r.t.Helper()
 	for _, dip := range []string{guest4, guest6} {
-		if err := r.objects.Workloads.Put(toAddress(netip.MustParseAddr(dip)), uint32(1)); err != nil {
+		if err := r.objects.Workloads.Put(bpf.ToAddress(netip.MustParseAddr(dip)), uint32(1)); err != nil {
 			r.t.Fatal(err)
 		}
 	}

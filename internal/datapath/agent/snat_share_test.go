@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -63,7 +64,7 @@ func (r *rig) share(all []sharer, changes ...func(*model.HostSNAT)) {
 	var wanted []model.HostSNAT
 	for i, s := range all {
 		dip := netip.MustParseAddr(s.dip)
-		if err := r.objects.Workloads.Put(toAddress(dip), uint32(1)); err != nil {
+		if err := r.objects.Workloads.Put(bpf.ToAddress(dip), uint32(1)); err != nil {
 			r.t.Fatal(err)
 		}
 		w := model.HostSNAT{
@@ -250,7 +251,7 @@ func TestSNATCounts(t *testing.T) {
 						var err error
 						switch what := random.IntN(200); {
 						case what == 0 && cpu == 0:
-							err = r.sweepRows(&bpf.AgentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
+							err = r.SweepRows(&bpf.AgentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
 						case what < 3 && cpu == 0: // as the sweep, by one at a time
 							_, _, err = r.AssignPort(s.flow(model.TCP, p))
 						case what < 12:
@@ -280,21 +281,21 @@ func TestSNATCounts(t *testing.T) {
 // wantCounts holds that all counts are those of the tables.
 func (r *rig) wantCounts() {
 	r.t.Helper()
-	rows := map[uint32]*[snatTables]int{}
+	rows := map[uint32]*[snat.Tables]int{}
 	note := func(workload uint32, table int) {
 		if rows[workload] == nil {
-			rows[workload] = &[snatTables]int{}
+			rows[workload] = &[snat.Tables]int{}
 		}
 		rows[workload][table]++
 	}
-	check(r.t, eachBatched(r.objects.SnatFlows, func(_ bpf.AgentSessionKey, row bpf.AgentSnatFlow) { note(row.Workload, 0) }))
-	check(r.t, eachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
-	check(r.t, eachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
-	check(r.t, eachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
-	a, err := r.snatAccounts()
+	check(r.t, bpf.EachBatched(r.objects.SnatFlows, func(_ bpf.AgentSessionKey, row bpf.AgentSnatFlow) { note(row.Workload, 0) }))
+	check(r.t, bpf.EachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
+	check(r.t, bpf.EachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
+	check(r.t, bpf.EachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
+	a, err := r.Accounts()
 	check(r.t, err)
-	for number, state := range a.states {
-		var want [snatTables]int
+	for number, state := range a.States {
+		var want [snat.Tables]int
 		if found := rows[uint32(number)]; found != nil {
 			want = *found
 		}
@@ -302,10 +303,10 @@ func (r *rig) wantCounts() {
 			if int(int32(n)) != want[table] {
 				r.t.Errorf("workload %d has %d rows of table %d, and %d are counted", number, want[table], table, int32(n))
 			}
-			a.states[number].Found[table] = n
+			a.States[number].Found[table] = n
 		}
 	}
-	if off := a.off(); len(off) != 0 {
+	if off := a.Off(); len(off) != 0 {
 		r.t.Errorf("counts are off: %v", off)
 	}
 }
@@ -320,15 +321,15 @@ func check(t testing.TB, err error) {
 // wantNothing holds that no row is left, and none counted.
 func (r *rig) wantNothing() {
 	r.t.Helper()
-	a, err := r.snatAccounts()
+	a, err := r.Accounts()
 	check(r.t, err)
-	for number, state := range a.states {
-		if state.Rows != [snatTables]uint32{} {
+	for number, state := range a.States {
+		if state.Rows != [snat.Tables]uint32{} {
 			r.t.Errorf("workload %d has rows left: %v", number, state.Rows)
 		}
 	}
-	for number, row := range a.tenants {
-		if row.Rows != [snatTables]uint32{} {
+	for number, row := range a.Tenants {
+		if row.Rows != [snat.Tables]uint32{} {
 			r.t.Errorf("tenant %d has rows left: %v", number, row.Rows)
 		}
 	}
@@ -338,8 +339,9 @@ func (r *rig) wantNothing() {
 // restarted is the data plane as a later process finds it.
 func (r *rig) restarted() *rig {
 	r.t.Helper()
-	after := &rig{t: r.t, Datapath: &Datapath{config: r.config, objects: r.objects, verdicts: r.Datapath.verdicts}}
-	for _, err := range []error{after.readTenants(), after.readRules(), after.readSNAT()} {
+	after := &rig{t: r.t, Datapath: newDatapath(r.config)}
+	after.objects, after.Datapath.verdicts = r.objects, r.Datapath.verdicts
+	for _, err := range []error{after.numbers.Read(), after.readRules(), after.SNATTable.Read()} {
 		check(r.t, err)
 	}
 	return after
@@ -352,25 +354,25 @@ func TestSNATCountsOverARestart(t *testing.T) {
 	for _, s := range all {
 		r.begins(s, model.TCP, 40)
 	}
-	before, err := r.snatAccounts()
+	before, err := r.Accounts()
 	check(t, err)
 	r = r.restarted()
 	r.wantCounts()
-	after, err := r.snatAccounts()
+	after, err := r.Accounts()
 	check(t, err)
-	for number, row := range before.tenants {
-		if after.tenants[number] != row {
-			t.Errorf("tenant %d was %+v, and is %+v", number, row, after.tenants[number])
+	for number, row := range before.Tenants {
+		if after.Tenants[number] != row {
+			t.Errorf("tenant %d was %+v, and is %+v", number, row, after.Tenants[number])
 		}
 	}
 	r.share(all)
 	r.wantCounts()
 
-	for number, state := range after.states { // as an upgrade from such a version leaves it
-		state.Rows, state.Tenant = [snatTables]uint32{}, 0
+	for number, state := range after.States { // as an upgrade from such a version leaves it
+		state.Rows, state.Tenant = [snat.Tables]uint32{}, 0
 		check(t, r.objects.SnatStats.Put(uint32(number), state))
 	}
-	for number := range after.tenants {
+	for number := range after.Tenants {
 		check(t, r.objects.SnatTenants.Put(uint32(number), bpf.AgentSnatTenant{}))
 	}
 	r = r.restarted()
@@ -388,8 +390,8 @@ func TestSNATCountsAreMended(t *testing.T) {
 	for _, s := range all {
 		r.begins(s, model.TCP, 40)
 	}
-	check(t, call(r.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
-	check(t, call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Guaranteed: 3, Limit: 9, Off: -70}))
+	check(t, bpf.Call(r.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
+	check(t, bpf.Call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Guaranteed: 3, Limit: 9, Off: -70}))
 	for range 4 {
 		_, err := r.SweepSNAT(Now(), DefaultTimeouts())
 		check(t, err)

@@ -39,8 +39,8 @@ func TestSNATUnsolicitedFlows(t *testing.T) {
 // shareOf gives the tenants of two VIPs so many rows of a table for their own.
 func (r *rig) shareOf(vip4, vip6 string, table bpf.AgentSnatTable, own int) error {
 	for _, vip := range []string{vip4, vip6} {
-		c := bpf.AgentSnatShareCall{Tenant: r.tenants.vips[netip.MustParseAddr(vip)], Table: uint32(table), Guaranteed: uint32(own), Limit: 2 * uint32(own)}
-		if err := call(r.objects.SnatShare, &c); err != nil {
+		c := bpf.AgentSnatShareCall{Tenant: r.numbers.Of(netip.MustParseAddr(vip)), Table: uint32(table), Guaranteed: uint32(own), Limit: 2 * uint32(own)}
+		if err := bpf.Call(r.objects.SnatShare, &c); err != nil {
 			return err
 		}
 	}

@@ -149,7 +149,7 @@ func TestForgedReplies(t *testing.T) {
 		if got := r.in(ns, "to_uplink", answer, passing(interfaceIndex)); got.verdict != "reply_native" {
 			t.Errorf("from where %s lives, a reply is %s", c.dip, got.verdict)
 		}
-		if err := r.objects.Workloads.Put(toAddress(netip.MustParseAddr(c.dip)), uint32(1)); err != nil {
+		if err := r.objects.Workloads.Put(bpf.ToAddress(netip.MustParseAddr(c.dip)), uint32(1)); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.in(ns, "from_workload", answer, nil); got.verdict != "reply_uplink" {

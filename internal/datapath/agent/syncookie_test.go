@@ -314,8 +314,8 @@ func TestSecretsRotate(t *testing.T) {
 // forget ends all sessions.
 func (r *rig) forget() {
 	r.t.Helper()
-	for _, table := range r.sessionTables() {
-		if err := writeTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+	for _, table := range r.SessionTable.Tables() {
+		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -424,12 +424,12 @@ func TestEarlySessionsStayWhereTheyAre(t *testing.T) {
 		return e | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER
 	})
 	r.check("cookie again", steps[0])
-	if rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
+	if rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
 		t.Errorf("%d sessions have moved (%v)", len(rows), err)
 	}
 	r.check("SYN/ACK", steps[1])
 	r.check("data", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, pkt.Payload([]byte("data"))))
-	if rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
+	if rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
 		t.Errorf("%d sessions have moved behind the handshake (%v)", len(rows), err)
 	}
 }

@@ -27,12 +27,12 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 	client, vip, dip := b.ends()
 	from, to, by := netip.MustParseAddrPort(client), netip.MustParseAddr(dip), netip.MustParseAddrPort(vip)
 	key := bpf.AgentSessionKey{
-		Client: toAddress(from.Addr()), Dip: toAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
+		Client: bpf.ToAddress(from.Addr()), Dip: bpf.ToAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
 	}
 	row := bpf.AgentSession{
-		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
+		Vip: bpf.ToAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
 	}
-	if err := writeTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
+	if err := bpf.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	defer listenAt(t, ns, native4).Close()

@@ -69,8 +69,8 @@ func (d *Datapath) useUplink(u uplink) error {
 		s.TakeOver = takeOver
 		s.Uplink = uint32(u.index)
 		s.Mtu = uint32(u.mtu)
-		s.Address4 = toAddress(u.first(netip.Addr.Is4))
-		s.Address6 = toAddress(u.first(netip.Addr.Is6))
+		s.Address4 = bpf.ToAddress(u.first(netip.Addr.Is4))
+		s.Address6 = bpf.ToAddress(u.first(netip.Addr.Is6))
 		s.CookieScale = d.cookieScale
 		s.SnatFlows, s.SnatQueueLimit = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxQueued)
 		s.CheckSources = 1

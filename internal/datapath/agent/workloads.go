@@ -26,14 +26,14 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Ad
 	}
 	rows := make(map[bpf.AgentAddress]uint32, len(workloads))
 	for _, a := range host.addresses { // as clients of local workloads
-		rows[toAddress(a)] = 0
+		rows[bpf.ToAddress(a)] = 0
 	}
 	for _, a := range refused {
-		delete(rows, toAddress(a))
+		delete(rows, bpf.ToAddress(a))
 	}
 	links, indexes := make(map[string]int), make(map[uint32]uint8)
 	for dip, ifindex := range workloads {
-		rows[toAddress(dip)] = uint32(ifindex)
+		rows[bpf.ToAddress(dip)] = uint32(ifindex)
 		if ifindex != 0 {
 			links[linkPrefix+strconv.Itoa(ifindex)] = ifindex
 			indexes[uint32(ifindex)] = 1
@@ -43,10 +43,10 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Ad
 	defer d.mu.Unlock()
 	// A workload's replies must be rewritten before its first request can arrive.
 	attached := d.attachWorkloads(links)
-	if err := writeTable(d.objects.Workloads, rows); err != nil {
+	if err := bpf.WriteTable(d.objects.Workloads, rows); err != nil {
 		return fmt.Errorf("set workloads: %w", err)
 	}
-	if err := writeTable(d.objects.WorkloadLinks, indexes); err != nil {
+	if err := bpf.WriteTable(d.objects.WorkloadLinks, indexes); err != nil {
 		return fmt.Errorf("set workloads' interfaces: %w", err)
 	}
 	return errors.Join(attached, d.detachWorkloads(links))

@@ -1,4 +1,4 @@
-package agent
+package snat
 
 import (
 	"encoding/binary"
@@ -37,17 +37,17 @@ const (
 
 // Notices reads the messages.
 type Notices struct {
-	d      *Datapath
+	t      *Table
 	reader *ringbuf.Reader
 }
 
 // Notices opens the ring of messages. There is one reader at a time.
-func (d *Datapath) Notices() (*Notices, error) {
-	reader, err := ringbuf.NewReader(d.objects.SnatNotices)
+func (t *Table) Notices() (*Notices, error) {
+	reader, err := ringbuf.NewReader(t.objects.SnatNotices)
 	if err != nil {
 		return nil, fmt.Errorf("read notices of source NAT: %w", err)
 	}
-	return &Notices{d, reader}, nil
+	return &Notices{t, reader}, nil
 }
 
 // Close ends reads that wait.
@@ -67,13 +67,13 @@ func (n *Notices) Read(deadline time.Time) (Notice, error) {
 			}
 			return Notice{}, ErrNoNotice
 		}
-		if notice, ok := n.d.readNotice(record.RawSample); ok {
+		if notice, ok := n.t.readNotice(record.RawSample); ok {
 			return notice, nil
 		}
 	}
 }
 
-func (d *Datapath) readNotice(data []byte) (Notice, bool) {
+func (t *Table) readNotice(data []byte) (Notice, bool) {
 	var head bpf.AgentSnatQueueEntry
 	size := binary.Size(head)
 	if len(data) < size {
@@ -95,9 +95,9 @@ func (d *Datapath) readNotice(data []byte) (Notice, bool) {
 		notice.Workload = notice.Flow.Workload.Addr()
 		return notice, true
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for dip, row := range d.snat {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for dip, row := range t.rows {
 		if row.number == head.Workload {
 			notice.Workload = dip
 			return notice, true

@@ -1,19 +1,14 @@
-package agent
+package session
 
 import (
 	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/fairshare"
 	"github.com/weirlb/weir/internal/model"
 )
-
-// quota is how many rows of a table a VIP may have.
-type quota struct {
-	guaranteed int // in any case
-	limit      int // as long as others leave room
-}
 
 // tenantVIPs is a tenant's VIPs on the host. A VIP that names none, or whose is not known, is one by itself.
 type tenantVIPs struct {
@@ -39,7 +34,7 @@ func tenantVIPsOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*
 	all := make(map[string]*tenantVIPs)
 	for key, b := range rules {
 		vip := key.Endpoint.VIP
-		name, named := tenantName(b.Tenant, vip)
+		name, named := tenant.Name(b.Tenant, vip)
 		t := all[name]
 		if t == nil {
 			t = &tenantVIPs{named: named, vips: make(map[netip.Addr]int)}
@@ -55,38 +50,12 @@ func tenantVIPsOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*
 	return all
 }
 
-// shareTable divides a table's rows: half of them are guaranteed to the parties by weight; the rest they borrow, each up
-// to its part by weight once that does not do for all. With lendIdle, half of what a party does not use of its guaranteed
-// share is lent, too; the other half is for what begins until the next sweep.
-func shareTable(rows int, lendIdle bool, parties []fairshare.Claim[int]) (each []quota, lent int) {
-	weights := 0
-	for _, p := range parties {
-		weights += p.Weight
-	}
-	each, lent = make([]quota, len(parties)), rows
-	beyond := slices.Clone(parties)
-	for i, p := range parties {
-		guaranteed := rows / 2 * p.Weight / weights
-		if lendIdle {
-			guaranteed -= max(guaranteed-p.Want, 0) / 2
-		}
-		each[i].guaranteed = guaranteed
-		beyond[i].Want = max(p.Want-guaranteed, 0)
-		lent -= guaranteed
-	}
-	borrows, left := fairshare.Divide(lent, beyond)
-	for i := range each {
-		each[i].limit = each[i].guaranteed + borrows[i] + left
-	}
-	return each, lent
-}
-
 // shareAmongTenants shares a table's room among tenants by their workloads, and within a tenant among its VIPs. limit
 // bounds each VIP; 0: nothing does.
 func shareAmongTenants(
 	room, limit int, table sessionTable, tenants map[string]*tenantVIPs, held map[netip.Addr]*vipSessions,
-) (each map[netip.Addr]quota, shared int) {
-	each = make(map[netip.Addr]quota, len(held))
+) (each map[netip.Addr]tenant.Quota, shared int) {
+	each = make(map[netip.Addr]tenant.Quota, len(held))
 	names := slices.Sorted(maps.Keys(tenants))
 	parties := make([]fairshare.Claim[int], len(names))
 	for i, name := range names {
@@ -95,14 +64,14 @@ func shareAmongTenants(
 			parties[i].Want += wantOf(held[vip], table)
 		}
 	}
-	quotas, shared := shareTable(room, true, parties)
+	quotas, shared := tenant.ShareTable(room, true, parties)
 	for i, name := range names {
-		tenants[name].limit = quotas[i].limit
-		tenants[name].shareAmongVIPs(quotas[i].guaranteed, quotas[i].limit-quotas[i].guaranteed, table, held, each)
+		tenants[name].limit = quotas[i].Limit
+		tenants[name].shareAmongVIPs(quotas[i].Guaranteed, quotas[i].Limit-quotas[i].Guaranteed, table, held, each)
 	}
 	if limit > 0 {
 		for vip, q := range each {
-			each[vip] = quota{guaranteed: min(q.guaranteed, limit), limit: min(q.limit, limit)}
+			each[vip] = tenant.Quota{Guaranteed: min(q.Guaranteed, limit), Limit: min(q.Limit, limit)}
 		}
 	}
 	return each, shared
@@ -110,7 +79,7 @@ func shareAmongTenants(
 
 // shareAmongVIPs shares the rows a tenant is guaranteed, and may borrow, among its VIPs.
 func (t *tenantVIPs) shareAmongVIPs(
-	guaranteed, borrow int, table sessionTable, held map[netip.Addr]*vipSessions, each map[netip.Addr]quota,
+	guaranteed, borrow int, table sessionTable, held map[netip.Addr]*vipSessions, each map[netip.Addr]tenant.Quota,
 ) {
 	vips, workloads := slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare), 0
 	parties := make([]fairshare.Claim[int], len(vips))
@@ -126,7 +95,7 @@ func (t *tenantVIPs) shareAmongVIPs(
 	borrows, left := fairshare.Divide(borrow, parties)
 	for i, vip := range vips {
 		if held[vip] != nil {
-			each[vip] = quota{guaranteed: guarantees[i], limit: guarantees[i] + borrows[i] + left}
+			each[vip] = tenant.Quota{Guaranteed: guarantees[i], Limit: guarantees[i] + borrows[i] + left}
 		}
 	}
 }
@@ -135,5 +104,5 @@ func wantOf(h *vipSessions, table sessionTable) int {
 	if h == nil { // it comes, or goes, this moment
 		return 0
 	}
-	return h.used[table] + h.waiting[table]
+	return h.Used[table] + h.Waiting[table]
 }

@@ -1,4 +1,4 @@
-package agent
+package session
 
 import (
 	"errors"
@@ -19,13 +19,13 @@ import (
 type sessionTable int
 
 const (
-	confirmedTable sessionTable = iota
+	ConfirmedTable sessionTable = iota
 	newTable
 	quotaTables = sessionTable(len(bpf.AgentSessionUsage{}.Made))
 )
 
-// borrowed is the key of the rows that count what VIPs have borrowed: no VIP's address.
-var borrowed netip.Addr
+// Borrowed is the key of the rows that count what VIPs have Borrowed: no VIP's address.
+var Borrowed netip.Addr
 
 // VIPSessions is what a VIP has of the tables of sessions.
 type VIPSessions struct {
@@ -45,9 +45,9 @@ type TenantSessions struct {
 
 // vipSessions is what a sweep counts of a VIP.
 type vipSessions struct {
-	used     [quotaTables]int // rows of each table, within quotas
+	Used     [quotaTables]int // rows of each table, within quotas
 	overflow int              // new ones beyond quotas
-	waiting  [quotaTables]int // confirmed, but still among the new ones; new and refused since the last sweep
+	Waiting  [quotaTables]int // confirmed, but still among the new ones; new and refused since the last sweep
 }
 
 // tableRoom is how many rows a table is sure to hold: the kernel keeps some free for each CPU, and evicts before it
@@ -59,45 +59,46 @@ func tableRoom(table *ebpf.Map) int {
 }
 
 // rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
-// began. Of the VIP that is no address they say what may be borrowed.
-func (d *Datapath) quotaRows(
+// began. Of the VIP that is no address they say what may be Borrowed.
+func (t *Table) quotaRows(
 	tenants map[string]*tenantVIPs, held map[netip.Addr]*vipSessions, made map[netip.Addr]bpf.AgentSessionUsage,
 ) map[netip.Addr]bpf.AgentSessionQuota {
 	rows := make(map[netip.Addr]bpf.AgentSessionQuota, len(held)+1)
 	var all bpf.AgentSessionQuota
 	for table := range quotaTables {
-		each, shared := shareAmongTenants(d.tableRows(table), d.config.MaxVIPSessions, table, tenants, held)
+		each, shared := shareAmongTenants(t.TableRows(table), t.maxVIP, table, tenants, held)
 		lent := 0
 		for vip, q := range each {
-			row, used := rows[vip], held[vip].used[table]
-			row.Guaranteed[table] = made[vip].Made[table] + uint64(max(q.guaranteed-used, 0))
-			row.Limit[table] = made[vip].Made[table] + uint64(max(q.limit-used, 0))
+			row, used := rows[vip], held[vip].Used[table]
+			row.Guaranteed[table] = made[vip].Made[table] + uint64(max(q.Guaranteed-used, 0))
+			row.Limit[table] = made[vip].Made[table] + uint64(max(q.Limit-used, 0))
 			rows[vip] = row
-			lent += max(min(used, q.limit)-q.guaranteed, 0)
+			lent += max(min(used, q.Limit)-q.Guaranteed, 0)
 		}
-		all.Guaranteed[table] = made[borrowed].Made[table] + uint64(max(shared-lent, 0))
+		all.Guaranteed[table] = made[Borrowed].Made[table] + uint64(max(shared-lent, 0))
 	}
-	all.Limit[newTable] = uint64(d.overflowRoom())
-	rows[borrowed] = all
+	all.Limit[newTable] = uint64(t.OverflowRoom())
+	rows[Borrowed] = all
 	return rows
 }
 
-// tableRows is the number of rows of a table that VIPs share.
-func (d *Datapath) tableRows(table sessionTable) int {
+// TableRows is the number of rows of a table that VIPs share.
+func (t *Table) TableRows(table sessionTable) int {
 	if table == newTable {
-		return tableRoom(d.objects.NewSessions) - d.overflowRoom()
+		return tableRoom(t.objects.NewSessions) - t.OverflowRoom()
 	}
-	return tableRoom(d.objects.Sessions)
+	return tableRoom(t.objects.Sessions)
 }
 
-// overflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
-func (d *Datapath) overflowRoom() int {
-	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.OverflowKeys.MaxEntries()))
+// OverflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
+func (t *Table) OverflowRoom() int {
+	return min(tableRoom(t.objects.NewSessions)/4, int(t.objects.OverflowKeys.MaxEntries()))
 }
 
-// countVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet.
-func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) error {
-	made, err := d.usages()
+// CountVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet. The caller holds
+// the lock.
+func (t *Table) CountVIPs(rules map[model.HostBackendKey]model.HostBackend) error {
+	made, err := t.usages()
 	if err != nil {
 		return err
 	}
@@ -105,15 +106,15 @@ func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) e
 	for key := range rules {
 		held[key.Endpoint.VIP] = &vipSessions{}
 	}
-	rows := d.quotaRows(tenantVIPsOf(rules), held, made)
+	rows := t.quotaRows(tenantVIPsOf(rules), held, made)
 	for vip, row := range rows {
 		if _, known := made[vip]; !known {
-			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), bpf.AgentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
+			err = errors.Join(err, t.objects.SessionUsages.Put(bpf.ToAddress(vip), bpf.AgentSessionUsage{}), t.objects.SessionQuotas.Put(bpf.ToAddress(vip), row))
 		}
 	}
 	for vip := range made {
 		if _, wanted := rows[vip]; !wanted {
-			err = errors.Join(err, deleteRow(d.objects.SessionQuotas, vip), deleteRow(d.objects.SessionUsages, vip))
+			err = errors.Join(err, deleteRow(t.objects.SessionQuotas, vip), deleteRow(t.objects.SessionUsages, vip))
 		}
 	}
 	if err != nil {
@@ -123,100 +124,101 @@ func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) e
 }
 
 func deleteRow(table *ebpf.Map, of netip.Addr) error {
-	if err := table.Delete(toAddress(of)); !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := table.Delete(bpf.ToAddress(of)); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
 	return nil
 }
 
-func (d *Datapath) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
-	rows, err := readTable[bpf.AgentAddress, bpf.AgentSessionUsage](d.objects.SessionUsages)
+func (t *Table) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
+	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSessionUsage](t.objects.SessionUsages)
 	if err != nil {
 		return nil, fmt.Errorf("read what VIPs have of sessions: %w", err)
 	}
 	made := make(map[netip.Addr]bpf.AgentSessionUsage, len(rows))
 	for vip, row := range rows {
-		made[fromAddress(vip)] = row
+		made[bpf.FromAddress(vip)] = row
 	}
 	return made, nil
 }
 
-// ledger counts what VIPs have, beside a sweep.
-type ledger struct {
+// Ledger counts what VIPs have, beside a sweep.
+type Ledger struct {
 	confirmed *ebpf.Map
 	made      map[netip.Addr]bpf.AgentSessionUsage // when it began
-	held      map[netip.Addr]*vipSessions
+	Held      map[netip.Addr]*vipSessions
 }
 
-func (d *Datapath) newLedger() (*ledger, error) {
-	made, err := d.usages()
-	l := &ledger{confirmed: d.objects.Sessions, made: made, held: make(map[netip.Addr]*vipSessions, len(made))}
+// NewLedger has counted nothing yet.
+func (t *Table) NewLedger() (*Ledger, error) {
+	made, err := t.usages()
+	l := &Ledger{confirmed: t.objects.Sessions, made: made, Held: make(map[netip.Addr]*vipSessions, len(made))}
 	for vip := range made {
-		if vip != borrowed {
-			l.held[vip] = &vipSessions{}
+		if vip != Borrowed {
+			l.Held[vip] = &vipSessions{}
 		}
 	}
 	return l, err
 }
 
 // add counts a session that is in a table.
-func (l *ledger) add(in *ebpf.Map, s Session, overflow bool) {
-	h := l.held[s.VIP.Addr()]
+func (l *Ledger) add(in *ebpf.Map, s Session, overflow bool) {
+	h := l.Held[s.VIP.Addr()]
 	if h == nil { // the VIP is gone
 		return
 	}
 	if in == l.confirmed {
-		h.used[confirmedTable]++
+		h.Used[ConfirmedTable]++
 		return
 	}
 	if overflow {
 		h.overflow++
 	} else {
-		h.used[newTable]++
+		h.Used[newTable]++
 	}
 	if s.State == StateEstablished {
-		h.waiting[confirmedTable]++
+		h.Waiting[ConfirmedTable]++
 	}
 }
 
-// applyQuotas sets quotas by what the ledger has counted. It ends sessions that VIPs borrowed rows for and others need:
+// ApplyQuotas sets quotas by what the ledger has counted. It ends sessions that VIPs borrowed rows for and others need:
 // those that have been idle for longest.
-func (d *Datapath) applyQuotas(l *ledger) ([]VIPSessions, []TenantSessions, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for vip, h := range l.held {
-		h.waiting[newTable] = int(l.made[vip].Refused[newTable] - d.refused[vip][newTable])
+func (t *Table) ApplyQuotas(l *Ledger) ([]VIPSessions, []TenantSessions, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for vip, h := range l.Held {
+		h.Waiting[newTable] = int(l.made[vip].Refused[newTable] - t.refused[vip][newTable])
 	}
-	tenants := tenantVIPsOf(d.rules)
-	for vip, row := range d.quotaRows(tenants, l.held, l.made) {
-		err := d.objects.SessionQuotas.Update(toAddress(vip), row, ebpf.UpdateExist)
+	tenants := tenantVIPsOf(t.rules())
+	for vip, row := range t.quotaRows(tenants, l.Held, l.made) {
+		err := t.objects.SessionQuotas.Update(bpf.ToAddress(vip), row, ebpf.UpdateExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the VIP may have gone
 			return nil, nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
-	each, _ := shareAmongTenants(d.tableRows(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
+	each, _ := shareAmongTenants(t.TableRows(ConfirmedTable), t.maxVIP, ConfirmedTable, tenants, l.Held)
 	excess := make(map[netip.Addr]int)
 	all := make([]VIPSessions, 0, len(each))
 	owners := make(map[netip.Addr]string, len(each))
-	for key, b := range d.rules {
+	for key, b := range t.rules() {
 		owners[key.Endpoint.VIP] = b.Tenant
 	}
 	for vip, q := range each {
-		h, limit := l.held[vip], q.limit
-		if h.used[confirmedTable] > limit {
-			excess[vip] = h.used[confirmedTable] - limit
+		h, limit := l.Held[vip], q.Limit
+		if h.Used[ConfirmedTable] > limit {
+			excess[vip] = h.Used[ConfirmedTable] - limit
 		}
-		before, now := d.refused[vip], l.made[vip].Refused
+		before, now := t.refused[vip], l.made[vip].Refused
 		all = append(all, VIPSessions{
-			VIP: vip, Tenant: owners[vip], Confirmed: min(h.used[confirmedTable], limit), New: h.used[newTable] + h.overflow, Limit: limit, Refused: now != before,
+			VIP: vip, Tenant: owners[vip], Confirmed: min(h.Used[ConfirmedTable], limit), New: h.Used[newTable] + h.overflow, Limit: limit, Refused: now != before,
 		})
 	}
-	d.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
+	t.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
 	for vip, row := range l.made {
-		d.refused[vip] = row.Refused
+		t.refused[vip] = row.Refused
 	}
 	slices.SortFunc(all, func(a, b VIPSessions) int { return a.VIP.Compare(b.VIP) })
-	return all, sumTenants(tenants, all), d.giveBack(excess)
+	return all, sumTenants(tenants, all), t.giveBack(excess)
 }
 
 // sumTenants adds up the confirmed sessions of tenants' VIPs.
@@ -235,7 +237,7 @@ func sumTenants(tenants map[string]*tenantVIPs, vips []VIPSessions) []TenantSess
 }
 
 // giveBack ends so many confirmed sessions of each VIP: those that have been idle for longest.
-func (d *Datapath) giveBack(excess map[netip.Addr]int) error {
+func (t *Table) giveBack(excess map[netip.Addr]int) error {
 	if len(excess) == 0 {
 		return nil
 	}
@@ -244,21 +246,21 @@ func (d *Datapath) giveBack(excess map[netip.Addr]int) error {
 		seen time.Duration
 	}
 	found := make(map[netip.Addr][]idle, len(excess))
-	err := eachSession(d.objects.Sessions, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
-		vip := fromAddress(row.Vip)
+	err := Each(t.objects.Sessions, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
+		vip := bpf.FromAddress(row.Vip)
 		if excess[vip] > 0 {
 			found[vip] = append(found[vip], idle{key, time.Duration(row.LastSeen)})
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("end sessions that VIPs have borrowed: %w", err)
+		return fmt.Errorf("end sessions that VIPs have Borrowed: %w", err)
 	}
 	for vip, sessions := range found {
 		slices.SortFunc(sessions, func(a, b idle) int { return int(a.seen - b.seen) })
 		for _, s := range sessions[:min(excess[vip], len(sessions))] {
-			if err := endSession(d.objects.Sessions, s.key, nil); err != nil {
-				return fmt.Errorf("end a session that %s has borrowed: %w", vip, err)
+			if err := endSession(t.objects.Sessions, s.key, nil); err != nil {
+				return fmt.Errorf("end a session that %s has Borrowed: %w", vip, err)
 			}
 		}
 	}

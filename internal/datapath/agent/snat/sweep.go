@@ -1,4 +1,4 @@
-package agent
+package snat
 
 import (
 	"errors"
@@ -8,76 +8,69 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 )
 
 // sweepPiece is how many rows one run of the sweep's program visits, for the kernel can't preempt it.
 const sweepPiece = 1024
 
-// SNATReport is what a sweep found of workloads' own connections.
-type SNATReport struct {
-	Live, Ended int
-	Doubtful    KeepaliveProbes  // as that of SessionReport
-	Tenants     []SNATTableUsage // those that are named, by name
-	Refused     []SNATRefusal    // in order
-}
-
 // SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
 // tables anew by what tenants have.
-func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATReport, error) {
+func (t *Table) SweepSNAT(now time.Duration, timeouts session.Timeouts) (session.SNATReport, error) {
 	c := bpf.AgentSnatSweepCall{
-		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
-		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
+		Now: uint64(now), Syn: uint64(timeouts.SYN), Established: uint64(timeouts.Established), Closing: uint64(timeouts.Closing),
+		Reset: uint64(timeouts.Reset), Udp: uint64(timeouts.SNATUDP), Icmp: uint64(timeouts.ICMP),
 	}
-	if err := d.sweepRows(&c); err != nil {
-		return SNATReport{}, fmt.Errorf("sweep flows: %w", err)
+	if err := t.SweepRows(&c); err != nil {
+		return session.SNATReport{}, fmt.Errorf("sweep flows: %w", err)
 	}
-	sessionReport := SNATReport{Live: int(c.Live), Ended: int(c.Ended)}
+	sessionReport := session.SNATReport{Live: int(c.Live), Ended: int(c.Ended)}
 	var err error
 	if c.Doubtful > 0 {
-		if sessionReport.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
+		if sessionReport.Doubtful, err = t.doubtfulFlows(now, timeouts); err != nil {
 			return sessionReport, err
 		}
 	}
-	sessionReport.Tenants, sessionReport.Refused, err = d.settleSNAT()
+	sessionReport.Tenants, sessionReport.Refused, err = t.settleSNAT()
 	return sessionReport, err
 }
 
 // doubtfulFlows are the keepalive probes for workloads of flows that were reset, maybe by a forged segment.
-func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (KeepaliveProbes, error) {
-	var due KeepaliveProbes
-	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
+func (t *calls) doubtfulFlows(now time.Duration, timeouts session.Timeouts) (session.Probes, error) {
+	var due session.Probes
+	err := eachFlow(t.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
 		doubtful := flow.Events&bpf.AgentSnatEventSNAT_REMOTE_RESET != 0
-		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
-			due = append(due, keepaliveProbe{
-				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
-				seq: flow.RemoteNext - 1, ack: flow.WorkloadSeq,
+		if doubtful && now-time.Duration(flow.LastSeen) >= timeouts.Reset {
+			due = append(due, session.Probe{
+				From: bpf.FromAddrPort(key.Client, key.ClientPort), To: bpf.FromAddrPort(key.Dip, key.DipPort),
+				Seq: flow.RemoteNext - 1, Ack: flow.WorkloadSeq,
 			})
 		}
 	})
 	return due, err
 }
 
-func (d *Datapath) endFlowsOf(workload uint32) error {
-	if err := d.sweepRows(&bpf.AgentSnatSweepCall{Workload: workload}); err != nil {
+func (t *calls) endFlowsOf(workload uint32) error {
+	if err := t.SweepRows(&bpf.AgentSnatSweepCall{Workload: workload}); err != nil {
 		return fmt.Errorf("end flows: %w", err)
 	}
 	return nil
 }
 
-// sweepRows has the program visit all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
+// SweepRows has the program visit all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
 // are counted once; one that is made or goes meanwhile may be missed or seen twice.
-func (d *Datapath) sweepRows(c *bpf.AgentSnatSweepCall) error {
-	d.sweeping.Lock()
-	defer d.sweeping.Unlock()
+func (t *calls) SweepRows(c *bpf.AgentSnatSweepCall) error {
+	t.sweeping.Lock()
+	defer t.sweeping.Unlock()
 	run := func(table bpf.AgentSnatTable, keys int) error {
 		c.Table, c.Keys = table, uint32(keys)
-		return call(d.objects.SnatSweep, c)
+		return bpf.Call(t.objects.SnatSweep, c)
 	}
-	if err := run(snatTables, 0); err != nil {
+	if err := run(Tables, 0); err != nil {
 		return err
 	}
-	o := &d.objects
-	for table, sweep := range [snatTables]func(func(keys int) error) error{
+	o := t.objects
+	for table, sweep := range [Tables]func(func(keys int) error) error{
 		func(run func(int) error) error {
 			return eachPiece[bpf.AgentSessionKey, bpf.AgentSnatFlow](o.SnatFlows, o.SweptFlows, run)
 		},
@@ -91,7 +84,7 @@ func (d *Datapath) sweepRows(c *bpf.AgentSnatSweepCall) error {
 			return eachPiece[bpf.AgentSnatUsedKey, uint64](o.SnatBlockUse, o.SweptUsed, run)
 		},
 	} {
-		has, err := d.hasRows(c.Workload, table)
+		has, err := t.hasRows(c.Workload, table)
 		if err == nil && has {
 			err = sweep(func(keys int) error { return run(bpf.AgentSnatTable(table), keys) })
 		}
@@ -103,12 +96,12 @@ func (d *Datapath) sweepRows(c *bpf.AgentSnatSweepCall) error {
 }
 
 // hasRows says whether a workload has rows in a table; 0 is any workload.
-func (d *Datapath) hasRows(workload uint32, table int) (bool, error) {
+func (t *calls) hasRows(workload uint32, table int) (bool, error) {
 	if workload == 0 {
 		return true, nil
 	}
 	var state bpf.AgentSnatStat
-	err := d.objects.SnatStats.Lookup(workload, &state)
+	err := t.objects.SnatStats.Lookup(workload, &state)
 	return state.Rows[table] != 0, err
 }
 

@@ -1,7 +1,8 @@
-package agent
+package tenant
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,23 +11,30 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// tenants numbers the tenants of a host's VIPs, from 1: programs count by numbers. Names are not in the tables: after a
+// Numbers numbers the tenants of a host's VIPs, from 1: programs count by numbers. Names are not in the tables: after a
 // restart VIPs keep their numbers, whose names are known once a manager has said whose a VIP is.
-type tenants struct {
+type Numbers struct {
+	objects *bpf.AgentObjects
 	numbers map[string]uint32     // by name
 	vips    map[netip.Addr]uint32 // as in the table
 }
 
-// tenantName is the tenant of a VIP: named, or the VIP by itself.
-func tenantName(tenant string, vip netip.Addr) (name string, named bool) {
+// NewNumbers has given none yet.
+func NewNumbers(objects *bpf.AgentObjects) *Numbers { return &Numbers{objects: objects} }
+
+// Of is the number of the VIP's tenant.
+func (t *Numbers) Of(vip netip.Addr) uint32 { return t.vips[vip] }
+
+// Name is the tenant of a VIP: named, or the VIP by itself.
+func Name(tenant string, vip netip.Addr) (name string, named bool) {
 	if tenant == "" || tenant == model.DefaultTenant {
 		return vip.String(), false
 	}
 	return tenant, true
 }
 
-// ownersOf are the tenants of all VIPs of the host; empty: nobody has said.
-func ownersOf(rules map[model.HostBackendKey]model.HostBackend, leaving map[netip.Addr]*snatRow) map[netip.Addr]string {
+// OwnersOf are the tenants of all VIPs of the host; empty: nobody has said.
+func OwnersOf(rules map[model.HostBackendKey]model.HostBackend, leaving iter.Seq[model.HostSNAT]) map[netip.Addr]string {
 	owners := make(map[netip.Addr]string)
 	note := func(vip netip.Addr, tenant string) {
 		if owners[vip] == "" {
@@ -36,15 +44,15 @@ func ownersOf(rules map[model.HostBackendKey]model.HostBackend, leaving map[neti
 	for key, b := range rules {
 		note(key.Endpoint.VIP, b.Tenant)
 	}
-	for _, row := range leaving {
-		note(row.config.Key.VIP, row.config.Tenant)
+	for w := range leaving {
+		note(w.Key.VIP, w.Tenant)
 	}
 	return owners
 }
 
 // numbered gives each VIP its tenant's number. Nobody's number changes while a VIP of his stays; who is new takes the
 // number that his VIP had, or the least that is free.
-func (t *tenants) numbered(owners map[netip.Addr]string) map[netip.Addr]uint32 {
+func (t *Numbers) numbered(owners map[netip.Addr]string) map[netip.Addr]uint32 {
 	names, vips := make(map[netip.Addr]string, len(owners)), make(map[netip.Addr]uint32, len(owners))
 	numbers, claimed, held := make(map[string]uint32), make(map[uint32]bool), make(map[uint32]bool)
 	for vip, tenant := range owners {
@@ -52,7 +60,7 @@ func (t *tenants) numbered(owners map[netip.Addr]string) map[netip.Addr]uint32 {
 			vips[vip], held[before] = before, true
 			continue
 		}
-		name, _ := tenantName(tenant, vip)
+		name, _ := Name(tenant, vip)
 		names[vip] = name
 		if number := t.numbers[name]; number != 0 {
 			numbers[name], claimed[number] = number, true
@@ -79,32 +87,32 @@ func (t *tenants) numbered(owners map[netip.Addr]string) map[netip.Addr]uint32 {
 	return vips
 }
 
-// numberTenants brings the numbers of the tenants of all VIPs into the table.
-func (d *Datapath) numberTenants(owners map[netip.Addr]string) error {
-	vips := d.tenants.numbered(owners)
-	if maps.Equal(vips, d.tenants.vips) {
+// Set brings the numbers of the tenants of all VIPs into the table.
+func (t *Numbers) Set(owners map[netip.Addr]string) error {
+	vips := t.numbered(owners)
+	if maps.Equal(vips, t.vips) {
 		return nil
 	}
 	rows := make(map[bpf.AgentAddress]uint32, len(vips))
 	for vip, number := range vips {
-		rows[toAddress(vip)] = number
+		rows[bpf.ToAddress(vip)] = number
 	}
-	if err := writeTable(d.objects.VipTenants, rows); err != nil {
+	if err := bpf.WriteTable(t.objects.VipTenants, rows); err != nil {
 		return fmt.Errorf("set whose VIPs are: %w", err)
 	}
-	d.tenants.vips = vips
+	t.vips = vips
 	return nil
 }
 
-// readTenants restores the numbers that an earlier process has given.
-func (d *Datapath) readTenants() error {
-	rows, err := readTable[bpf.AgentAddress, uint32](d.objects.VipTenants)
+// Read restores the numbers that an earlier process has given.
+func (t *Numbers) Read() error {
+	rows, err := bpf.ReadTable[bpf.AgentAddress, uint32](t.objects.VipTenants)
 	if err != nil {
 		return fmt.Errorf("read whose VIPs are: %w", err)
 	}
-	d.tenants.vips = make(map[netip.Addr]uint32, len(rows))
+	t.vips = make(map[netip.Addr]uint32, len(rows))
 	for vip, number := range rows {
-		d.tenants.vips[fromAddress(vip)] = number
+		t.vips[bpf.FromAddress(vip)] = number
 	}
 	return nil
 }

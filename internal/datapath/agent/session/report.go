@@ -1,4 +1,4 @@
-package agent
+package session
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 type SessionReport struct {
 	Live, Ended int
 	// Doubtful ask the workloads of sessions that were reset, maybe by a forged segment.
-	Doubtful KeepaliveProbes
+	Doubtful Probes
 	// Backends are those that have sessions or draining buckets, in order.
 	Backends []model.BackendSessions
 	// VIPs are those of the host's rules, in order.
@@ -26,10 +26,10 @@ type SessionReport struct {
 
 // SetHashKey sets the pool's hash key. Without it a session report takes every session without a cookie
 // for one in a draining bucket.
-func (d *Datapath) SetHashKey(key flowhash.Key) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.key = &key
+func (t *Table) SetHashKey(key flowhash.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.key = &key
 }
 
 // served is what a session tells of its rule.
@@ -50,11 +50,11 @@ type sessionReport struct {
 	rules map[served]*counted
 }
 
-func (d *Datapath) newSessionReport() sessionReport {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c := sessionReport{key: d.key, rules: make(map[served]*counted, len(d.rules))}
-	for key, rule := range d.rules {
+func (t *Table) newSessionReport() sessionReport {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := sessionReport{key: t.key, rules: make(map[served]*counted, len(t.rules()))}
+	for key, rule := range t.rules() {
 		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}}
 	}
 	return c
@@ -113,4 +113,24 @@ func (c sessionReport) backends() []model.BackendSessions {
 		return cmp.Or(a.Key.Endpoint.Compare(b.Key.Endpoint), a.Key.Tunnel.Compare(b.Key.Tunnel))
 	})
 	return all
+}
+
+// SNATTableUsage is what a tenant has of the table of source NAT that it is nearest to the end of, and may have.
+type SNATTableUsage struct {
+	Tenant      string
+	Used, Limit int
+}
+
+// SNATRefusal is a VIP whose workloads' own connections were refused since the last sweep: there was no room for a row.
+type SNATRefusal struct {
+	VIP         netip.Addr
+	Used, Limit int // of the tenant, as SNATTableUsage
+}
+
+// SNATReport is what a sweep found of workloads' own connections.
+type SNATReport struct {
+	Live, Ended int
+	Doubtful    Probes           // as that of SessionReport
+	Tenants     []SNATTableUsage // those that are named, by name
+	Refused     []SNATRefusal    // in order
 }

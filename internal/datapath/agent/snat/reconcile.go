@@ -1,10 +1,7 @@
-package agent
+package snat
 
 import (
-	"errors"
 	"fmt"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
@@ -19,11 +16,11 @@ type snatCount struct {
 	table            int
 }
 
-// off is by how much counts differ from what they count.
-func (a snatAccounts) off() map[snatCount]int32 {
+// Off is by how much counts differ from what they count.
+func (a Accounts) Off() map[snatCount]int32 {
 	off := make(map[snatCount]int32)
-	sums := make([][snatTables]int32, len(a.tenants))
-	for number, state := range a.states {
+	sums := make([][Tables]int32, len(a.Tenants))
+	for number, state := range a.States {
 		for table, rows := range state.Rows {
 			if lacks := int32(state.Found[table] - rows); lacks != 0 && number != 0 {
 				off[snatCount{workload: uint32(number), table: table}] = lacks
@@ -31,8 +28,8 @@ func (a snatAccounts) off() map[snatCount]int32 {
 			sums[state.Tenant][table] += int32(rows)
 		}
 	}
-	var lent [snatTables]int32
-	for number, row := range a.tenants[1:] {
+	var lent [Tables]int32
+	for number, row := range a.Tenants[1:] {
 		number++
 		for table, rows := range row.Rows {
 			if lacks := sums[number][table] - int32(rows); lacks != 0 {
@@ -41,7 +38,7 @@ func (a snatAccounts) off() map[snatCount]int32 {
 			lent[table] += max(int32(rows)-int32(row.Guaranteed[table]), 0)
 		}
 	}
-	for table, rows := range a.tenants[0].Rows {
+	for table, rows := range a.Tenants[0].Rows {
 		if lacks := lent[table] - int32(rows); lacks != 0 {
 			off[snatCount{table: table}] = lacks
 		}
@@ -50,18 +47,18 @@ func (a snatAccounts) off() map[snatCount]int32 {
 }
 
 // reconcileSNAT corrects counts: at once with now, else by errors that the last sweep has found, too.
-func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
-	off := a.off()
+func (t *Table) reconcileSNAT(a Accounts, now bool) error {
+	off := a.Off()
 	for count, lacks := range off {
-		if !now && d.snatOff[count] != lacks {
+		if !now && t.off[count] != lacks {
 			continue
 		}
 		var err error
 		if count.workload != 0 {
-			err = call(d.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
+			err = bpf.Call(t.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
 		} else {
-			row := a.tenants[count.tenant]
-			err = call(d.objects.SnatShare, &bpf.AgentSnatShareCall{
+			row := a.Tenants[count.tenant]
+			err = bpf.Call(t.objects.SnatShare, &bpf.AgentSnatShareCall{
 				Tenant: count.tenant, Table: uint32(count.table), Guaranteed: row.Guaranteed[count.table], Limit: row.Limit[count.table], Off: lacks,
 			})
 		}
@@ -70,20 +67,6 @@ func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
 		}
 		delete(off, count)
 	}
-	d.snatOff = off
-	return nil
-}
-
-// readArray reads a whole table.
-func readArray[V any](table *ebpf.Map, rows []V) error {
-	keys := make([]uint32, len(rows))
-	var cursor ebpf.MapBatchCursor
-	n, err := table.BatchLookup(&cursor, keys, rows, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
-	}
-	if n != len(rows) {
-		return fmt.Errorf("has %d rows of %d", n, len(rows))
-	}
+	t.off = off
 	return nil
 }

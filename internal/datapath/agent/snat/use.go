@@ -1,4 +1,4 @@
-package agent
+package snat
 
 import (
 	"cmp"
@@ -45,34 +45,34 @@ const mostDestinations = 10
 
 // SNATUse tells of all workloads that leave as a VIP, in order. Without whole, ports in use and destinations
 // are left out, which are counted from tables as large as there are connections.
-func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.snat) == 0 {
+func (t *Table) SNATUse(whole bool) ([]SNATUse, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.rows) == 0 {
 		return nil, nil
 	}
 	var most map[uint32][]Destination
 	var used map[uint32]int
 	var err error
 	if whole {
-		if most, err = d.destinations(); err != nil {
+		if most, err = t.destinations(); err != nil {
 			return nil, err
 		}
-		if used, err = d.usedPorts(); err != nil {
+		if used, err = t.usedPorts(); err != nil {
 			return nil, err
 		}
 	}
-	all := make([]SNATUse, 0, len(d.snat))
-	for _, row := range d.snat {
+	all := make([]SNATUse, 0, len(t.rows))
+	for _, row := range t.rows {
 		var state bpf.AgentSnatStat
-		if err := d.objects.SnatStats.Lookup(row.number, &state); err != nil {
+		if err := t.objects.SnatStats.Lookup(row.number, &state); err != nil {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
 			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Queued)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
-		if use.Idle, err = d.idleRanges(row); err != nil {
+		if use.Idle, err = t.idleRanges(row); err != nil {
 			return nil, err
 		}
 		all = append(all, use)
@@ -82,12 +82,12 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 }
 
 // idleRanges are those that no flow uses.
-func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
+func (t *calls) idleRanges(row *snatRow) ([]IdleRange, error) {
 	var idle []IdleRange
 	for _, r := range row.config.Ranges {
 		key := bpf.AgentSnatBlockKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
 		var owned bpf.AgentSnatBlock
-		err := d.objects.SnatBlocks.Lookup(key, &owned)
+		err := t.objects.SnatBlocks.Lookup(key, &owned)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
@@ -101,10 +101,10 @@ func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 	return idle, nil
 }
 
-func (d *Datapath) destinations() (map[uint32][]Destination, error) {
+func (t *calls) destinations() (map[uint32][]Destination, error) {
 	most := make(map[uint32][]Destination)
-	err := eachBatched(d.objects.SnatDests, func(key bpf.AgentSnatTargetKey, target bpf.AgentSnatTarget) {
-		remote := fromAddrPort(key.Remote, key.RemotePort)
+	err := bpf.EachBatched(t.objects.SnatDests, func(key bpf.AgentSnatTargetKey, target bpf.AgentSnatTarget) {
+		remote := bpf.FromAddrPort(key.Remote, key.RemotePort)
 		if int32(target.Live) <= 0 || key.Remote == (bpf.AgentAddress{}) {
 			return
 		}
@@ -123,10 +123,10 @@ func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 }
 
 // usedPorts counts each workload's ports that are in use towards anybody.
-func (d *Datapath) usedPorts() (map[uint32]int, error) {
+func (t *calls) usedPorts() (map[uint32]int, error) {
 	type block struct{ workload, number uint32 }
 	in := make(map[block]uint64)
-	err := eachBatched(d.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, used uint64) {
+	err := bpf.EachBatched(t.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, used uint64) {
 		in[block{key.Target.Workload, key.Block}] |= used
 	})
 	if err != nil {
@@ -152,12 +152,12 @@ func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.Flow, t.
 
 // Flows lists workloads' own connections. Of a mapping that does not depend on the remote there is a row
 // with the unset address as one, too.
-func (d *Datapath) Flows() ([]Translation, error) {
+func (t *calls) Flows() ([]Translation, error) {
 	var all []Translation
-	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
+	err := eachFlow(t.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
 		t := Translation{Flow: fromFlowKey(key), Open: flow.Queued&uint32(bpf.AgentSnatFlowStateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
 		if flow.VipPort != 0 {
-			t.External = fromAddrPort(flow.Vip, flow.VipPort)
+			t.External = bpf.FromAddrPort(flow.Vip, flow.VipPort)
 		}
 		all = append(all, t)
 	})
@@ -165,28 +165,8 @@ func (d *Datapath) Flows() ([]Translation, error) {
 }
 
 func eachFlow(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSnatFlow)) error {
-	if err := eachBatched(table, visit); err != nil {
+	if err := bpf.EachBatched(table, visit); err != nil {
 		return fmt.Errorf("read flows: %w", err)
 	}
 	return nil
-}
-
-// eachBatched reads in batches. A row that is made or goes meanwhile may be missed or seen twice.
-func eachBatched[K, V any](table *ebpf.Map, visit func(K, V)) error {
-	const batch = 4096
-	keys, rows := make([]K, batch), make([]V, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := table.BatchLookup(&cursor, keys, rows, nil)
-		last := errors.Is(err, ebpf.ErrKeyNotExist)
-		if err != nil && !last {
-			return err
-		}
-		for i := range n {
-			visit(keys[i], rows[i])
-		}
-		if last {
-			return nil
-		}
-	}
 }

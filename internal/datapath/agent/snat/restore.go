@@ -1,4 +1,4 @@
-package agent
+package snat
 
 import (
 	"errors"
@@ -8,20 +8,21 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// readSNAT restores what an earlier process has set, as far as the tables tell: what is the manager's
+// Read restores what an earlier process has set, as far as the tables tell: what is the manager's
 // alone comes with its first message.
-func (d *Datapath) readSNAT() error {
-	d.snat = make(map[netip.Addr]*snatRow)
-	rows, err := readTable[bpf.AgentAddress, bpf.AgentSnatWorkload](d.objects.SnatWorkloads)
+func (t *Table) Read() error {
+	t.rows = make(map[netip.Addr]*snatRow)
+	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](t.objects.SnatWorkloads)
 	if err != nil {
 		return fmt.Errorf("read source NAT: %w", err)
 	}
 	byNumber := make(map[uint32]*snatRow, len(rows))
 	for dip, value := range rows {
-		key := model.SNATKey{VIP: fromAddress(value.Vip), Address: fromAddress(dip)}
+		key := model.SNATKey{VIP: bpf.FromAddress(value.Vip), Address: bpf.FromAddress(dip)}
 		row := &snatRow{
 			number: value.Number, epoch: value.Epoch, blocks: make(map[uint32]uint64),
 			config: model.HostSNAT{
@@ -33,9 +34,9 @@ func (d *Datapath) readSNAT() error {
 		if value.Flags&bpf.AgentSnatWorkloadFlagSNAT_REJECT != 0 {
 			row.config.Exhausted = model.ExhaustedReject
 		}
-		d.snat[key.Address], byNumber[row.number] = row, row
+		t.rows[key.Address], byNumber[row.number] = row, row
 	}
-	owned, err := readTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](d.objects.SnatBlocks)
+	owned, err := bpf.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](t.objects.SnatBlocks)
 	if err != nil {
 		return fmt.Errorf("read ports: %w", err)
 	}
@@ -45,25 +46,25 @@ func (d *Datapath) readSNAT() error {
 			continue
 		}
 		row.blocks[key.Block] = value.Ports
-		held, reclaimed := rangesOfOwned(key, value)
+		held, reclaimed := RangesOfOwned(key, value)
 		row.config.Ranges = append(row.config.Ranges, held...)
 		row.config.Reclaim = append(row.config.Reclaim, reclaimed...)
 	}
-	for _, row := range d.snat {
+	for _, row := range t.rows {
 		slices.Sort(row.config.Ranges)
 		slices.Sort(row.config.Reclaim)
 	}
-	if err := errors.Join(d.readExcepts(byNumber), d.readTenantsOfSNAT(), d.endHeld()); err != nil {
+	if err := errors.Join(t.readExcepts(byNumber), t.readTenantsOfSNAT(), t.endHeld()); err != nil {
 		return err
 	}
-	if len(d.snat) > 0 { // which of them are whose, the manager's first message tells
-		d.tunnels, err = readTable[bpf.AgentAddress, uint8](d.objects.Tunnels)
+	if len(t.rows) > 0 { // which of them are whose, the manager's first message tells
+		t.Adopted, err = bpf.ReadTable[bpf.AgentAddress, uint8](t.objects.Tunnels)
 	}
 	return err
 }
 
-// rangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
-func rangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, reclaimed []model.Range) {
+// RangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
+func RangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, reclaimed []model.Range) {
 	for r := range rangesOfBlock {
 		number := model.Range(key.Block*rangesOfBlock + r)
 		switch {
@@ -77,35 +78,35 @@ func rangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, r
 }
 
 // readTenantsOfSNAT goes on with the counts of an earlier process, or counts what a version has left that did not.
-func (d *Datapath) readTenantsOfSNAT() error {
-	a, err := d.snatAccounts()
+func (t *Table) readTenantsOfSNAT() error {
+	a, err := t.Accounts()
 	if err != nil {
 		return err
 	}
 	uncounted := false
-	d.snatRefused = make(map[uint32][snatTables]uint32)
-	for _, row := range d.snat {
-		state := a.states[row.number]
+	t.refused = make(map[uint32][Tables]uint32)
+	for _, row := range t.rows {
+		state := a.States[row.number]
 		row.tenant, row.refused = state.Tenant, state.Refused
-		d.snatRefused[row.tenant] = a.tenants[row.tenant].Refused
+		t.refused[row.tenant] = a.Tenants[row.tenant].Refused
 		uncounted = uncounted || row.tenant == 0
 	}
-	if err := errors.Join(d.numberTenants(ownersOf(d.rules, d.snat)), d.followTenants()); err != nil || !uncounted {
+	if err := errors.Join(t.numbers.Set(tenant.OwnersOf(t.rules(), configs(t.rows))), t.FollowTenants()); err != nil || !uncounted {
 		return err
 	}
-	return d.countSNAT()
+	return t.countSNAT()
 }
 
 // countSNAT counts all rows anew.
-func (d *Datapath) countSNAT() error {
-	if err := d.sweepRows(&bpf.AgentSnatSweepCall{}); err != nil { // nothing is idle at no time
+func (t *Table) countSNAT() error {
+	if err := t.SweepRows(&bpf.AgentSnatSweepCall{}); err != nil { // nothing is idle at no time
 		return fmt.Errorf("count flows: %w", err)
 	}
-	a, err := d.snatAccounts()
+	a, err := t.Accounts()
 	if err != nil {
 		return err
 	}
-	return d.reconcileSNAT(a, true)
+	return t.reconcileSNAT(a, true)
 }
 
 func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
@@ -119,34 +120,34 @@ func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
 }
 
 // readExcepts restores which destinations are left alone.
-func (d *Datapath) readExcepts(byNumber map[uint32]*snatRow) error {
-	excepts, err := readTable[bpf.AgentSnatExempt, uint8](d.objects.SnatExempts)
+func (t *Table) readExcepts(byNumber map[uint32]*snatRow) error {
+	excepts, err := bpf.ReadTable[bpf.AgentSnatExempt, uint8](t.objects.SnatExempts)
 	if err != nil {
 		return fmt.Errorf("read destinations that are left alone: %w", err)
 	}
 	for e := range excepts {
 		if row := byNumber[e.Group]; row != nil {
-			row.config.Except = append(row.config.Except, fromPrefix(bpf.AgentPrefix{Bits: e.Bits - groupBits, Address: e.Address}))
+			row.config.Except = append(row.config.Except, bpf.FromPrefix(bpf.AgentPrefix{Bits: e.Bits - groupBits, Address: e.Address}))
 		}
 	}
 	return nil
 }
 
 // endHeld ends the flows that waited in an earlier process, which has their packets.
-func (d *Datapath) endHeld() error {
-	flows, err := d.Flows()
+func (t *Table) endHeld() error {
+	flows, err := t.Flows()
 	if err != nil {
 		return err
 	}
 	for _, flow := range flows {
 		if !flow.Open {
-			if _, err := d.EndQueuedFlow(flow.Flow); err != nil {
+			if _, err := t.EndQueuedFlow(flow.Flow); err != nil {
 				return err
 			}
 		}
 	}
-	for _, row := range d.snat {
-		if err := d.ReleaseQueued(row.number, math.MaxInt32); err != nil {
+	for _, row := range t.rows {
+		if err := t.ReleaseQueued(row.number, math.MaxInt32); err != nil {
 			return err
 		}
 	}
@@ -155,11 +156,11 @@ func (d *Datapath) endHeld() error {
 
 // LiveSNAT is what the data plane holds. After a restart it is what the tables tell: bounds are the
 // widest, until the manager's first message.
-func (d *Datapath) LiveSNAT() []model.HostSNAT {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]model.HostSNAT, 0, len(d.snat))
-	for _, row := range d.snat {
+func (t *Table) LiveSNAT() []model.HostSNAT {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]model.HostSNAT, 0, len(t.rows))
+	for _, row := range t.rows {
 		all = append(all, row.config)
 	}
 	slices.SortFunc(all, func(a, b model.HostSNAT) int { return a.Key.Compare(b.Key) })

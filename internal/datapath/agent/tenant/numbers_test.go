@@ -1,4 +1,4 @@
-package agent
+package tenant
 
 import (
 	"maps"
@@ -12,7 +12,7 @@ import (
 // too, whoever is heard of first.
 func TestTenantsNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var now tenants
+		var now Numbers
 		owners := map[netip.Addr]string{}
 		for range 20 {
 			before := maps.Clone(owners)
@@ -62,7 +62,7 @@ func checkNumbers(t *rapid.T, owners map[netip.Addr]string, vips map[netip.Addr]
 	of := map[uint32]string{}
 	numbers := map[string]uint32{}
 	for vip, tenant := range owners {
-		name, _ := tenantName(tenant, vip)
+		name, _ := Name(tenant, vip)
 		number := vips[vip]
 		if number == 0 || number > 6 {
 			t.Fatalf("%s has number %d", vip, number)
@@ -80,7 +80,7 @@ func checkNumbers(t *rapid.T, owners map[netip.Addr]string, vips map[netip.Addr]
 // Who comes while nobody has said yet whose the others are gets none of their numbers.
 func TestTenantsOfWhomNobodySays(t *testing.T) {
 	first, second := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
-	after := tenants{vips: map[netip.Addr]uint32{first: 1}}
+	after := Numbers{vips: map[netip.Addr]uint32{first: 1}}
 	if got := after.numbered(map[netip.Addr]string{first: "", second: "globex"}); got[first] != 1 || got[second] != 2 {
 		t.Errorf("numbers are %v", got)
 	}

@@ -1,22 +1,25 @@
-package agent
+package snat
 
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // Sizes of source NAT that Config leaves 0.
 const (
-	DefaultMaxSNATFlows = 1 << 19
+	DefaultMaxFlows = 1 << 19
 	// DefaultMaxQueued is of one workload's packets that wait for a port.
 	DefaultMaxQueued = 256
 )
@@ -24,8 +27,70 @@ const (
 // groupBits are those of the group, before an address, in the table of exceptions.
 const groupBits = 32
 
-// maxSNATWorkloads is the room in snat_workloads and snat_stats, whose first row is nobody's.
-const maxSNATWorkloads = 4096
+// MaxWorkloads is the room in snat_workloads and snat_stats, whose first row is nobody's.
+const MaxWorkloads = 4096
+
+// Table is the workloads whose own connections leave as a VIP: what their ranges are, and the flows of these.
+type Table struct {
+	calls
+	uplink       string
+	rules        func() map[model.HostBackendKey]model.HostBackend // of the host
+	numbers      *tenant.Numbers
+	setTunnels   func() error      // after those of workloads have changed
+	setWorkloads func(n int) error // has programs translate for so many
+
+	mu      *sync.Mutex             // the data plane's: guards the below, and the rules
+	rows    map[netip.Addr]*snatRow // by workload, as the tables hold them
+	excepts map[bpf.AgentSnatExempt]uint8
+	Adopted map[bpf.AgentAddress]uint8 // tunnels that an earlier process had, until SetSNAT
+	weights map[uint32]int             // that the tables were divided by, by tenant
+	refused map[uint32][Tables]uint32  // what tenants' counts said at the last sweep
+	off     map[snatCount]int32        // counts that were off at the last sweep
+}
+
+// Config is what a Table needs of the data plane.
+type Config struct {
+	Objects      *bpf.AgentObjects
+	Uplink       string
+	Rules        func() map[model.HostBackendKey]model.HostBackend
+	Numbers      *tenant.Numbers
+	SetTunnels   func() error
+	SetWorkloads func(n int) error
+	Lock         *sync.Mutex
+}
+
+// New is of the tables of the objects.
+func New(c Config) *Table {
+	return &Table{
+		calls: calls{objects: c.Objects}, uplink: c.Uplink, rules: c.Rules, numbers: c.Numbers,
+		setTunnels: c.SetTunnels, setWorkloads: c.SetWorkloads, mu: c.Lock,
+	}
+}
+
+// Tunnels are those of workloads. The caller holds the lock.
+func (t *Table) Tunnels() map[bpf.AgentAddress]uint8 {
+	tunnels := maps.Clone(t.Adopted)
+	if tunnels == nil {
+		tunnels = make(map[bpf.AgentAddress]uint8)
+	}
+	for _, row := range t.rows {
+		tunnels[bpf.ToAddress(row.config.Tunnel)] = 1
+	}
+	return tunnels
+}
+
+// Configs are what the workloads are to be. The caller holds the lock.
+func (t *Table) Configs() iter.Seq[model.HostSNAT] { return configs(t.rows) }
+
+func configs(rows map[netip.Addr]*snatRow) iter.Seq[model.HostSNAT] {
+	return func(yield func(model.HostSNAT) bool) {
+		for _, row := range rows {
+			if !yield(row.config) {
+				return
+			}
+		}
+	}
+}
 
 // snatRow is a workload that leaves as a VIP, as the tables hold it.
 type snatRow struct {
@@ -49,14 +114,14 @@ var alwaysExcepted = []netip.Prefix{
 // SetSNAT makes these the only workloads whose own connections leave as a VIP. What they have open stays,
 // but connections of a workload that leaves as another VIP, is filtered otherwise, or is there no more end,
 // and so do those on ranges that it lost. Nobody's connections to excepted are translated.
-func (d *Datapath) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if room := maxSNATWorkloads - 1; len(wanted) > room {
+func (t *Table) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := MaxWorkloads - 1; len(wanted) > room {
 		return fmt.Errorf("set source NAT: needs %d workloads, has room for %d", len(wanted), room)
 	}
-	if d.snat == nil {
-		d.snat = make(map[netip.Addr]*snatRow)
+	if t.rows == nil {
+		t.rows = make(map[netip.Addr]*snatRow)
 	}
 	rows := make(map[netip.Addr]*snatRow, len(wanted))
 	for _, w := range wanted {
@@ -65,61 +130,61 @@ func (d *Datapath) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) err
 		}
 		rows[w.Key.Address] = &snatRow{config: w}
 	}
-	if err := d.endSNAT(rows); err != nil {
+	if err := t.endSNAT(rows); err != nil {
 		return err
 	}
-	d.numberSNAT(rows)
-	if err := d.numberTenants(ownersOf(d.rules, rows)); err != nil {
+	t.numberSNAT(rows)
+	if err := t.numbers.Set(tenant.OwnersOf(t.rules(), configs(rows))); err != nil {
 		return err
 	}
-	if err := d.shareAnew(rows); err != nil {
+	if err := t.shareAnew(rows); err != nil {
 		return err
 	}
-	if err := d.writeExcepts(rows, excepted); err != nil {
+	if err := t.writeExcepts(rows, excepted); err != nil {
 		return err
 	}
 	for _, dip := range slices.SortedFunc(maps.Keys(rows), netip.Addr.Compare) {
-		if err := d.writeSNAT(rows[dip]); err != nil {
+		if err := t.writeSNAT(rows[dip]); err != nil {
 			return fmt.Errorf("set source NAT of %s: %w", dip, err)
 		}
-		d.snat[dip] = rows[dip]
+		t.rows[dip] = rows[dip]
 	}
-	d.tunnels = nil
-	if err := d.setTunnels(d.rules); err != nil {
+	t.Adopted = nil
+	if err := t.setTunnels(); err != nil {
 		return err
 	}
-	return d.changeSettings(func(s *bpf.AgentAgentSettings) { s.Snat = uint32(len(rows)) })
+	return t.setWorkloads(len(rows))
 }
 
 // endSNAT removes the workloads that are not in rows, or not as they were.
-func (d *Datapath) endSNAT(rows map[netip.Addr]*snatRow) error {
-	for dip, old := range d.snat {
+func (t *Table) endSNAT(rows map[netip.Addr]*snatRow) error {
+	for dip, old := range t.rows {
 		now, stays := rows[dip]
 		if stays && now.config.Key == old.config.Key && now.config.Filtering == old.config.Filtering {
 			continue
 		}
-		if err := d.objects.SnatWorkloads.Delete(toAddress(dip)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := t.objects.SnatWorkloads.Delete(bpf.ToAddress(dip)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("remove source NAT of %s: %w", dip, err)
 		}
-		if err := d.endFlowsOf(old.number); err != nil {
+		if err := t.endFlowsOf(old.number); err != nil {
 			return err
 		}
 		for block := range old.blocks {
-			err := d.objects.SnatBlocks.Delete(bpf.AgentSnatBlockKey{Workload: old.number, Block: block})
+			err := t.objects.SnatBlocks.Delete(bpf.AgentSnatBlockKey{Workload: old.number, Block: block})
 			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return fmt.Errorf("remove ports of %s: %w", dip, err)
 			}
 		}
-		delete(d.snat, dip)
+		delete(t.rows, dip)
 	}
 	return nil
 }
 
 // numberSNAT gives each row the number and what else it had, or a free number.
-func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
+func (t *Table) numberSNAT(rows map[netip.Addr]*snatRow) {
 	taken := make(map[uint32]bool)
 	for dip, row := range rows {
-		if old := d.snat[dip]; old != nil {
+		if old := t.rows[dip]; old != nil {
 			row.number, row.epoch, row.blocks, row.before = old.number, old.epoch, old.blocks, old.config
 			row.tenant, row.refused = old.tenant, old.refused
 			taken[row.number] = true
@@ -138,15 +203,15 @@ func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
 }
 
 // writeSNAT brings one workload's ports, and then the workload, into the tables.
-func (d *Datapath) writeSNAT(row *snatRow) error {
+func (t *Table) writeSNAT(row *snatRow) error {
 	blocks := blocksOf(row.config)
 	old := row.blocks
-	if err := d.listSNAT(row, old == nil); err != nil {
+	if err := t.listSNAT(row, old == nil); err != nil {
 		return err
 	}
 	if now, was := row.config, row.before; old != nil && (now.Written != was.Written || now.Cluster != was.Cluster) {
 		// Before the ports: if the process ends in between, no older list takes them away.
-		if err := d.objects.SnatWorkloads.Put(toAddress(now.Key.Address), row.value()); err != nil {
+		if err := t.objects.SnatWorkloads.Put(bpf.ToAddress(now.Key.Address), row.value()); err != nil {
 			return err
 		}
 	}
@@ -157,7 +222,7 @@ func (d *Datapath) writeSNAT(row *snatRow) error {
 			lost[block] = gone
 		}
 	}
-	if err := d.writeBlocks(row.number, old, blocks); err != nil {
+	if err := t.writeBlocks(row.number, old, blocks); err != nil {
 		return err
 	}
 	// A block that holds reclaimed ranges alone has a row still, which counts its flows.
@@ -170,20 +235,20 @@ func (d *Datapath) writeSNAT(row *snatRow) error {
 		row.epoch++
 	}
 	row.blocks = blocks
-	if err := d.objects.SnatWorkloads.Put(toAddress(row.config.Key.Address), row.value()); err != nil {
+	if err := t.objects.SnatWorkloads.Put(bpf.ToAddress(row.config.Key.Address), row.value()); err != nil {
 		return err
 	}
 	if len(lost) > 0 {
-		return d.endFlowsOn(row, lost)
+		return t.endFlowsOn(row, lost)
 	}
 	return nil
 }
 
 // writeBlocks writes the rows of blocks that are not as they were.
-func (d *Datapath) writeBlocks(number uint32, old, blocks map[uint32]uint64) error {
+func (t *Table) writeBlocks(number uint32, old, blocks map[uint32]uint64) error {
 	for block := range old {
 		if _, stays := blocks[block]; !stays {
-			if err := d.own(number, block, 0); err != nil {
+			if err := t.own(number, block, 0); err != nil {
 				return err
 			}
 		}
@@ -192,7 +257,7 @@ func (d *Datapath) writeBlocks(number uint32, old, blocks map[uint32]uint64) err
 		if old != nil && old[block] == ports {
 			continue
 		}
-		if err := d.own(number, block, ports); err != nil {
+		if err := t.own(number, block, ports); err != nil {
 			return err
 		}
 	}
@@ -231,7 +296,7 @@ const (
 
 func (row *snatRow) value() bpf.AgentSnatWorkload {
 	value := bpf.AgentSnatWorkload{
-		Vip: toAddress(row.config.Key.VIP), Number: row.number, Group: row.number, Epoch: row.epoch,
+		Vip: bpf.ToAddress(row.config.Key.VIP), Number: row.number, Group: row.number, Epoch: row.epoch,
 		Written: uint64(row.config.Written), Cluster: row.config.Cluster,
 	}
 	for block, ports := range row.blocks {
@@ -256,20 +321,20 @@ func (row *snatRow) value() bpf.AgentSnatWorkload {
 }
 
 // writeExcepts makes the destinations of all workloads' groups those that they leave alone.
-func (d *Datapath) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
+func (t *Table) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
 	excepts := make(map[bpf.AgentSnatExempt]uint8)
 	for _, row := range rows {
 		for _, prefix := range slices.Concat(alwaysExcepted, always, row.config.Except) {
-			prefixed := toPrefix(prefix.Masked())
+			prefixed := bpf.ToPrefix(prefix.Masked())
 			excepts[bpf.AgentSnatExempt{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
 		}
 	}
-	if d.excepts != nil && maps.Equal(excepts, d.excepts) {
+	if t.excepts != nil && maps.Equal(excepts, t.excepts) {
 		return nil
 	}
-	if err := writeTable(d.objects.SnatExempts, excepts); err != nil {
+	if err := bpf.WriteTable(t.objects.SnatExempts, excepts); err != nil {
 		return fmt.Errorf("set destinations that are left alone: %w", err)
 	}
-	d.excepts = excepts
+	t.excepts = excepts
 	return nil
 }

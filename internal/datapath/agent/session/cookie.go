@@ -1,4 +1,4 @@
-package agent
+package session
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
-// DefaultCookieTick is Config.CookieTick if that is 0: the tick of every host.
+// DefaultCookieTick is agent.Config.CookieTick if that is 0: the tick of every host.
 const DefaultCookieTick = 8 * time.Millisecond
 
 // Ticks are powers of two of a millisecond: TSval of Linux counts these. A tick below one makes the
@@ -15,13 +15,13 @@ const DefaultCookieTick = 8 * time.Millisecond
 const (
 	minCookieTick = time.Millisecond / 64
 	maxCookieTick = 1024 * time.Millisecond
-	cookieBits    = int(bpf.AgentSessionLayoutCOOKIE_BITS) // of TSval, below the ticks
+	CookieBits    = int(bpf.AgentSessionLayoutCOOKIE_BITS) // of TSval, below the ticks
 )
 
-// cookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.
-func cookieScale(tick time.Duration) (uint32, error) {
+// CookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.
+func CookieScale(tick time.Duration) (uint32, error) {
 	for scale := uint32(0); scale < 32; scale++ {
-		if tick == cookieTick(scale) && tick >= minCookieTick && tick <= maxCookieTick {
+		if tick == CookieTick(scale) && tick >= minCookieTick && tick <= maxCookieTick {
 			return scale, nil
 		}
 	}
@@ -29,7 +29,8 @@ func cookieScale(tick time.Duration) (uint32, error) {
 		minCookieTick, maxCookieTick, tick)
 }
 
-func cookieTick(scale uint32) time.Duration { return time.Millisecond << cookieBits >> scale }
+// CookieTick is the tick of a scale.
+func CookieTick(scale uint32) time.Duration { return time.Millisecond << CookieBits >> scale }
 
 // CookieBound is for how long a workload may be silent before its client takes its next segment for
 // an old one (RFC 7323, section 5): half of what the ticks that TSval has room for last.

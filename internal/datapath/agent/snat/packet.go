@@ -1,4 +1,4 @@
-package agent
+package snat
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -113,13 +114,13 @@ func setChecksum(packet []byte, l4 int, protocol byte, v4 bool) {
 	segment[at], segment[at+1] = 0, 0
 	var sum uint32
 	if pseudo {
-		sum = checksum(addresses, 0) + uint32(protocol) + uint32(len(segment))
+		sum = session.Checksum(addresses, 0) + uint32(protocol) + uint32(len(segment))
 	}
 	whole := segment
 	if len(whole)%2 == 1 {
 		whole = append(slices.Clone(whole), 0)
 	}
-	made := ^fold(checksum(whole, sum))
+	made := ^session.Fold(session.Checksum(whole, sum))
 	if protocol == protocolUDP && made == 0 {
 		made = 0xffff
 	}
@@ -183,7 +184,7 @@ func ipPacket(from, to netip.Addr, protocol byte, payload []byte) []byte {
 type Sender struct{ sockets [4]int } // by family, and whether they leave by the uplink; -1: not open
 
 // NewSender makes one. It must be called in the uplink's network namespace, as must Send.
-func (d *Datapath) NewSender() (*Sender, error) {
+func (t *Table) NewSender() (*Sender, error) {
 	s := &Sender{}
 	for i := range s.sockets {
 		s.sockets[i] = -1
@@ -195,7 +196,7 @@ func (d *Datapath) NewSender() (*Sender, error) {
 		}
 		socket, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
 		if err == nil && i < 2 {
-			err = unix.BindToDevice(socket, d.config.Uplink)
+			err = unix.BindToDevice(socket, t.uplink)
 		}
 		s.sockets[i] = socket
 		if err != nil {

@@ -1,17 +1,35 @@
-package agent
+package session
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
+
+// Table is the clients' sessions with workloads: the tables new_sessions, sessions and their quotas.
+type Table struct {
+	objects *bpf.AgentObjects
+	maxVIP  int                                               // bounds the sessions of a VIP; 0: what others leave does
+	rules   func() map[model.HostBackendKey]model.HostBackend // of the host
+
+	mu      *sync.Mutex                        // the data plane's: guards the below, and the rules
+	key     *flowhash.Key                      // of the pool; nil: not known yet
+	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
+}
+
+// New is of the tables of objects.
+func New(objects *bpf.AgentObjects, mu *sync.Mutex, maxVIP int, rules func() map[model.HostBackendKey]model.HostBackend) *Table {
+	return &Table{objects: objects, mu: mu, maxVIP: maxVIP, rules: rules}
+}
 
 // State is how far a session has got.
 type State string
@@ -85,29 +103,29 @@ func Now() time.Duration {
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
 // and counts the others. Of those that were reset, maybe by a forged segment, the result has the keepalive probes.
-func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
+func (t *Table) Sweep(now time.Duration, timeouts Timeouts) (SessionReport, error) {
 	var result SessionReport
-	count := d.newSessionReport()
-	vips, err := d.newLedger()
+	count := t.newSessionReport()
+	vips, err := t.NewLedger()
 	if err != nil {
 		return result, err
 	}
-	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
-			if expired(key, row, now, t) {
+	for _, table := range t.Tables() {
+		err := Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
+			if expired(key, row, now, timeouts) {
 				// It may have lived again since the batch was read.
 				err := table.Lookup(&key, &row)
-				if err != nil || expired(key, row, now, t) {
+				if err != nil || expired(key, row, now, timeouts) {
 					result.Ended++
 					return endSession(table, key, err)
 				}
 			}
-			if mayBeReset(key, row, now, t) {
+			if mayBeReset(key, row, now, timeouts) {
 				result.Doubtful = append(result.Doubtful, newProbe(key, row))
 			}
 			result.Live++
 			session := fromSession(key, row)
-			count.add(session, carriesCookie(row))
+			count.add(session, CarriesCookie(row))
 			vips.add(table, session, row.Overflow != 0)
 			return nil
 		})
@@ -116,14 +134,14 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
 		}
 	}
 	result.Backends = count.backends()
-	result.VIPs, result.Tenants, err = d.applyQuotas(vips)
+	result.VIPs, result.Tenants, err = t.ApplyQuotas(vips)
 	return result, err
 }
 
-// sessionTables are where sessions are. One may move from the first to the second meanwhile, so the
+// Tables are where sessions are. One may move from the first to the second meanwhile, so the
 // second comes later: it is seen twice rather than missed.
-func (d *Datapath) sessionTables() []*ebpf.Map {
-	return []*ebpf.Map{d.objects.NewSessions, d.objects.Sessions}
+func (t *Table) Tables() []*ebpf.Map {
+	return []*ebpf.Map{t.objects.NewSessions, t.objects.Sessions}
 }
 
 // endSession removes a session whose row was looked up with the result looked.
@@ -139,10 +157,10 @@ func endSession(table *ebpf.Map, key bpf.AgentSessionKey, looked error) error {
 }
 
 // Sessions lists what is live.
-func (d *Datapath) Sessions() ([]Session, error) {
+func (t *Table) Sessions() ([]Session, error) {
 	var all []Session
-	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
+	for _, table := range t.Tables() {
+		err := Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			all = append(all, fromSession(key, row))
 			return nil
 		})
@@ -154,7 +172,7 @@ func (d *Datapath) Sessions() ([]Session, error) {
 }
 
 func expired(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration, t Timeouts) bool {
-	state := stateOf(key.Protocol, row.Events)
+	state := StateOf(key.Protocol, row.Events)
 	bound := t.timeoutOf(state)
 	if own := row.IdleTimeout; own != 0 && (state == StateEstablished || state == StateUDP) {
 		bound = time.Duration(own) * time.Millisecond
@@ -168,7 +186,7 @@ func expired(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration, t
 // isDoubtful says whether the session's client has reset it, or somebody as the client. It ends if its workload does
 // not answer to that.
 func isDoubtful(key bpf.AgentSessionKey, row bpf.AgentSession) bool {
-	return row.Events&bpf.AgentSessionEventSESSION_CLIENT_RESET != 0 && stateOf(key.Protocol, row.Events) == StateEstablished
+	return row.Events&bpf.AgentSessionEventSESSION_CLIENT_RESET != 0 && StateOf(key.Protocol, row.Events) == StateEstablished
 }
 
 // mayBeReset says whether it is time to ask the workload of such a session.
@@ -179,18 +197,18 @@ func mayBeReset(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration
 func fromSession(key bpf.AgentSessionKey, row bpf.AgentSession) Session {
 	return Session{
 		Protocol: model.Protocol(key.Protocol),
-		Client:   fromAddrPort(key.Client, key.ClientPort),
-		VIP:      fromAddrPort(row.Vip, row.VipPort),
-		Backend:  fromAddrPort(key.Dip, key.DipPort),
-		State:    stateOf(key.Protocol, row.Events),
+		Client:   bpf.FromAddrPort(key.Client, key.ClientPort),
+		VIP:      bpf.FromAddrPort(row.Vip, row.VipPort),
+		Backend:  bpf.FromAddrPort(key.Dip, key.DipPort),
+		State:    StateOf(key.Protocol, row.Events),
 		Cookie:   model.Slot(row.Cookie),
 		LastSeen: time.Duration(row.LastSeen),
 	}
 }
 
-// carriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
+// CarriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
 // the client's offer counts.
-func carriesCookie(row bpf.AgentSession) bool {
+func CarriesCookie(row bpf.AgentSession) bool {
 	if row.Events&bpf.AgentSessionEventSESSION_OWN_TICKS != 0 {
 		return false
 	}
@@ -200,7 +218,8 @@ func carriesCookie(row bpf.AgentSession) bool {
 	return row.Cookie != 0
 }
 
-func stateOf(protocol uint8, events bpf.AgentSessionEvent) State {
+// StateOf is how far a session with these events has got.
+func StateOf(protocol uint8, events bpf.AgentSessionEvent) State {
 	const (
 		finished = bpf.AgentSessionEventSESSION_CLIENT_FIN | bpf.AgentSessionEventSESSION_WORKLOAD_FIN
 		open     = bpf.AgentSessionEventSESSION_CLIENT_ACK | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER
@@ -218,9 +237,9 @@ func stateOf(protocol uint8, events bpf.AgentSessionEvent) State {
 	return StateSYN
 }
 
-// eachSession reads in batches, which costs a fraction of reading one by one. A session that is
+// Each reads in batches, which costs a fraction of reading one by one. A session that is
 // made or ends meanwhile may be missed or seen twice.
-func eachSession(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSession) error) error {
+func Each(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSession) error) error {
 	const batch = 4096
 	keys, rows := make([]bpf.AgentSessionKey, batch), make([]bpf.AgentSession, batch)
 	var cursor ebpf.MapBatchCursor

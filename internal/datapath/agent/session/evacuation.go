@@ -1,4 +1,4 @@
-package agent
+package session
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 // EvacuatedSessions are the open connections of workloads that have moved to another host. The new host knows nothing
 // of a connection until its client sends something, and what the workload sends before that leaves with its own
 // address. A client that waits for an answer sends nothing.
-type EvacuatedSessions struct{ probes KeepaliveProbes }
+type EvacuatedSessions struct{ probes Probes }
 
 // Len is how many connections there are.
 func (d EvacuatedSessions) Len() int { return len(d.probes) }
 
 // EvacuateSessions ends the sessions of workloads that have left the host, and returns those of TCP that were open.
-func (d *Datapath) EvacuateSessions(workloads map[netip.Addr]bool) (EvacuatedSessions, error) {
+func (t *Table) EvacuateSessions(workloads map[netip.Addr]bool) (EvacuatedSessions, error) {
 	var departed EvacuatedSessions
-	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
-			if !workloads[fromAddress(key.Dip)] {
+	for _, table := range t.Tables() {
+		err := Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
+			if !workloads[bpf.FromAddress(key.Dip)] {
 				return nil
 			}
-			if stateOf(key.Protocol, row.Events) == StateEstablished {
+			if StateOf(key.Protocol, row.Events) == StateEstablished {
 				departed.probes = append(departed.probes, newClientProbe(key, row))
 			}
 			return endSession(table, key, nil)
@@ -44,14 +44,14 @@ func (d EvacuatedSessions) Ask() error {
 
 // newClientProbe is a segment as the workload would have sent it when the session last noted its numbers, and one
 // before them.
-func newClientProbe(key bpf.AgentSessionKey, row bpf.AgentSession) keepaliveProbe {
-	p := keepaliveProbe{
-		from: fromAddrPort(row.Vip, row.VipPort), to: fromAddrPort(key.Client, key.ClientPort),
-		seq: row.WorkloadSeq + row.Shift - 1, ack: row.ClientNext,
+func newClientProbe(key bpf.AgentSessionKey, row bpf.AgentSession) Probe {
+	p := Probe{
+		From: bpf.FromAddrPort(row.Vip, row.VipPort), To: bpf.FromAddrPort(key.Client, key.ClientPort),
+		Seq: row.WorkloadSeq + row.Shift - 1, Ack: row.ClientNext,
 	}
 	if row.Cookie != 0 && row.Tsval != 0 {
-		const mask = 1<<cookieBits - 1
-		p.tsval, p.tsecr = row.Tsval<<row.CookieScale&^mask|uint32(row.Cookie), row.ClientTsval
+		const mask = 1<<CookieBits - 1
+		p.Tsval, p.Tsecr = row.Tsval<<row.CookieScale&^mask|uint32(row.Cookie), row.ClientTsval
 	}
 	return p
 }

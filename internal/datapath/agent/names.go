@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
+)
+
+// SessionTable are clients' sessions with workloads, SNATTable the connections that workloads open.
+type (
+	SessionTable = session.Table
+	SNATTable    = snat.Table
+)
+
+// Names of what these take and return.
+type (
+	Session           = session.Session
+	SessionReport     = session.SessionReport
+	State             = session.State
+	Timeouts          = session.Timeouts
+	VIPSessions       = session.VIPSessions
+	TenantSessions    = session.TenantSessions
+	EvacuatedSessions = session.EvacuatedSessions
+	KeepaliveProbes   = session.Probes
+	SNATReport        = session.SNATReport
+	SNATTableUsage    = session.SNATTableUsage
+	SNATRefusal       = session.SNATRefusal
+	SNATUse           = snat.SNATUse
+	IdleRange         = snat.IdleRange
+	Destination       = snat.Destination
+	Flow              = snat.Flow
+	Translation       = snat.Translation
+	Notice            = snat.Notice
+	Notices           = snat.Notices
+	Sender            = snat.Sender
+)
+
+// The states of sessions.
+const (
+	StateSYN         = session.StateSYN
+	StateEstablished = session.StateEstablished
+	StateClosing     = session.StateClosing
+	StateReset       = session.StateReset
+	StateUDP         = session.StateUDP
+)
+
+// The kinds of notices.
+const (
+	NoticeQueued  = snat.NoticeQueued
+	NoticeRefused = snat.NoticeRefused
+	NoticeLow     = snat.NoticeLow
+	NoticeFull    = snat.NoticeFull
+)
+
+// DefaultCookieTick is Config.CookieTick if that is 0: the tick of every host.
+const DefaultCookieTick = session.DefaultCookieTick
+
+// Sizes of source NAT that Config leaves 0.
+const (
+	DefaultMaxSNATFlows = snat.DefaultMaxFlows
+	DefaultMaxQueued    = snat.DefaultMaxQueued // of one workload's packets that wait for a port
+)
+
+// Why source NAT leaves something undone.
+var (
+	ErrFlowGone = snat.ErrFlowGone
+	ErrNoNotice = snat.ErrNoNotice
+)
+
+// Now is the clock that sessions are timed by: monotonic since boot, without suspends.
+func Now() time.Duration { return session.Now() }
+
+// DefaultTimeouts are those of RFC 5382, RFC 4787 and RFC 5508, where they speak of them.
+func DefaultTimeouts() Timeouts { return session.DefaultTimeouts() }
+
+// CookieBound is for how long a workload may be silent before its client takes its next segment for
+// an old one (RFC 7323, section 5).
+func CookieBound(tick time.Duration) time.Duration { return session.CookieBound(tick) }
