@@ -1,0 +1,69 @@
+package manager
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// slowReader bounds how long a client may read nothing of what is written to it.
+const slowReader = 30 * time.Second
+
+// watchedWriter notes the status of an answer, and ends one that its client does not read.
+type watchedWriter struct {
+	http.ResponseWriter
+
+	slow time.Duration // that a write may last
+	code int
+}
+
+// Unwrap is for http.ResponseController.
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader notes the status.
+func (w *watchedWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// maxWrite is how much of an answer is written in the time of one write, in bytes: a slow reader of a long answer is cut off
+// only if it takes less.
+const maxWrite = 256 << 10
+
+func (w *watchedWriter) Write(data []byte) (n int, err error) {
+	for {
+		part := data[n:min(len(data), n+maxWrite)]
+		done := w.bound()
+		written, err := w.ResponseWriter.Write(part)
+		done()
+		if n += written; err != nil || n == len(data) {
+			return n, err
+		}
+	}
+}
+
+// Flush sends what was written.
+func (w *watchedWriter) Flush() {
+	defer w.bound()()
+	http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
+}
+
+// bound bounds the time of one write. In between there is none. The connection's own deadline is set only when
+// that time is over: to set it and to take it back wakes who serves the connection, six times for each message.
+func (w *watchedWriter) bound() (done func()) {
+	var mu sync.Mutex
+	written := false
+	timer := time.AfterFunc(w.slow, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !written {
+			http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(-time.Second)) //nolint:errcheck // not all writers have one
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		written = true
+	}
+}
