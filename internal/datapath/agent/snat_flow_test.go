@@ -36,7 +36,7 @@ func TestSNATHold(t *testing.T) {
 			t.Errorf("notice of %s, not %s", n.Flow, want)
 		}
 	}
-	flow := Flow{model.UDP, netip.MustParseAddrPort(own(native4, 50000)), netip.MustParseAddrPort(remote4)}
+	flow := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(native4, 50000)), Remote: netip.MustParseAddrPort(remote4)}
 	if _, found, err := r.AssignPort(flow); found || err != nil {
 		t.Errorf("a port without ports: %v, %v", found, err)
 	}
@@ -82,7 +82,7 @@ func TestSNATSYNComesAgain(t *testing.T) {
 		}
 		r.listed(ranges(1))
 		out := r.leaves(dip, syn)
-		flow := Flow{model.TCP, netip.MustParseAddrPort(own(dip, 50000)), netip.MustParseAddrPort(remote)}
+		flow := Flow{Protocol: model.TCP, Workload: netip.MustParseAddrPort(own(dip, 50000)), Remote: netip.MustParseAddrPort(remote)}
 		if external, found, err := r.AssignPort(flow); err != nil || !found || external.Port() != out.SourcePort {
 			t.Errorf("%s: assigned %v, %v, %v, not %d", dip, external, found, err, out.SourcePort)
 		}
@@ -369,7 +369,7 @@ func TestSNATAgainstOracle(t *testing.T) {
 				t.Fatalf("step %d: no port is free, verdict is %s", i, got)
 			}
 			workload, remote := netip.MustParseAddrPort(own(native4, f.port)), netip.AddrPortFrom(p.IP.Destination, 443)
-			if err := r.EndFlow(Flow{model.TCP, workload, remote}); err != nil {
+			if err := r.EndFlow(Flow{Protocol: model.TCP, Workload: workload, Remote: remote}); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.ReleaseQueued(1, 1); err != nil {

@@ -159,7 +159,7 @@ func TestSNATMappingOfHeldFlows(t *testing.T) {
 		}
 		r.listed(filtering(model.FilterNone), ranges(1))
 		r.leaves(remote.dip, pkt.UDP(own(remote.dip, 50001), remote.second)) // has the first of the ports
-		flow := Flow{model.UDP, netip.MustParseAddrPort(own(remote.dip, 50000)), netip.MustParseAddrPort(remote.first)}
+		flow := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(remote.dip, 50000)), Remote: netip.MustParseAddrPort(remote.first)}
 		external, found, err := r.AssignPort(flow)
 		if err != nil || !found {
 			t.Fatal(external, found, err)
@@ -269,7 +269,7 @@ func TestSNATWorkloadMoves(t *testing.T) {
 	r := snatRig(t)
 	p := pkt.UDP(own(guest4, 50000), remote4)
 	out := r.leaves(guest4, p)
-	key := Flow{model.UDP, netip.MustParseAddrPort(own(guest4, 50000)), netip.MustParseAddrPort(remote4)}.Key()
+	key := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(guest4, 50000)), Remote: netip.MustParseAddrPort(remote4)}.Key()
 	var flow bpf.AgentSnatFlow
 	if err := r.objects.SnatFlows.Lookup(key, &flow); err != nil {
 		t.Fatal(err)

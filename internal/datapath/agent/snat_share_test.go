@@ -97,7 +97,7 @@ func (s sharer) first(protocol model.Protocol, port, n int) pkt.Packet {
 }
 
 func (s sharer) flow(protocol model.Protocol, p pkt.Packet) Flow {
-	return Flow{protocol, netip.AddrPortFrom(p.IP.Source, p.SourcePort), netip.AddrPortFrom(p.IP.Destination, p.DestinationPort)}
+	return Flow{Protocol: protocol, Workload: netip.AddrPortFrom(p.IP.Source, p.SourcePort), Remote: netip.AddrPortFrom(p.IP.Destination, p.DestinationPort)}
 }
 
 // begins counts how many of n connections to four remotes a workload may begin.
