@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -90,5 +89,3 @@ func (c *counter) count(ctx context.Context, client *rpc.Client, endpoint *weirv
 	}
 }
 
-// flat is text with its runs of spaces made one.
-func flat(text string) string { return strings.Join(strings.Fields(text), " ") }

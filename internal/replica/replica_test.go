@@ -78,7 +78,7 @@ func TestPartitionBySilenceOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newReplica(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		go r.RunPartitionCheck(ctx) //nolint:errcheck // it ends with ctx
+		go r.RunPartitionCheck(ctx)
 		defer cancel()
 		failure := errors.New("no quorum")
 		s.set(func() { s.err = failure })

@@ -21,7 +21,7 @@ type (
 	Settings         = pool.Settings
 	Encapsulation    = pool.Encapsulation
 	Update           = endpoint.Update
-	EndpointSettings = endpoint.EndpointSettings
+	EndpointSettings = endpoint.Settings
 	SYNState         = endpoint.SYNState
 	SYNCounter       = endpoint.SYNCounter
 	OfferedLoad      = endpoint.OfferedLoad

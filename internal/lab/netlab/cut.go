@@ -134,9 +134,9 @@ func (l *programs) Revive(node string) error {
 	); err != nil {
 		return fmt.Errorf("revive %s: %w", node, err)
 	}
-	l.mu.Lock()
+	l.processesMu.Lock()
 	processes := slices.Clone(l.processes)
-	l.mu.Unlock()
+	l.processesMu.Unlock()
 	for _, p := range processes {
 		if p.Node != node || p.Running() {
 			continue

@@ -15,14 +15,14 @@ import (
 // Down ends the lab and leaves nothing of it behind.
 func (l *Lab) Down() error {
 	err := Down(l.Name)
-	l.network.mu.Lock()
-	defer l.network.mu.Unlock()
+	l.spacesMu.Lock()
+	defer l.spacesMu.Unlock()
 	for name, ns := range l.spaces {
 		err = errors.Join(err, ns.Close())
 		delete(l.spaces, name)
 	}
-	l.programs.mu.Lock()
-	defer l.programs.mu.Unlock()
+	l.processesMu.Lock()
+	defer l.processesMu.Unlock()
 	for _, p := range l.processes {
 		p.reap()
 	}

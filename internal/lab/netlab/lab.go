@@ -56,8 +56,8 @@ type programs struct {
 	bin  string
 	tied bool
 
-	mu        sync.Mutex
-	processes []*Process
+	processesMu sync.Mutex
+	processes   []*Process
 }
 
 // network is the plan, with the namespaces and links that it became.
@@ -65,8 +65,8 @@ type network struct {
 	Plan
 	dir string
 
-	mu     sync.Mutex
-	spaces map[string]*netns.NS
+	spacesMu sync.Mutex
+	spaces   map[string]*netns.NS
 }
 
 // newLab returns the lab of a plan, of which nothing needs to be there.
@@ -153,8 +153,8 @@ func (l *network) NS(name string) (*netns.NS, error) {
 	if node.Native {
 		name = node.Host
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.spacesMu.Lock()
+	defer l.spacesMu.Unlock()
 	if ns := l.spaces[name]; ns != nil {
 		return ns, nil
 	}

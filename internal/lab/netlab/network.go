@@ -42,9 +42,9 @@ func (l *network) create(node string, on ...string) (*netns.NS, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
+	l.spacesMu.Lock()
 	l.spaces[node] = ns
-	l.mu.Unlock()
+	l.spacesMu.Unlock()
 	knobs := map[string]string{
 		// The way back is another than the way there.
 		"net.ipv4.conf.all.rp_filter":     "0",

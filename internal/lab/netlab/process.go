@@ -73,9 +73,9 @@ func (l *programs) start(node string, argv []string) (*Process, error) {
 		defer close(p.done)
 		_ = cmd.Wait() // how it ended stands in its log; reap joins this
 	}()
-	l.mu.Lock()
+	l.processesMu.Lock()
 	l.processes = append(slices.DeleteFunc(l.processes, p.succeeds), p)
-	l.mu.Unlock()
+	l.processesMu.Unlock()
 	return p, l.save()
 }
 
@@ -101,8 +101,8 @@ func (l *programs) Log(node, program string) string {
 
 // Process finds the program that was started last on a node under this name.
 func (l *programs) Process(node, program string) (*Process, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.processesMu.Lock()
+	defer l.processesMu.Unlock()
 	for i := len(l.processes) - 1; i >= 0; i-- {
 		if p := l.processes[i]; p.Node == node && p.Name == program {
 			return p, nil
@@ -113,8 +113,8 @@ func (l *programs) Process(node, program string) (*Process, error) {
 
 // Processes lists the programs that were started on a node and still run.
 func (l *programs) Processes(node string) []*Process {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.processesMu.Lock()
+	defer l.processesMu.Unlock()
 	var running []*Process
 	for _, p := range l.processes {
 		if p.Node == node && p.Running() {

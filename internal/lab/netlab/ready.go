@@ -56,16 +56,16 @@ func (l *Lab) WaitReady(ctx context.Context) error {
 
 // joined tells whether a program was ever started on a node.
 func (l *Lab) joined(node string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.processesMu.Lock()
+	defer l.processesMu.Unlock()
 	return slices.ContainsFunc(l.processes, func(p *Process) bool { return p.Node == node })
 }
 
 // ended says why a node's program is gone, if it is.
 func (l *Lab) ended(node string) error {
-	l.mu.Lock()
+	l.processesMu.Lock()
 	processes := l.processes
-	l.mu.Unlock()
+	l.processesMu.Unlock()
 	for _, p := range processes {
 		if p.Node == node && !p.Running() {
 			log := strings.TrimSpace(l.Log(node, p.Name))

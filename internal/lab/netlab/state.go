@@ -18,8 +18,8 @@ func (l *programs) stateFile() string { return filepath.Join(l.dir, "state.json"
 
 // save replaces state.json in one step.
 func (l *programs) save() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.processesMu.Lock()
+	defer l.processesMu.Unlock()
 	data, err := json.MarshalIndent(state{Plan: l.Plan, Bin: l.bin, Processes: l.processes}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write state: %w", err)

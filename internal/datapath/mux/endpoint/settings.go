@@ -17,7 +17,7 @@ type settings struct {
 }
 
 // Settings is what an endpoint's row says beside its buckets and backends.
-type EndpointSettings struct {
+type Settings struct {
 	Cookies     model.Cookies
 	Affinity    bool
 	Ping        bool
@@ -82,8 +82,8 @@ func readSettings(row bpf.MuxEndpoint) settings {
 	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
 }
 
-func (s settings) exported(tick time.Duration) EndpointSettings {
-	told := EndpointSettings{
+func (s settings) exported(tick time.Duration) Settings {
+	told := Settings{
 		Cookies:     model.CookiesOff,
 		Affinity:    s.flags&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0,
 		Ping:        s.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0,
@@ -100,6 +100,6 @@ func (s settings) exported(tick time.Duration) EndpointSettings {
 }
 
 // ReadSettings is what the row says of them.
-func ReadSettings(row bpf.MuxEndpoint, tick time.Duration) EndpointSettings {
+func ReadSettings(row bpf.MuxEndpoint, tick time.Duration) Settings {
 	return readSettings(row).exported(tick)
 }

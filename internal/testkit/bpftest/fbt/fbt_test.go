@@ -50,8 +50,15 @@ func drawContent(t *rapid.T) fbt.Content {
 // client's own, and any bytes at all.
 func drawOptions(t *rapid.T) []byte {
 	kinds := [][]byte{
-		{1}, {2, 4, 5, 0xb4}, {3, 3, 7}, {4, 2}, {8, 10, 1, 2, 3, 4, 5, 6, 7, 8}, {34, 2}, {34, 10, 1, 2, 3, 4, 5, 6, 7, 8},
-		append([]byte{19, 18}, make([]byte, 16)...), append([]byte{253, 16, 0x57, 0x52, 0, 0, 1, 1}, make([]byte, 8)...), {0},
+		{1},
+		{2, 4, 5, 0xb4},
+		{3, 3, 7},
+		{4, 2},
+		{8, 10, 1, 2, 3, 4, 5, 6, 7, 8},
+		{34, 2},
+		{34, 10, 1, 2, 3, 4, 5, 6, 7, 8},
+		append([]byte{19, 18}, make([]byte, 16)...), append([]byte{253, 16, 0x57, 0x52, 0, 0, 1, 1}, make([]byte, 8)...),
+		{0},
 	}
 	var options []byte
 	for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(kinds)-1), 0, 12).Draw(t, "options") {
