@@ -7,6 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -29,7 +31,7 @@ func Code(err error) string {
 func ToConnect(err error) error {
 	var refused *connect.Error
 	var overloaded *store.OverloadedError
-	var full *store.FullError
+	var full *etcd.NoSpaceError
 	switch {
 	case err == nil:
 		return nil
@@ -37,7 +39,7 @@ func ToConnect(err error) error {
 		return refused
 	case len(model.FieldErrors(err)) > 0:
 		return rpc.NewError(connect.CodeInvalidArgument, err)
-	case errors.Is(err, store.ErrNotLeader): // nothing was written
+	case errors.Is(err, election.ErrNotLeader): // nothing was written
 		return rpc.RetryError(ErrNoLeader)
 	case errors.As(err, &overloaded):
 		return rpc.RetryAfter(connect.CodeResourceExhausted, err, overloaded.After)

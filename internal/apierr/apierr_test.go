@@ -11,9 +11,12 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
 )
 
 func TestCodes(t *testing.T) {
@@ -22,9 +25,9 @@ func TestCodes(t *testing.T) {
 		want connect.Code
 	}{
 		{&model.FieldError{Field: "vips[0].name", Reason: "is required"}, connect.CodeInvalidArgument},
-		{store.ErrNotLeader, connect.CodeUnavailable},
+		{election.ErrNotLeader, connect.CodeUnavailable},
 		{&store.OverloadedError{After: time.Second}, connect.CodeResourceExhausted},
-		{&store.FullError{}, connect.CodeResourceExhausted},
+		{&etcd.NoSpaceError{}, connect.CodeResourceExhausted},
 		{&store.UnknownFormError{}, connect.CodeFailedPrecondition},
 		{context.Canceled, connect.CodeCanceled},
 		{connect.NewError(connect.CodeNotFound, errors.New("gone")), connect.CodeNotFound},
@@ -48,7 +51,7 @@ func TestNotFoundSuggestsWhatTheCallerSees(t *testing.T) {
 }
 
 func TestVersionConflictNamesTheWriter(t *testing.T) {
-	err := VersionConflict("VIP shop", 7, 5, store.Record{By: "user/ann", Updated: time.Unix(0, 0)})
+	err := VersionConflict("VIP shop", 7, 5, codec.Record{By: "user/ann", Updated: time.Unix(0, 0)})
 	if want := "VIP shop is of version 7, written by user/ann at 1970-01-01T00:00:00Z, and not of 5"; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

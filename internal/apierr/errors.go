@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/typo"
 )
@@ -61,7 +61,7 @@ func CheckName(call, resource string) error {
 }
 
 // VersionConflict is the error of a write for another version of a resource than the present one.
-func VersionConflict(what string, there, version uint64, record store.Record) error {
+func VersionConflict(what string, there, version uint64, record codec.Record) error {
 	by := ""
 	if record.By != "" {
 		by = " by " + record.By

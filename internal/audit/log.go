@@ -24,8 +24,8 @@ const (
 
 // store is where the audit log is stored.
 type store interface {
-	AppendAudit(ctx context.Context, entries []trust.AuditEntry) error
-	PruneAudit(ctx context.Context) error
+	Append(ctx context.Context, entries []trust.AuditEntry) error
+	Prune(ctx context.Context) error
 }
 
 // Log writes the audit log.
@@ -140,7 +140,7 @@ func (a *Log) Run(ctx context.Context) error {
 		a.flush(ctx)
 		if time.Since(pruned) > pruneEvery {
 			pruned = time.Now()
-			if err := a.store.PruneAudit(ctx); err != nil {
+			if err := a.store.Prune(ctx); err != nil {
 				a.log.Warn("can't prune the audit log", "err", err)
 			}
 		}
@@ -164,7 +164,7 @@ func (a *Log) flush(ctx context.Context) {
 	if len(entries) == 0 {
 		return
 	}
-	if err := a.store.AppendAudit(ctx, entries); err != nil {
+	if err := a.store.Append(ctx, entries); err != nil {
 		a.log.Warn("can't store the audit log, it stands in this log only", "err", err)
 	}
 }

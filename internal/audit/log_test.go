@@ -15,12 +15,12 @@ import (
 
 type memory struct{ entries []trust.AuditEntry }
 
-func (m *memory) AppendAudit(_ context.Context, entries []trust.AuditEntry) error {
+func (m *memory) Append(_ context.Context, entries []trust.AuditEntry) error {
 	m.entries = append(m.entries, entries...)
 	return nil
 }
 
-func (m *memory) PruneAudit(context.Context) error { return nil }
+func (m *memory) Prune(context.Context) error { return nil }
 
 // Changes and refusals are recorded; reads and dry runs that succeed are not.
 func TestCallsAreRecorded(t *testing.T) {

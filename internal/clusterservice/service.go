@@ -13,6 +13,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/cluster"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -32,7 +34,7 @@ type Nodes interface {
 type Service struct {
 	Name    string // of this manager
 	Version string
-	Store   *store.Store
+	Cluster *cluster.Cluster
 	Peer    func(address string) (*rpc.Client, error) // of another manager
 	Nodes   Nodes
 }
@@ -42,7 +44,7 @@ func (c *Service) JoinManager(ctx context.Context, r *weirv1.JoinManagerRequest)
 	if _, err := url.Parse(r.GetPeerUrl()); err != nil || r.GetPeerUrl() == "" {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "peer_url", Reason: "must be a URL"})
 	}
-	members, err := c.Store.AddManager(ctx, store.Manager{Name: r.GetName(), Address: r.GetAddress(), PeerURL: r.GetPeerUrl()})
+	members, err := c.Cluster.AddManager(ctx, store.Manager{Name: r.GetName(), Address: r.GetAddress(), PeerURL: r.GetPeerUrl()})
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -55,7 +57,7 @@ func (c *Service) JoinManager(ctx context.Context, r *weirv1.JoinManagerRequest)
 
 // refusal is the error of a change of the cluster that failed: some may be tried again.
 func refusal(err error) error {
-	if errors.Is(err, store.ErrRetry) {
+	if errors.Is(err, etcd.ErrRetry) {
 		return rpc.RetryError(err)
 	}
 	return apierr.ToConnect(err)
@@ -63,18 +65,18 @@ func refusal(err error) error {
 
 // DeleteManager removes a manager from the cluster.
 func (c *Service) DeleteManager(ctx context.Context, r *weirv1.DeleteManagerRequest) (*weirv1.DeleteManagerResponse, error) {
-	m, known := c.Store.State().Managers[r.GetName()]
+	m, known := c.Cluster.Store.State().Managers[r.GetName()]
 	if !known {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no manager %.64q", r.GetName()))
 	}
-	if c.Store.External() {
+	if c.Cluster.External() {
 		// It is no member of etcd: nothing would end it.
 		if _, err := c.askReplica(ctx, m); err == nil {
 			return nil, connect.NewError(connect.CodeFailedPrecondition,
 				fmt.Errorf("manager %s runs, and shares an external etcd: stop it first", m.Name))
 		}
 	}
-	if err := c.Store.RemoveManager(ctx, r.GetName()); err != nil {
+	if err := c.Cluster.RemoveManager(ctx, r.GetName()); err != nil {
 		return nil, refusal(err)
 	}
 	return &weirv1.DeleteManagerResponse{}, nil
@@ -82,10 +84,10 @@ func (c *Service) DeleteManager(ctx context.Context, r *weirv1.DeleteManagerRequ
 
 // ListManagers lists the managers, each with the status that it reports itself.
 func (c *Service) ListManagers(ctx context.Context, _ *weirv1.ListManagersRequest) (*weirv1.ListManagersResponse, error) {
-	state := c.Store.State()
-	response := &weirv1.ListManagersResponse{Store: c.Store.String()}
+	state := c.Cluster.Store.State()
+	response := &weirv1.ListManagersResponse{Store: c.Cluster.String()}
 	var asked sync.WaitGroup
-	for _, m := range c.Store.Managers() {
+	for _, m := range c.Cluster.Managers() {
 		p := &weirv1.Manager{Name: m.Name, Address: m.Address, Leader: m.Name == state.Leader, Learner: m.Learner, Schema: uint32(max(m.Schema, 1))}
 		if peer, err := url.Parse(m.PeerURL); err == nil {
 			p.PeerAddress = peer.Host
@@ -127,11 +129,11 @@ func (c *Service) GetReplica(ctx context.Context, _ *weirv1.GetReplicaRequest) (
 }
 
 func (c *Service) replica(ctx context.Context) *weirv1.Replica {
-	state := c.Store.State()
+	state := c.Cluster.Store.State()
 	r := &weirv1.Replica{
 		Version: c.Version, Epoch: uint64(state.Epoch), Leader: state.Leader, Generation: uint64(state.Generation),
 	}
-	size, err := c.Store.Size(ctx)
+	size, err := c.Cluster.Size(ctx)
 	if err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
 	}
@@ -165,7 +167,7 @@ const backupChunk = 256 << 10
 
 // Backup streams a consistent copy of the store.
 func (c *Service) Backup(ctx context.Context, _ *weirv1.BackupRequest, stream *connect.ServerStream[weirv1.BackupResponse]) error {
-	copied, err := c.Store.Backup(ctx)
+	copied, err := c.Cluster.Backup(ctx)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}

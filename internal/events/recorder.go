@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -31,16 +32,16 @@ type Recorder struct {
 	store  *store.Store
 	now    func() time.Time
 	log    *slog.Logger
-	queue  chan store.Event
+	queue  chan eventlog.Event
 }
 
 // New returns a recorder of the manager named source.
 func New(source string, s *store.Store, now func() time.Time, log *slog.Logger) *Recorder {
-	return &Recorder{source: source, store: s, now: now, log: log, queue: make(chan store.Event, backlog)}
+	return &Recorder{source: source, store: s, now: now, log: log, queue: make(chan eventlog.Event, backlog)}
 }
 
 // RecordCall queues an event that a call caused, with the name of its caller.
-func (r *Recorder) RecordCall(ctx context.Context, e store.Event) {
+func (r *Recorder) RecordCall(ctx context.Context, e eventlog.Event) {
 	if by := trust.CallerName(ctx); by != "" {
 		e.Message += " by " + by
 	}
@@ -51,7 +52,7 @@ func (r *Recorder) RecordCall(ctx context.Context, e store.Event) {
 }
 
 // Record queues an event.
-func (r *Recorder) Record(e store.Event) {
+func (r *Recorder) Record(e eventlog.Event) {
 	e.Source = cmp.Or(e.Source, r.source)
 	e.First, e.Last, e.Count = r.now(), r.now(), 1
 	select {
@@ -63,13 +64,13 @@ func (r *Recorder) Record(e store.Event) {
 
 // Run writes the events that are queued until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	recorder := r.store.NewRecorder()
+	recorder := r.store.Events.NewRecorder()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case first := <-r.queue:
-			batch := []store.Event{first}
+			batch := []eventlog.Event{first}
 			for len(batch) < batchSize && len(r.queue) > 0 {
 				batch = append(batch, <-r.queue)
 			}

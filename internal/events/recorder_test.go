@@ -9,8 +9,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weirlb/weir/internal/cluster"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -22,13 +25,13 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func newRecorder(t *testing.T) (*Recorder, *store.Store) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s, err := store.Open(t.Context(), store.Config{DataDir: t.TempDir(), Log: log})
+	c, err := cluster.Open(t.Context(), cluster.Config{Config: etcd.Config{DataDir: t.TempDir(), Log: log}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	run(t, s.Run)
-	return New("m1", s, func() time.Time { return began }, log), s
+	t.Cleanup(c.Close)
+	run(t, c.Run)
+	return New("m1", c.Store, func() time.Time { return began }, log), c.Store
 }
 
 // run runs f until the test ends.
@@ -46,14 +49,14 @@ func run(t *testing.T, f func(context.Context) error) {
 }
 
 // recorded are the events in the store, by name, as soon as done holds for them.
-func recorded(t *testing.T, s *store.Store, done func(map[string]store.Event) bool) map[string]store.Event {
+func recorded(t *testing.T, s *store.Store, done func(map[string]eventlog.Event) bool) map[string]eventlog.Event {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		all, _, err := s.Events(t.Context())
+		all, _, err := s.Events.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		events := map[string]store.Event{}
+		events := map[string]eventlog.Event{}
 		for _, e := range all {
 			events[e.Name()] = e
 		}
@@ -70,21 +73,23 @@ func recorded(t *testing.T, s *store.Store, done func(map[string]store.Event) bo
 func TestRepeatedEventsAreCounted(t *testing.T) {
 	r, s := newRecorder(t)
 	for range 3 {
-		r.Record(store.Event{Kind: KindPool, Object: "public", Reason: "PoolFull", Message: "no address is left", Warning: true})
+		r.Record(eventlog.Event{Kind: KindPool, Object: "public", Reason: "PoolFull", Message: "no address is left", Warning: true})
 	}
 	for range batchSize {
-		r.Record(store.Event{Kind: "mux", Object: "mux1", Reason: "Connected", Source: "m2"})
+		r.Record(eventlog.Event{Kind: "mux", Object: "mux1", Reason: "Connected", Source: "m2"})
 	}
 	run(t, r.Run)
-	events := recorded(t, s, func(events map[string]store.Event) bool {
+	events := recorded(t, s, func(events map[string]eventlog.Event) bool {
 		return events["AddressPool/public/PoolFull/m1"].Count == 3 && events["mux/mux1/Connected/m2"].Count == batchSize
 	})
 	full := events["AddressPool/public/PoolFull/m1"]
 	if len(events) != 2 || !full.First.Equal(began) || !full.Last.Equal(began) || !full.Warning || full.Message != "no address is left" {
 		t.Errorf("recorded are %+v", events)
 	}
-	r.Record(store.Event{Kind: KindPool, Object: "public", Reason: "PoolFull"}) // in a later batch
-	recorded(t, s, func(events map[string]store.Event) bool { return events["AddressPool/public/PoolFull/m1"].Count == 4 })
+	r.Record(eventlog.Event{Kind: KindPool, Object: "public", Reason: "PoolFull"}) // in a later batch
+	recorded(t, s, func(events map[string]eventlog.Event) bool {
+		return events["AddressPool/public/PoolFull/m1"].Count == 4
+	})
 }
 
 // An event of a call names its caller, and has the tenant of its VIP; calls without a name, and other events, do not.
@@ -96,10 +101,10 @@ func TestEventsOfCallsNameTheCaller(t *testing.T) {
 	}
 	run(t, r.Run)
 	bob := trust.WithIdentity(t.Context(), trust.Identity{Kind: trust.User, Name: "bob", Method: trust.ByToken})
-	r.RecordCall(bob, store.Event{Kind: KindVIP, Object: "shop", Reason: "Applied", Message: "changed"})
-	r.RecordCall(bob, store.Event{Kind: KindVIP, Object: "gone", Tenant: "blue", Reason: "Deleted", Message: "deleted"})
-	r.RecordCall(t.Context(), store.Event{Kind: KindPrefixList, Object: "shop", Reason: "Applied", Message: "changed"})
-	events := recorded(t, s, func(events map[string]store.Event) bool { return len(events) == 3 })
+	r.RecordCall(bob, eventlog.Event{Kind: KindVIP, Object: "shop", Reason: "Applied", Message: "changed"})
+	r.RecordCall(bob, eventlog.Event{Kind: KindVIP, Object: "gone", Tenant: "blue", Reason: "Deleted", Message: "deleted"})
+	r.RecordCall(t.Context(), eventlog.Event{Kind: KindPrefixList, Object: "shop", Reason: "Applied", Message: "changed"})
+	events := recorded(t, s, func(events map[string]eventlog.Event) bool { return len(events) == 3 })
 	for name, want := range map[string]struct{ message, tenant string }{
 		"VIP/shop/Applied/m1":        {"changed by " + trust.CallerName(bob), "acme"},
 		"VIP/gone/Deleted/m1":        {"deleted by " + trust.CallerName(bob), "blue"},
@@ -115,7 +120,7 @@ func TestEventsOfCallsNameTheCaller(t *testing.T) {
 func TestFullQueueDropsEvents(t *testing.T) {
 	r, _ := newRecorder(t)
 	for range backlog + 10 {
-		r.Record(store.Event{Kind: "host", Object: "host1", Reason: "Silent"})
+		r.Record(eventlog.Event{Kind: "host", Object: "host1", Reason: "Silent"})
 	}
 	if len(r.queue) != backlog {
 		t.Errorf("%d events are queued, want %d", len(r.queue), backlog)

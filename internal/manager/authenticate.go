@@ -19,7 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/connlimit"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -101,7 +101,7 @@ func (m *Manager) handed(r *http.Request) {
 		return
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		trusted, _ := m.store.Trust()
+		trusted, _ := m.store.Trust.Watch()
 		if peer, err := m.identity.ByCertificate(r.TLS.PeerCertificates[0], trusted, m.now()); err == nil && peer.Kind == trust.Manager {
 			return
 		}
@@ -167,7 +167,7 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 	if m.identity.Insecure() {
 		return trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure}, nil
 	}
-	trusted, _ := m.store.Trust()
+	trusted, _ := m.store.Trust.Watch()
 	caller, err := m.shownTo(r, trusted)
 	if !errors.As(err, new(*pki.UnknownUserError)) {
 		return caller, err
@@ -176,7 +176,7 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 	if !m.strangers.askTrust(r.RemoteAddr, m.now()) {
 		return trust.Identity{}, err
 	}
-	newest, failed := m.store.NewestTrust(r.Context(), trusted)
+	newest, failed := m.store.Trust.Newest(r.Context(), trusted)
 	switch {
 	case failed != nil:
 		return trust.Identity{}, fmt.Errorf("%w; if it is new, try again: %w", err, failed)
@@ -187,7 +187,7 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 }
 
 // shownTo is who makes a request, by what trusted says of what it shows.
-func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity, error) {
+func (m *Manager) shownTo(r *http.Request, trusted *truststore.Trust) (trust.Identity, error) {
 	if bearer := r.Header.Get("Authorization"); bearer != "" {
 		return userByToken(trusted, bearer)
 	}
@@ -211,7 +211,7 @@ func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity
 }
 
 // userByToken finds the user whose bearer token the header holds.
-func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
+func userByToken(trusted *truststore.Trust, header string) (trust.Identity, error) {
 	scheme, text, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "bearer") {
 		return trust.Identity{}, errors.New("the Authorization header must be Bearer and a user's token")
@@ -225,7 +225,7 @@ func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
 
 // onBehalf is the caller that another manager names, if that caller's credential is in force by what this manager knows:
 // the other may not have heard of a revocation.
-func (m *Manager) onBehalf(ctx context.Context, encoded string, trusted *store.Trust) (trust.Identity, error) {
+func (m *Manager) onBehalf(ctx context.Context, encoded string, trusted *truststore.Trust) (trust.Identity, error) {
 	named, err := trust.DecodeIdentity(encoded)
 	if err != nil {
 		return trust.Identity{}, err
@@ -235,7 +235,7 @@ func (m *Manager) onBehalf(ctx context.Context, encoded string, trusted *store.T
 		return caller, err
 	}
 	// One of the two managers has not heard of a change of what the user may do.
-	newest, err := m.store.NewestTrust(ctx, trusted)
+	newest, err := m.store.Trust.Newest(ctx, trusted)
 	if err != nil {
 		return trust.Identity{}, err
 	}

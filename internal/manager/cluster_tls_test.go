@@ -119,15 +119,15 @@ func rest(t *testing.T, client *http.Client, manager, name string, n int, header
 func (c *trustedCluster) adminKnowsAll(t *testing.T) {
 	t.Helper()
 	m := c.managers[0]
-	trusted, _ := m.store.Trust()
-	if err := m.identity.KeepAdmin(trusted, m.store.Managers(), time.Now()); err != nil {
+	trusted, _ := m.store.Trust.Watch()
+	if err := m.identity.KeepAdmin(trusted, m.cluster.Managers(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	access, err := rpc.ReadConfig(pki.AdminFile(m.cfg.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, known := range m.store.Managers() {
+	for _, known := range m.cluster.Managers() {
 		if !strings.Contains(access.Managers+",", "https://"+known.Address+",") {
 			t.Errorf("the first user's configuration names %s, not %s", access.Managers, known.Address)
 		}
@@ -150,7 +150,7 @@ func TestManagersWithTLS(t *testing.T) {
 	})
 	c.adminKnowsAll(t)
 	for _, m := range c.managers {
-		for _, member := range m.store.Managers() {
+		for _, member := range m.cluster.Managers() {
 			if !strings.HasPrefix(member.PeerURL, "https://") {
 				t.Errorf("the etcd of %s is reached at %q, want TLS", member.Name, member.PeerURL)
 			}
@@ -177,7 +177,7 @@ func (c *trustedCluster) user(t *testing.T) string {
 	}
 	for i, m := range c.managers {
 		eventually(t, fmt.Sprintf("m%d knows the user", i+1), func() bool {
-			trusted, _ := m.store.Trust()
+			trusted, _ := m.store.Trust.Watch()
 			_, known := trusted.Accounts["rita"]
 			return known
 		})

@@ -5,28 +5,29 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // Managers on an etcd of the operator's own, with TLS: one joins, both answer, one leaves, and what was backed up is
 // restored into an embedded store.
 func TestManagersOnAnExternalEtcd(t *testing.T) {
 	t.Parallel()
-	by, theirs, ours := etcd.NewAuthority(t, "operator"), etcd.In(filepath.Join(t.TempDir(), "etcd")), etcd.In(filepath.Join(t.TempDir(), "manager"))
+	by, theirs, ours := etcdtest.NewAuthority(t, "operator"), etcdtest.In(filepath.Join(t.TempDir(), "etcd")), etcdtest.In(filepath.Join(t.TempDir(), "manager"))
 	by.Write(t, theirs)
 	by.Write(t, ours)
-	external := []string{etcd.StartTLS(t, theirs).URL()}
-	m1, admin, url := secure(t, Config{Name: "m1", EtcdEndpoints: external, EtcdTLS: store.EtcdTLS(ours)})
+	external := []string{etcdtest.StartTLS(t, theirs).URL()}
+	m1, admin, url := secure(t, Config{Name: "m1", EtcdEndpoints: external, EtcdTLS: etcd.TLS(ours)})
 
 	embedded := joinConfig(t, admin, url, "m9", "manager")
 	_, err := New(t.Context(), embedded)
 	refusedWith(t, "an embedded etcd beside it", err, "start this one with --etcd-endpoints instead of --join")
 
 	cfg := joinConfig(t, admin, url, "m2", "manager")
-	cfg.PeerListen, cfg.EtcdEndpoints, cfg.EtcdTLS = "", external, store.EtcdTLS(ours)
+	cfg.PeerListen, cfg.EtcdEndpoints, cfg.EtcdTLS = "", external, etcd.TLS(ours)
 	m2, stop := startUntil(t, cfg)
 	access, err := rpc.ReadConfig(pki.AdminFile(m1.cfg.DataDir))
 	if err != nil {
@@ -59,7 +60,7 @@ func TestManagersOnAnExternalEtcd(t *testing.T) {
 	}
 
 	dir := filepath.Join(t.TempDir(), "restored")
-	if _, err := store.Restore(t.Context(), backedUp(t, admin), dir, "m3", false, logger(t)); err != nil {
+	if _, err := cluster.Restore(t.Context(), backedUp(t, admin), dir, "m3", false, logger(t)); err != nil {
 		t.Fatal(err)
 	}
 	restored, _ := startUntil(t, Config{Name: "m3", Listen: "127.0.0.1:0", DataDir: dir, Version: "test", Log: logger(t)})

@@ -8,7 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // A mux that does not answer is taken out of the pool, delays nobody, and comes back by itself.
@@ -87,7 +87,7 @@ func TestTheLastMuxStaysInThePool(t *testing.T) {
 // Two managers that give up on the last two muxes at the same moment leave one in: the store has the last word.
 func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
 	t.Parallel()
-	endpoints := []string{etcd.Start(t)}
+	endpoints := []string{etcdtest.Start(t)}
 	impatient := func(m *Manager) { m.hub.Patience = 200 * time.Millisecond }
 	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints}, impatient)
 	b, _ := start(t, Config{Name: "m2", EtcdEndpoints: endpoints}, impatient)

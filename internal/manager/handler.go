@@ -44,7 +44,7 @@ func (m *Manager) handler() (http.Handler, error) {
 	// Nodes and managers are near: packing what they are told costs more than sending it.
 	plain := connect.WithCompressMinBytes(math.MaxInt)
 	mux.Handle(weirv1connect.NewSyncServiceHandler(m.service(), options, plain))
-	mux.Handle(weirv1connect.NewClusterServiceHandler(m.cluster, options, plain))
+	mux.Handle(weirv1connect.NewClusterServiceHandler(m.clusterService, options, plain))
 	mux.Handle(weirv1connect.NewTrustServiceHandler(m.trust, options))
 	if err := m.handleREST(mux); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
 	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
 	weirv1.RegisterWeirServiceServer(p, restServer{m.service()})
-	weirv1.RegisterClusterServiceServer(p, restCluster{m.cluster})
+	weirv1.RegisterClusterServiceServer(p, restCluster{m.clusterService})
 	weirv1.RegisterTrustServiceServer(p, m.trust)
 	ctx := context.Background()
 	return errors.Join(

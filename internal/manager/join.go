@@ -8,8 +8,8 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/store"
 )
 
 // joinTimeout bounds how long a manager tries to join a cluster.
@@ -40,11 +40,11 @@ func reachable(advertised string) string {
 }
 
 // joining asks the managers to join for a place; nil if this one founds a cluster.
-func joining(cfg Config, identity *pki.Identity, address string) func(context.Context, string) ([]store.Member, error) {
+func joining(cfg Config, identity *pki.Identity, address string) func(context.Context, string) ([]etcd.Member, error) {
 	if cfg.Join == "" {
 		return nil
 	}
-	return func(ctx context.Context, peerURL string) ([]store.Member, error) {
+	return func(ctx context.Context, peerURL string) ([]etcd.Member, error) {
 		client, err := identity.ToJoin(cfg.Join).Client()
 		if err != nil {
 			return nil, err
@@ -58,9 +58,9 @@ func joining(cfg Config, identity *pki.Identity, address string) func(context.Co
 		if err != nil {
 			return nil, err
 		}
-		var members []store.Member
+		var members []etcd.Member
 		for _, m := range r.GetMembers() {
-			members = append(members, store.Member{Name: m.GetName(), PeerURL: m.GetPeerUrl()})
+			members = append(members, etcd.Member{Name: m.GetName(), PeerURL: m.GetPeerUrl()})
 		}
 		return members, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
@@ -21,10 +22,12 @@ import (
 	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/diagnosis"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/replica"
@@ -32,6 +35,7 @@ import (
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trustservice"
@@ -39,23 +43,23 @@ import (
 
 // Config says where a manager listens and where its store is.
 type Config struct {
-	Name          string        // of this manager among the replicas
-	Listen        string        // "127.0.0.1:7400"
-	Advertise     string        // host:port at which the other managers reach Listen, if it is another
-	PeerListen    string        // host:port for the embedded etcd's peers; empty: this manager is the only one
-	Join          string        // a manager, or several, of the cluster to join at the first start; empty: found one
-	TokenFile     string        // holds the token to join with
-	CAHash        string        // of the CA of the cluster to join
-	Insecure      bool          // neither TLS nor authentication: everybody may do everything
-	DataDir       string        // of the embedded etcd
-	EtcdEndpoints []string      // of an external etcd; then DataDir holds certificates only
-	EtcdTLS       store.EtcdTLS // with it
+	Name          string   // of this manager among the replicas
+	Listen        string   // "127.0.0.1:7400"
+	Advertise     string   // host:port at which the other managers reach Listen, if it is another
+	PeerListen    string   // host:port for the embedded etcd's peers; empty: this manager is the only one
+	Join          string   // a manager, or several, of the cluster to join at the first start; empty: found one
+	TokenFile     string   // holds the token to join with
+	CAHash        string   // of the CA of the cluster to join
+	Insecure      bool     // neither TLS nor authentication: everybody may do everything
+	DataDir       string   // of the embedded etcd
+	EtcdEndpoints []string // of an external etcd; then DataDir holds certificates only
+	EtcdTLS       etcd.TLS // with it
 	Version       string
 	Log           *slog.Logger
 	Telemetry     telemetry.Options
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
-	Quota           int64         // of the embedded etcd, in bytes; 0: store.DefaultQuota
+	Quota           int64         // of the embedded etcd, in bytes; 0: etcd.DefaultQuota
 	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: keyring.DefaultKeyInterval
 }
 
@@ -64,6 +68,7 @@ type Manager struct {
 	cfg       Config
 	log       *slog.Logger
 	listener  net.Listener
+	cluster   *cluster.Cluster
 	store     *store.Store
 	hub       *publish.Hub
 	reports   *nodesync.Reports
@@ -92,14 +97,14 @@ type Manager struct {
 
 	audit *audit.Log
 
-	meters    *meters
-	nodes     *nodesync.Service
-	cluster   *clusterservice.Service
-	inventory inventory
-	allocator *snatalloc.Allocator
-	resources *resource.Service
-	trust     *trustservice.Service
-	diagnosis *diagnosis.Service
+	meters         *meters
+	nodes          *nodesync.Service
+	clusterService *clusterservice.Service
+	inventory      inventory
+	allocator      *snatalloc.Allocator
+	resources      *resource.Service
+	trust          *trustservice.Service
+	diagnosis      *diagnosis.Service
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -114,7 +119,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
 	}
-	cfg.Name = cmp.Or(cfg.Name, store.DefaultName)
+	cfg.Name = cmp.Or(cfg.Name, cluster.DefaultName)
 	identity, err := pki.New(ctx, pki.Config{
 		Insecure: cfg.Insecure, Name: cfg.Name, DataDir: cfg.DataDir, Advertise: cfg.Advertise, PeerListen: cfg.PeerListen,
 		ExternalEtcd: len(cfg.EtcdEndpoints) > 0, Join: cfg.Join, TokenFile: cfg.TokenFile, CAHash: cfg.CAHash, Log: cfg.Log,
@@ -129,16 +134,16 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	advertised := advertise(cfg, listener.Addr().String())
-	s, err := openStore(ctx, cfg, identity, advertised)
+	opened, err := openCluster(ctx, cfg, identity, advertised)
 	if err != nil {
 		observed.Close()
 		listener.Close()
 		return nil, err
 	}
 	m := &Manager{
-		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, store: s,
+		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, cluster: opened, store: opened.Store,
 		reports: nodesync.NewReports(cfg.Log), stopping: make(chan struct{}), now: time.Now,
-		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
+		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.makeParts()
 	return m, nil
@@ -147,7 +152,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 // makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
 func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
-	m.replica = replica.New(m.cfg.Name, m.store, clock, m.log)
+	m.replica = replica.New(m.cfg.Name, replicaStore{m.store}, clock, m.log)
 	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
 	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
@@ -164,7 +169,7 @@ func (m *Manager) makeParts() {
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
-		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
+		Version: m.cfg.Version, Store: m.store, StoreName: m.cluster.String, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
 		Uses: m.allocator.ReportedUses, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
@@ -175,7 +180,7 @@ func (m *Manager) makeParts() {
 		Ports: m.allocator, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
-	m.cluster = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Store: m.store, Peer: m.peers.At, Nodes: m.nodes}
+	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes}
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}
@@ -190,23 +195,34 @@ func (m *Manager) forgetNode(node string) {
 	m.sessions.Forget(node)
 }
 
-// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it
+// replicaStore is what a replica reads of a store.
+type replicaStore struct{ *store.Store }
+
+// Epoch is that in which this replica leads.
+func (s replicaStore) Epoch() (model.Epoch, <-chan struct{}) { return s.Election.Epoch() }
+
+// Trust is the newest.
+func (s replicaStore) Trust() (*truststore.Trust, <-chan struct{}) { return s.Store.Trust.Watch() }
+
+// VerifyLeadership asks etcd who leads.
+func (s replicaStore) VerifyLeadership(ctx context.Context) error { return s.Election.Verify(ctx) }
+
+// openCluster opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it
 // starts: one of a restored store, which was started with another, is started again.
-func openStore(ctx context.Context, cfg Config, identity *pki.Identity, advertised string) (*store.Store, error) {
+func openCluster(ctx context.Context, cfg Config, identity *pki.Identity, advertised string) (*cluster.Cluster, error) {
 	for {
-		s, err := store.Open(ctx, store.Config{
-			Name: cfg.Name, Address: advertised,
-			DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Quota: cfg.Quota, Log: cfg.Log,
+		c, err := cluster.Open(ctx, cluster.Config{Address: advertised, Config: etcd.Config{
+			Name: cfg.Name, DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, TLS: cfg.EtcdTLS, Quota: cfg.Quota, Log: cfg.Log,
 			PeerListen: cfg.PeerListen, Join: joining(cfg, identity, advertised), PeerTLS: identity.PeerTLS(), Lone: identity.Lone(),
-		})
+		}})
 		if err != nil {
 			return nil, identity.Forget(err)
 		}
-		changed, err := identity.Settle(ctx, s, "https://"+reachable(advertised))
+		changed, err := identity.Settle(ctx, c.Store, "https://"+reachable(advertised))
 		if err == nil && (!changed || len(cfg.EtcdEndpoints) > 0) {
-			return s, nil
+			return c, nil
 		}
-		s.Close()
+		c.Close()
 		if err != nil {
 			return nil, err
 		}
@@ -221,7 +237,7 @@ func (m *Manager) Close() {
 	m.observed.Close()
 	m.listener.Close()
 	m.peers.Close()
-	m.store.Close()
+	m.cluster.Close()
 }
 
 // Run serves until ctx ends, then ends the streams and returns when calls under way are answered.
@@ -230,7 +246,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.store.Run(storeCtx) })
+	group.Go(func() error { return m.cluster.Run(storeCtx) })
 	group.Go(func() error { return m.hub.Run(ctx) })
 	group.Go(func() error { return m.watchTrust(ctx) })
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
@@ -240,14 +256,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()
 		return m.serve(ctx)
 	})
 	state := m.store.State()
-	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.store.String(),
+	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.cluster.String(),
 		"generation", state.Generation, "vips", state.VIPs.Len(), "nodes", state.Nodes.Len())
 	return group.Wait()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
@@ -80,18 +81,18 @@ func (m *meters) collectors() []prometheus.Collector {
 
 // Metrics describe all that a manager tells, but for what etcd does.
 func Metrics() []prometheus.Collector {
-	return append(append(newMeters().collectors(), telemetry.NewScrape(metrics, nil)), store.Metrics()...)
+	return append(append(newMeters().collectors(), telemetry.NewScrape(metrics, nil)), cluster.Metrics()...)
 }
 
 // observe has the manager's telemetry show it.
 func (m *Manager) observe() {
 	m.observed.Register(m.meters.collectors()...)
-	m.observed.Register(m.store.Collectors()...)
+	m.observed.Register(m.cluster.Collectors()...)
 	m.observed.Register(telemetry.NewScrape(metrics, m.sample))
 	m.observed.AddLibrary("etcd_")
 	m.observed.Ready("store", func(ctx context.Context) (string, error) {
 		generation, err := m.store.Current(ctx)
-		return fmt.Sprintf("%s, generation %d", m.store, generation), err
+		return fmt.Sprintf("%s, generation %d", m.cluster, generation), err
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // slowLine is a way to an etcd that can hold back what etcd says.
@@ -103,7 +103,7 @@ func (l *slowLine) hold() (asked <-chan struct{}, release func()) {
 
 // A user whom one manager has made is not refused by another that has not heard of it yet.
 func TestANewUserIsKnownEverywhere(t *testing.T) {
-	store := etcd.Start(t)
+	store := etcdtest.Start(t)
 	m, admin, _ := secure(t, Config{Name: "m1", EtcdEndpoints: []string{store}})
 	line := newSlowLine(t, store)
 	other, err := New(t.Context(), Config{

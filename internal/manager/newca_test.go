@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -52,7 +53,7 @@ func TestTheCAIsReplaced(t *testing.T) {
 	stop()
 	second := first
 	second.DataDir = filepath.Join(t.TempDir(), "new")
-	if _, err := store.Restore(t.Context(), file, second.DataDir, "m1", true, logger(t)); err != nil {
+	if _, err := cluster.Restore(t.Context(), file, second.DataDir, "m1", true, logger(t)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -89,9 +90,9 @@ func TestTheCAIsReplaced(t *testing.T) {
 // On an external etcd the CA is replaced in place, while no manager runs.
 func TestTheCAOfAnExternalEtcdIsReplaced(t *testing.T) {
 	t.Parallel()
-	external := store.Config{Endpoints: []string{etcd.Start(t)}, Log: logger(t)}
+	external := etcd.Config{Endpoints: []string{etcdtest.Start(t)}, Log: logger(t)}
 	first := Config{Name: "m1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: logger(t), EtcdEndpoints: external.Endpoints}
-	refusedWith(t, "a store without a CA", store.ForgetCA(t.Context(), external), "the store has none")
+	refusedWith(t, "a store without a CA", cluster.ForgetCA(t.Context(), external), "the store has none")
 	m, stop := startUntil(t, first)
 	access, err := rpc.ReadConfig(pki.AdminFile(first.DataDir))
 	if err != nil {
@@ -102,10 +103,10 @@ func TestTheCAOfAnExternalEtcdIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := joinConfig(t, admin, "https://"+m.Address().String(), "m2", "manager")
-	refusedWith(t, "while one runs", store.ForgetCA(t.Context(), external), "manager m1 runs: stop all managers")
+	refusedWith(t, "while one runs", cluster.ForgetCA(t.Context(), external), "manager m1 runs: stop all managers")
 	was := m.identity.Authority().Certificate
 	stop()
-	if err := store.ForgetCA(t.Context(), external); err != nil {
+	if err := cluster.ForgetCA(t.Context(), external); err != nil {
 		t.Fatal(err)
 	}
 
@@ -149,7 +150,7 @@ func TestOthersJoinARestoredManager(t *testing.T) {
 
 	second := first
 	second.DataDir, second.PeerListen = filepath.Join(t.TempDir(), "restored"), freeAddress(t)
-	if _, err := store.Restore(t.Context(), backup, second.DataDir, second.Name, false, logger(t)); err != nil {
+	if _, err := cluster.Restore(t.Context(), backup, second.DataDir, second.Name, false, logger(t)); err != nil {
 		t.Fatal(err)
 	}
 	m, _ = startUntil(t, second)

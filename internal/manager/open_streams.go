@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -42,7 +42,7 @@ func (m *Manager) holdStream(ctx context.Context) (context.Context, func()) {
 	s := &openStream{caller: trust.FromContext(ctx), end: cancel}
 	m.open.add(s)
 	// A revocation after the caller was identified, and before the stream was noted, has not ended it.
-	trusted, _ := m.store.Trust()
+	trusted, _ := m.store.Trust.Watch()
 	s.endIfRevoked(trusted)
 	return ctx, func() {
 		m.open.remove(s)
@@ -66,7 +66,7 @@ func (o *openStreams) remove(s *openStream) {
 }
 
 // endRevoked ends the streams of callers that are no longer trusted.
-func (o *openStreams) endRevoked(trusted *store.Trust) {
+func (o *openStreams) endRevoked(trusted *truststore.Trust) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for s := range o.all {
@@ -74,14 +74,14 @@ func (o *openStreams) endRevoked(trusted *store.Trust) {
 	}
 }
 
-func (s *openStream) endIfRevoked(trusted *store.Trust) {
+func (s *openStream) endIfRevoked(trusted *truststore.Trust) {
 	if err := stillMay(s.caller, trusted); err != nil {
 		s.end(&endedError{err.Error()})
 	}
 }
 
 // stillMay says why the caller of a stream may no longer hold it.
-func stillMay(caller trust.Identity, trusted *store.Trust) error {
+func stillMay(caller trust.Identity, trusted *truststore.Trust) error {
 	if caller.Anonymous() || caller.Method == trust.Insecure {
 		return nil
 	}
@@ -107,7 +107,7 @@ func sameBindings(a, b trust.Identity) bool {
 // watchTrust ends streams whenever trust changes, until ctx ends.
 func (m *Manager) watchTrust(ctx context.Context) error {
 	for {
-		trusted, changed := m.store.Trust()
+		trusted, changed := m.store.Trust.Watch()
 		m.open.endRevoked(trusted)
 		select {
 		case <-changed:

@@ -11,7 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // world starts a manager with two hosts and a mux; grace is how long muxes wait for hosts.
@@ -190,7 +190,7 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 
 // Two managers on one external store: what one admits, the other streams.
 func TestManagersShareAStore(t *testing.T) {
-	endpoints := []string{etcd.Start(t)}
+	endpoints := []string{etcdtest.Start(t)}
 	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints})
 	b, stopB := start(t, Config{Name: "m2", EtcdEndpoints: endpoints})
 	startHost(t, a, "host1", "10.2.1.2")

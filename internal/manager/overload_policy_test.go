@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
 )
 
 // complain has the mux report that VIPs have too much come, or that none has.
@@ -321,7 +321,7 @@ func TestStepsOutliveTheLeader(t *testing.T) {
 
 	follower := managers["m3"]
 	later := follower.now().Add(time.Hour)
-	if err := follower.overload.Watch().Step(t.Context(), later); !errors.Is(err, store.ErrNotLeader) {
+	if err := follower.overload.Watch().Step(t.Context(), later); !errors.Is(err, election.ErrNotLeader) {
 		t.Errorf("a manager that does not lead: %v", err)
 	}
 

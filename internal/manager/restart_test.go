@@ -16,7 +16,9 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -181,7 +183,7 @@ func TestTablesFollowHealthAfterARestart(t *testing.T) {
 // reportTo writes host1's health to a store that no manager runs on.
 func reportTo(t *testing.T, dir string, said model.BackendHealth) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{DataDir: dir, Log: logger(t)})
+	s, err := cluster.Open(t.Context(), cluster.Config{Config: etcd.Config{DataDir: dir, Log: logger(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +191,7 @@ func reportTo(t *testing.T, dir string, said model.BackendHealth) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	err = s.UpdateHealth(t.Context(), "host1", func(*store.State) desired.HostHealth {
+	err = s.Store.Health.Update(t.Context(), "host1", func(*store.State) desired.HostHealth {
 		return desired.HostHealth{{Endpoint: said.Endpoint, Backend: said.Backend}: said}
 	})
 	cancel()

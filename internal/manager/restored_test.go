@@ -11,9 +11,9 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -21,7 +21,7 @@ import (
 func restoreOf(t *testing.T, backup string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := store.Restore(t.Context(), backup, dir, store.DefaultName, false, logger(t)); err != nil {
+	if _, err := cluster.Restore(t.Context(), backup, dir, cluster.DefaultName, false, logger(t)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -30,7 +30,7 @@ func restoreOf(t *testing.T, backup string) string {
 // backUpTo writes a backup of a manager's store to a file.
 func backUpTo(t *testing.T, m *Manager) string {
 	t.Helper()
-	copied, err := m.store.Backup(t.Context())
+	copied, err := m.cluster.Backup(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

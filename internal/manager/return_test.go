@@ -169,7 +169,7 @@ func TestALoneManagerReturns(t *testing.T) {
 // The first user's certificate beside the store of the manager that founded the cluster is renewed there.
 func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 	m, admin, _ := secure(t, Config{Name: "m1"})
-	trusted, _ := m.store.Trust()
+	trusted, _ := m.store.Trust.Watch()
 	file := pki.AdminFile(m.cfg.DataDir)
 	before, err := os.ReadFile(file)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 	}
 	renewed := func(after time.Duration) bool {
 		t.Helper()
-		if err := m.identity.KeepAdmin(trusted, m.store.Managers(), time.Now().Add(after)); err != nil {
+		if err := m.identity.KeepAdmin(trusted, m.cluster.Managers(), time.Now().Add(after)); err != nil {
 			t.Fatal(err)
 		}
 		now, err := os.ReadFile(file)
@@ -209,7 +209,7 @@ func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"}); err != nil {
 		t.Fatal(err)
 	}
-	trusted, _ = m.store.Trust()
+	trusted, _ = m.store.Trust.Watch()
 	before, _ = os.ReadFile(file)
 	if renewed(2 * trust.UserLife) {
 		t.Error("one that was revoked was renewed")

@@ -18,7 +18,7 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -284,7 +284,7 @@ func TestARevokedNodeIsDeleted(t *testing.T) {
 	if got := firstOf(caller.call(t.Context(), t, c.at(0).Managers, procedure, request)); !got.message {
 		t.Fatalf("the stream: %+v", got)
 	}
-	defer m.store.OpenStream(h.name)() // as if a manager had not heard of the revocation
+	defer m.store.Presence.Open(h.name)() // as if a manager had not heard of the revocation
 	eventually(t, "the stream is in the store", func() bool { return m.store.State().Streams.At(h.name) })
 	remove := func() error {
 		return failure(c.admin.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: h.name}))
@@ -315,7 +315,7 @@ func adminOf(t *testing.T, m *Manager) *rpc.Client {
 // A manager's data directory is a way back in when no admin can prove who they are, with the embedded etcd and an external one.
 func TestAdminReset(t *testing.T) {
 	t.Parallel()
-	for name, endpoints := range map[string][]string{"embedded": nil, "external": {etcd.Start(t)}} {
+	for name, endpoints := range map[string][]string{"embedded": nil, "external": {etcdtest.Start(t)}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Name: "m1", Listen: "127.0.0.1:0", EtcdEndpoints: endpoints, DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 			refusedWith(t, "a directory of no manager", pki.RequestAdminReset(cfg.DataDir), "--data-dir")

@@ -171,7 +171,7 @@ func (m *Manager) certified(conn *tls.Conn) bool {
 	if len(shown) == 0 {
 		return false
 	}
-	trusted, _ := m.store.Trust()
+	trusted, _ := m.store.Trust.Watch()
 	_, err := m.identity.ByCertificate(shown[0], trusted, m.now())
 	return err == nil
 }

@@ -59,7 +59,7 @@ func TestEachMessageOfAStreamIsJudged(t *testing.T) {
 // other change of the store need come.
 func TestAStreamThatIsNotedLateEnds(t *testing.T) {
 	m, _, _ := secure(t, Config{})
-	now, _ := m.store.Trust()
+	now, _ := m.store.Trust.Watch()
 	caller := trust.Identity{
 		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Issue: now.Principals["user/admin"].Issue, Bindings: now.Accounts["admin"].Bindings,
 	}
@@ -144,7 +144,7 @@ func (c *trustedCluster) endsByUpdate(t *testing.T, h holder, next []*weirv1.Bin
 	defer cancel()
 	eventually(t, "all managers know the user", func() bool {
 		for _, m := range c.managers {
-			now, _ := m.store.Trust()
+			now, _ := m.store.Trust.Watch()
 			if account := now.Accounts[h.name]; len(account.Bindings) != 1 || account.Bindings[0].Role != trust.Operator {
 				return false
 			}
@@ -160,7 +160,7 @@ func (c *trustedCluster) endsByUpdate(t *testing.T, h holder, next []*weirv1.Bin
 			requests[weirv1connect.WeirServiceCaptureProcedure] = &weirv1.CaptureRequest{Mux: "mux1", Duration: durationpb.New(time.Minute)}
 		}
 		open[i] = c.openStreamsOf(ctx, t, i, h, requests)
-		_, told[i] = m.store.Trust()
+		_, told[i] = m.store.Trust.Watch()
 	}
 	if _, err := c.admin.UpdateUser(ctx, &weirv1.UpdateUserRequest{Name: h.name, Bindings: next}); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestATenantIsNotDeletedWhileAVIPIsWritten(t *testing.T) {
 	<-decided
 	deleted := make(chan error, 1)
 	go func() { deleted <- failure(admin.DeleteTenant(t.Context(), &weirv1.DeleteTenantRequest{Name: "red"})) }()
-	eventually(t, "the deletion is done, or waits", func() bool { return len(deleted) > 0 || m.store.Waiting()["configuration"] > 0 })
+	eventually(t, "the deletion is done, or waits", func() bool { return len(deleted) > 0 || m.store.Queues()["configuration"].Length > 0 })
 	close(proceed)
 	if err := <-written; err != nil {
 		t.Errorf("the VIP: %v", err)

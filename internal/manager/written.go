@@ -29,7 +29,7 @@ func (w *writtenWriter) begin() {
 		return
 	}
 	w.begun = true
-	trusted, _ := w.manager.store.Trust()
+	trusted, _ := w.manager.store.Trust.Watch()
 	w.Header().Set(writtenHeader, fmt.Sprintf("%d %d", w.manager.store.State().Generation, trusted.Version()))
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -36,11 +37,11 @@ func (n *Service) recordHostEvents(host string, reported []*weirv1.MuxEvent) {
 // recordNodeEvents records the events of a report that translate makes events of; the rest is logged and counted.
 func (n *Service) recordNodeEvents(
 	role model.Role, node string, reported []*weirv1.MuxEvent,
-	translate func(s *store.State, node string, e *weirv1.MuxEvent) (store.Event, error),
+	translate func(s *store.State, node string, e *weirv1.MuxEvent) (eventlog.Event, error),
 ) {
 	state := n.Store.State()
 	for i, e := range reported {
-		event, err := store.Event{}, errManyEvents
+		event, err := eventlog.Event{}, errManyEvents
 		if i < maxNodeEvents {
 			event, err = translate(state, node, e)
 		}
@@ -55,39 +56,39 @@ func (n *Service) recordNodeEvents(
 }
 
 // muxEvent is the event that a mux reports, in the mux's words.
-func muxEvent(s *store.State, _ string, e *weirv1.MuxEvent) (store.Event, error) {
+func muxEvent(s *store.State, _ string, e *weirv1.MuxEvent) (eventlog.Event, error) {
 	if !reason.IsOfMux(e.GetReason()) {
-		return store.Event{}, errUnknownReason
+		return eventlog.Event{}, errUnknownReason
 	}
 	address, subject, err := subjectOf(e)
 	if err != nil {
-		return store.Event{}, err
+		return eventlog.Event{}, err
 	}
 	vip, there := s.VIPAt(address)
 	if !there {
-		return store.Event{}, errUnknownVIP
+		return eventlog.Event{}, errUnknownVIP
 	}
-	return store.Event{
+	return eventlog.Event{
 		Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
 		Message: subject + ": " + events.CutMessage(e.GetMessage()),
 	}, nil
 }
 
 // hostEvent is the event that a host reports, in the words of its reason: a host has none in what tenants read.
-func hostEvent(s *store.State, host string, e *weirv1.MuxEvent) (store.Event, error) {
+func hostEvent(s *store.State, host string, e *weirv1.MuxEvent) (eventlog.Event, error) {
 	known, ok := reason.OfHost[e.GetReason()]
 	if !ok {
-		return store.Event{}, errUnknownReason
+		return eventlog.Event{}, errUnknownReason
 	}
 	address, err := netip.ParseAddr(e.GetVip())
 	if err != nil {
-		return store.Event{}, err
+		return eventlog.Event{}, err
 	}
 	vip, there := s.VIPAt(address)
 	if !there || !s.Serves(host, vip.Name) {
-		return store.Event{}, errUnknownVIP
+		return eventlog.Event{}, errUnknownVIP
 	}
-	return store.Event{
+	return eventlog.Event{
 		Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: known.Warning, Reason: e.GetReason(),
 		Message: address.String() + ": " + known.Message(e.GetUsed(), e.GetLimit()),
 	}, nil

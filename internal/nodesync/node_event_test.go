@@ -11,31 +11,35 @@ import (
 	"go.uber.org/goleak"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorded are the events that a service records.
-type recorded []store.Event
+type recorded []eventlog.Event
 
-func (r *recorded) Record(e store.Event) { *r = append(*r, e) }
+func (r *recorded) Record(e eventlog.Event) { *r = append(*r, e) }
 
 // newService returns a service with a store that has the VIP shop of tenant acme, with a backend on host1.
 func newService(t *testing.T) (*Service, *recorded) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s, err := store.Open(t.Context(), store.Config{DataDir: t.TempDir(), Log: log})
+	c, err := cluster.Open(t.Context(), cluster.Config{Config: etcd.Config{DataDir: t.TempDir(), Log: log}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(c.Close)
+	s := c.Store
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- c.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -83,7 +87,7 @@ func TestEventsOfMuxes(t *testing.T) {
 		{Vip: "203.0.113.10", Reason: reason.ShareOff, Message: "within its share again"},
 		{Vip: "203.0.113.10", Reason: reason.ShareOn, Message: "x" + strings.Repeat("ü", events.MaxMessage)}, // the last that fits is cut in two
 	})
-	want := []store.Event{
+	want := []eventlog.Event{
 		{Warning: true, Reason: reason.SYNCookiesOn, Message: "TCP 203.0.113.10:80: SYN cookies on: 120000 SYN/s"},
 		{Reason: reason.ShareOff, Message: "203.0.113.10: within its share again"},
 		{Reason: reason.ShareOn, Message: "203.0.113.10: x" + strings.Repeat("ü", events.MaxMessage/2-1)},

@@ -24,7 +24,7 @@ func (n *Service) openNode(ctx context.Context, node model.Node) (model.Generati
 		return 0, nil, err
 	}
 	n.Log.Debug("stream opened", "node", node.Name)
-	closed := n.Store.OpenStream(node.Name)
+	closed := n.Store.Presence.Open(node.Name)
 	open := n.metrics.streams.WithLabelValues(string(node.Role))
 	open.Inc()
 	return generation, func() {
@@ -61,7 +61,7 @@ func (n *Service) registerAtLeader(ctx context.Context, node model.Node) (model.
 
 // joinPrefixes are the prefixes that the join token of a node bounds its addresses to; none: any.
 func (n *Service) joinPrefixes(node model.Node) []netip.Prefix {
-	trusted, _ := n.Store.Trust()
+	trusted, _ := n.Store.Trust.Watch()
 	return trusted.Principals[trust.Principal{Kind: trust.Kind(node.Role), Name: node.Name}.Key()].Addresses
 }
 
@@ -98,6 +98,6 @@ func (n *Service) Register(ctx context.Context, node model.Node) (model.Generati
 
 // hasRevoked says whether no credential of the node is in force.
 func (n *Service) hasRevoked(node model.Node) bool {
-	trusted, _ := n.Store.Trust()
+	trusted, _ := n.Store.Trust.Watch()
 	return trusted.HasRevoked(trust.Kind(node.Role), node.Name)
 }

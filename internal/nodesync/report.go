@@ -92,7 +92,7 @@ func (n *Service) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 		n.Sessions.Put(r.GetName(), counted)
 	}
 	if err == nil && len(health) > 0 {
-		err = n.Store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
+		err = n.Store.Health.Update(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
 			return mergeHealth(s.Health.At(r.GetName()), health, s.CheckedOn(r.GetName()))
 		})
 	}
@@ -174,7 +174,7 @@ func (n *Service) takeReport(
 
 // putStatus writes a report to the store.
 func (n *Service) putStatus(name string, r report, news bool) {
-	n.Store.PutStatus(name, store.StatusWrite{
+	n.Store.Status.Put(name, store.StatusWrite{
 		Status: r.NodeStatus, Detail: r.forStore, News: news,
 		Failed: func(err error) {
 			n.Reports.Forget(name) // so that the next report is news

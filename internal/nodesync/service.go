@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -42,7 +43,7 @@ type Config struct {
 	Reports  *Reports
 	Sessions sessioncount.Counts
 	Ports    PortAuditor
-	Events   interface{ Record(store.Event) }
+	Events   interface{ Record(eventlog.Event) }
 
 	Tenants   func() *desired.Tenants                                       // newest, that nodes are admitted by
 	OpenTasks func(mux string) (queue <-chan *weirv1.MuxTask, ended func()) // what operators ask of a mux

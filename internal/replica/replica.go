@@ -8,6 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 )
 
 // leaderWait bounds how long a call waits for a leader to be elected.
@@ -18,7 +19,7 @@ type Store interface {
 	Epoch() (model.Epoch, <-chan struct{})
 	State() *store.State
 	Watch() (*store.State, <-chan struct{})
-	Trust() (*store.Trust, <-chan struct{})
+	Trust() (*truststore.Trust, <-chan struct{})
 	Current(context.Context) (model.Generation, error)
 	VerifyLeadership(context.Context) error
 }

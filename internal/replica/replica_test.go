@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 )
 
 // fakeStore is a store whose answers a test decides.
@@ -50,7 +51,7 @@ func (f *fakeStore) Watch() (*store.State, <-chan struct{}) {
 	return f.state, f.changed
 }
 
-func (f *fakeStore) Trust() (*store.Trust, <-chan struct{}) { return &store.Trust{}, nil }
+func (f *fakeStore) Trust() (*truststore.Trust, <-chan struct{}) { return &truststore.Trust{}, nil }
 
 func (f *fakeStore) Current(context.Context) (model.Generation, error) {
 	f.mu.Lock()

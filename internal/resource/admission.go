@@ -8,6 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -30,7 +31,7 @@ func (m *writer) admitted(ctx context.Context, s *store.State, lists []model.Pre
 
 // Tenants are all that there are now.
 func (m *writer) Tenants() *desired.Tenants {
-	trusted, _ := m.Store.Trust()
+	trusted, _ := m.Store.Trust.Watch()
 	m.indexed.mu.Lock()
 	defer m.indexed.mu.Unlock()
 	if m.indexed.of != trusted {
@@ -42,6 +43,6 @@ func (m *writer) Tenants() *desired.Tenants {
 // indexedTenants are those of a Trust, until there is another one.
 type indexedTenants struct {
 	mu      sync.Mutex
-	of      *store.Trust
+	of      *truststore.Trust
 	tenants *desired.Tenants
 }

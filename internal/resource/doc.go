@@ -33,19 +33,21 @@ type Hub interface {
 
 // Config is what a Service works with.
 type Config struct {
-	Version  string
-	Store    *store.Store
-	Hub      Hub
-	Recorder *events.Recorder
-	Sessions sessioncount.Counts
-	FreeFor  func(model.EndpointKey, desired.Row) time.Duration                    // how long a slot is known to be free
-	Reported func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
-	Uses     func(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse   // that a host reported last
-	Forget   func(node string)                                                     // what a node reported
-	Bookmark time.Duration                                                         // between two bookmarks of an idle watch
-	Now      func() time.Time
-	Log      *slog.Logger
-	Stopping <-chan struct{} // closed when watches shall end
+	Version string
+	Store   *store.Store
+	// StoreName is "embedded: 3 members".
+	StoreName func() string
+	Hub       Hub
+	Recorder  *events.Recorder
+	Sessions  sessioncount.Counts
+	FreeFor   func(model.EndpointKey, desired.Row) time.Duration                    // how long a slot is known to be free
+	Reported  func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
+	Uses      func(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse   // that a host reported last
+	Forget    func(node string)                                                     // what a node reported
+	Bookmark  time.Duration                                                         // between two bookmarks of an idle watch
+	Now       func() time.Time
+	Log       *slog.Logger
+	Stopping  <-chan struct{} // closed when watches shall end
 
 	Watches Watches
 }

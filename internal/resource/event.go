@@ -20,15 +20,15 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // reasons of events, by what an apply did.
 var reasons = map[string]string{rpc.Created: reason.Created, rpc.Updated: reason.Updated}
 
-func eventOf(a *weirv1.AppliedVIP) store.Event {
-	return store.Event{
+func eventOf(a *weirv1.AppliedVIP) eventlog.Event {
+	return eventlog.Event{
 		Kind: events.KindVIP, Object: a.GetName(), Reason: reasons[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
 	}
 }
@@ -53,19 +53,19 @@ const (
 	warning = "warning"
 )
 
-func severity(e store.Event) string {
+func severity(e eventlog.Event) string {
 	if e.Warning {
 		return warning
 	}
 	return info
 }
 
-func (f eventFilter) fits(ctx context.Context, e store.Event) bool {
+func (f eventFilter) fits(ctx context.Context, e eventlog.Event) bool {
 	return (f.kind == "" || f.kind == e.Kind) && (f.object == "" || f.object == e.Object) &&
 		(f.tenant == "" || f.tenant == e.Tenant) && (f.severity == "" || f.severity == severity(e)) && authz.CanView(ctx, e.Tenant)
 }
 
-func eventToProto(e store.Event) *weirv1.Event {
+func eventToProto(e eventlog.Event) *weirv1.Event {
 	return &weirv1.Event{
 		Name: e.Name(), Kind: e.Kind, Object: e.Object, Tenant: e.Tenant, Severity: severity(e), Reason: e.Reason, Message: e.Message,
 		Source: e.Source, Count: e.Count, FirstTime: timestamppb.New(e.First), LastTime: timestamppb.New(e.Last), ResourceVersion: e.Revision,
@@ -99,7 +99,7 @@ func parseEventToken(s string) (t eventToken, err error) {
 }
 
 // before says whether the token is of e or of one behind it.
-func (t eventToken) before(e store.Event) bool {
+func (t eventToken) before(e eventlog.Event) bool {
 	return t == eventToken{} || cmp.Or(e.Last.Compare(t.Last), cmp.Compare(e.Name(), t.Name)) > 0
 }
 
@@ -113,7 +113,7 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	all, revision, err := m.Store.Events(ctx)
+	all, revision, err := m.Store.Events.List(ctx)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -122,7 +122,7 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 		size = int(min(n, maxPage))
 	}
 	response := &weirv1.ListEventsResponse{ResourceVersion: revision}
-	var last store.Event
+	var last eventlog.Event
 	for _, e := range all {
 		if !token.before(e) || !f.fits(ctx, e) {
 			continue
@@ -162,7 +162,7 @@ func (m *Events) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, se
 		}
 	}()
 	// Events come without a version to go on from: that comes with the bookmark behind them.
-	sendAll := func(events []store.Event, at uint64) error {
+	sendAll := func(events []eventlog.Event, at uint64) error {
 		for _, e := range events {
 			if !f.fits(ctx, e) {
 				continue
@@ -175,21 +175,21 @@ func (m *Events) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, se
 	}
 	at := r.GetResourceVersion()
 	if at == 0 {
-		var all []store.Event
-		if all, at, err = m.Store.Events(ctx); err != nil {
+		var all []eventlog.Event
+		if all, at, err = m.Store.Events.List(ctx); err != nil {
 			return err
 		}
 		if err := sendAll(all, at); err != nil {
 			return err
 		}
 	}
-	err = m.Store.EachEvent(ctx, at, m.Bookmark, sendAll)
+	err = m.Store.Events.Watch(ctx, at, m.Bookmark, sendAll)
 	select {
 	case <-m.Stopping:
 		return nil
 	default:
 	}
-	if errors.Is(err, store.ErrTooOld) {
+	if errors.Is(err, eventlog.ErrTooOld) {
 		return apierr.VersionTooOld(at)
 	}
 	return err

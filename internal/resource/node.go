@@ -117,7 +117,7 @@ func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*wei
 	stored := m.Store.State()
 	s := m.Hub.WithProgress(stored)
 	response := &weirv1.GetStatusResponse{
-		Version: m.Version, Generation: uint64(s.Generation), Store: m.Store.String(), Nodes: m.nodes(s, ""),
+		Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: m.nodes(s, ""),
 	}
 	for _, n := range response.Nodes {
 		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
@@ -167,6 +167,6 @@ func (m *Nodes) sync(s *store.State, node model.Node) string {
 
 // revoked says whether nobody has a credential of the node that is in force.
 func (m *Nodes) revoked(node model.Node) bool {
-	trusted, _ := m.Store.Trust()
+	trusted, _ := m.Store.Trust.Watch()
 	return trusted.HasRevoked(trust.Kind(node.Role), node.Name)
 }

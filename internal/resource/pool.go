@@ -16,6 +16,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/eventlog"
 )
 
 // changedPools are those of pools that s does not have so.
@@ -105,7 +107,7 @@ func (m *Pools) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPo
 		return nil, apierr.ToConnect(err)
 	}
 	m.Log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
-	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: reason.Deleted, Message: "pool deleted"})
+	m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindPool, Object: r.GetName(), Reason: reason.Deleted, Message: "pool deleted"})
 	return &weirv1.DeleteAddressPoolResponse{}, nil
 }
 
@@ -118,7 +120,7 @@ func currentPool(ctx context.Context, s *store.State, name string, version uint6
 	case version == 0 || version == there:
 		return nil
 	}
-	return apierr.VersionConflict("pool "+name, there, version, store.Record{})
+	return apierr.VersionConflict("pool "+name, there, version, codec.Record{})
 }
 
 func seenPools(ctx context.Context) func(model.AddressPool) bool {

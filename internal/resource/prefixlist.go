@@ -18,6 +18,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -104,7 +106,7 @@ func (m *writer) stageLists(ctx context.Context, edits []listEdit, vips []model.
 		return g, nil, err
 	}
 	for _, list := range g.differ {
-		held, err := m.Store.StageChunks(ctx, list)
+		held, err := m.Store.Chunks.Stage(ctx, list)
 		if err != nil {
 			release()
 			return g, nil, err
@@ -150,7 +152,7 @@ func (m *writer) admitLists(ctx context.Context, s *store.State, lists []model.P
 			return &model.FieldError{Field: field + "prefixes", Reason: fmt.Sprintf("must be at most %d, would be %d", model.MaxListed, n)}
 		}
 	}
-	trusted, _ := m.Store.Trust()
+	trusted, _ := m.Store.Trust.Watch()
 	return s.AdmitPrefixLists(lists, vips, trusted.Tenants)
 }
 
@@ -161,7 +163,7 @@ func (m *writer) happenedToLists(ctx context.Context, applied []*weirv1.AppliedP
 			continue
 		}
 		m.Log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
-		m.Recorder.RecordCall(ctx, store.Event{
+		m.Recorder.RecordCall(ctx, eventlog.Event{
 			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.Store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
 			Message: fmt.Sprintf("prefix list %s: %d prefixes added, %d removed", a.Change, a.Added, a.Removed),
 		})
@@ -288,7 +290,7 @@ func (m *PrefixLists) DeletePrefixList(ctx context.Context, r *weirv1.DeletePref
 		return nil, apierr.ToConnect(err)
 	}
 	m.Log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
-	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: reason.Deleted, Message: "prefix list deleted"})
+	m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: reason.Deleted, Message: "prefix list deleted"})
 	return &weirv1.DeletePrefixListResponse{}, nil
 }
 
@@ -301,7 +303,7 @@ func currentList(ctx context.Context, s *store.State, name string, version uint6
 	case version == 0 || version == there:
 		return nil
 	}
-	return apierr.VersionConflict("prefix list "+name, there, version, store.Record{})
+	return apierr.VersionConflict("prefix list "+name, there, version, codec.Record{})
 }
 
 func noList(ctx context.Context, s *store.State, name string) error {

@@ -17,6 +17,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -120,7 +122,7 @@ func (m *writer) putOn(
 	for _, a := range done.pools {
 		if a.Change != rpc.Unchanged {
 			m.Log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
-			m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
+			m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
 		}
 	}
 	return done, nil
@@ -134,8 +136,8 @@ func admit(s *store.State, lists []model.PrefixList, pools []model.AddressPool, 
 }
 
 // records say who writes the VIPs, and when.
-func (m *writer) records(ctx context.Context, s *store.State, vips []model.VIP) map[string]store.Record {
-	records, now := make(map[string]store.Record, len(vips)), m.Now()
+func (m *writer) records(ctx context.Context, s *store.State, vips []model.VIP) map[string]codec.Record {
+	records, now := make(map[string]codec.Record, len(vips)), m.Now()
 	for _, vip := range vips {
 		record := s.Records.At(vip.Name)
 		if record.Created.IsZero() {

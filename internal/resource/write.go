@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -136,7 +137,7 @@ func (m *VIPs) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weir
 		return nil, apierr.ToConnect(err)
 	}
 	m.Log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
-	m.Recorder.RecordCall(ctx, store.Event{
+	m.Recorder.RecordCall(ctx, eventlog.Event{
 		Kind: events.KindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: reason.Deleted,
 		Message: fmt.Sprintf("deleted; %s is free", gone.Address),
 	})

@@ -25,6 +25,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -258,7 +259,7 @@ func (a *Allocator) noteRefusal(vip model.VIP, err error) {
 	}
 	var refusal *connect.Error
 	errors.As(err, &refusal)
-	a.Events.Record(store.Event{
+	a.Events.Record(eventlog.Event{
 		Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: true, Reason: event, Message: refusal.Message(),
 	})
 }

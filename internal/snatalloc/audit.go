@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 		return
 	}
 	a.Hub.Resend(mux)
-	a.fault(faultMux, store.Event{
+	a.fault(faultMux, eventlog.Event{
 		Kind: string(model.RoleMux), Object: mux, Reason: reason.PortsDiffer,
 		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
 			said.GetRanges(), said.GetGeneration(), ranges),
@@ -116,13 +117,13 @@ func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
 		return
 	}
 	a.Hub.Resend(host)
-	a.fault(faultHost, store.Event{
+	a.fault(faultHost, eventlog.Event{
 		Kind: string(model.RoleHost), Object: host, Reason: reason.PortsDiffer,
 		Message: fmt.Sprintf("its tables of source NAT are not what it was told (%s): it gets all of it anew", wrong[0]),
 	})
 }
 
-func (a *Allocator) fault(where string, e store.Event) {
+func (a *Allocator) fault(where string, e eventlog.Event) {
 	e.Warning = true
 	a.Metrics.faults.WithLabelValues(where).Inc()
 	a.Log.Warn("source NAT: tables differ, mending them", "node", e.Object, "reason", e.Message)
@@ -169,7 +170,7 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 		if name == "" {
 			continue
 		}
-		a.fault(faultStore, store.Event{
+		a.fault(faultStore, eventlog.Event{
 			Kind: events.KindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: reason.PortsMended,
 			Message: fmt.Sprintf("the ranges of %d workloads were not what they must be", n),
 		})

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// congestionLasts is how long after a State that several VIPs changed in users' changes count as a crowd.
+// congestionLasts is how long after a State that several VIPs changed in users' changes count as congestion.
 const congestionLasts = 500 * time.Millisecond
 
-// crowd notes when users' changes last came faster than they are written.
-type crowd struct {
+// congestion notes when users' changes last came faster than they are written.
+type congestion struct {
 	nanos atomic.Int64
 
 	// Whether there are VIPs of other tenants than of one, looked at lately.
@@ -22,8 +22,8 @@ type crowd struct {
 const sharedLook = 5 * time.Second
 
 // note looks at what a new State changed. Changes that come one by one are of a State each. Those of one tenant among
-// several are no crowd: it would hold up the port requests of all others.
-func (c *crowd) note(delta Delta, s *State, now time.Time) {
+// several are none: it would hold up the port requests of all others.
+func (c *congestion) note(delta Delta, s *State, now time.Time) {
 	if len(delta.VIPs) < 2 {
 		return
 	}
@@ -42,7 +42,7 @@ func (c *crowd) note(delta Delta, s *State, now time.Time) {
 }
 
 // sharedWith says whether other tenants than that have VIPs.
-func (c *crowd) sharedWith(tenant string, s *State, now time.Time) bool {
+func (c *congestion) sharedWith(tenant string, s *State, now time.Time) bool {
 	if c.tenant == tenant && now.Sub(c.looked) < sharedLook {
 		return c.shared
 	}
@@ -56,9 +56,9 @@ func (c *crowd) sharedWith(tenant string, s *State, now time.Time) bool {
 	return c.shared
 }
 
-func (c *crowd) now(now time.Time) bool {
+func (c *congestion) now(now time.Time) bool {
 	return now.Sub(time.Unix(0, c.nanos.Load())) < congestionLasts
 }
 
-// Crowded says whether users' changes come faster than they are written, as this replica sees by the States that it gets.
+// Congested says whether users' changes come faster than they are written, as this replica sees by the States that it gets.
 func (s *Store) Congested() bool { return s.congestion.now(time.Now()) }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestSeveralChangesInAStateAreACrowd(t *testing.T) {
-	var c crowd
+	var c congestion
 	now := time.Unix(1000, 0)
 	of := func(names ...string) Delta {
 		d := newDelta()
@@ -42,7 +42,7 @@ func TestSeveralChangesInAStateAreACrowd(t *testing.T) {
 
 // Where there is one tenant only, its changes are a crowd: nobody else is held up.
 func TestChangesOfTheOnlyTenantAreACrowd(t *testing.T) {
-	var c crowd
+	var c congestion
 	b, d := follow(&State{}), newDelta()
 	for _, name := range []string{"shop", "blog"} {
 		b.putVIP(vip(name, "203.0.113.1"), 1)

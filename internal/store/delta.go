@@ -1,6 +1,7 @@
 package store
 
 import (
+	"iter"
 	"maps"
 	"sync/atomic"
 
@@ -58,30 +59,16 @@ func (s *State) DeltaSince(old *State) Delta {
 
 // FullDelta names all that the State holds.
 func (s *State) FullDelta() Delta {
-	all := newDelta()
-	for name := range s.VIPs.Keys() {
-		all.VIPs[name] = true
+	return Delta{
+		VIPs: setOf(s.VIPs.Keys()), Tables: setOf(s.Tables.Keys()), Nodes: setOf(s.Nodes.Keys()), Health: setOf(s.Health.Keys()),
+		Status: setOf(s.Status.Keys()), Streams: setOf(s.Streams.Keys()), Ports: setOf(s.Ports.Keys()), PrefixLists: setOf(s.PrefixLists.Keys()),
 	}
-	for key := range s.Tables.Keys() {
-		all.Tables[key] = true
+}
+
+func setOf[K comparable](keys iter.Seq[K]) map[K]bool {
+	set := map[K]bool{}
+	for key := range keys {
+		set[key] = true
 	}
-	for name := range s.Nodes.Keys() {
-		all.Nodes[name] = true
-	}
-	for host := range s.Health.Keys() {
-		all.Health[host] = true
-	}
-	for name := range s.Status.Keys() {
-		all.Status[name] = true
-	}
-	for name := range s.Streams.Keys() {
-		all.Streams[name] = true
-	}
-	for key := range s.Ports.Keys() {
-		all.Ports[key] = true
-	}
-	for name := range s.PrefixLists.Keys() {
-		all.PrefixLists[name] = true
-	}
-	return all
+	return set
 }

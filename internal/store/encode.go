@@ -1,156 +1,43 @@
 package store
 
 import (
-	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
-	"time"
 
-	"github.com/weirlb/weir/internal/desired"
-	"github.com/weirlb/weir/internal/model"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlb/weir/internal/store/codec"
 )
 
-// The documents of what managers compute and nodes say, with the names that their fields have on disk.
-type (
-	nodeDocument struct {
-		Name      string         `json:"name"`
-		Role      model.Role     `json:"role"`
-		Addresses []netip.Addr   `json:"addresses"`
-		Version   string         `json:"version"`
-		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
-	}
-	tableDocument struct {
-		Rows    []rowDocument  `json:"rows"`
-		Buckets []byte         `json:"buckets"` // slots, two bytes each, big-endian
-		Closed  bool           `json:"closed,omitempty"`
-		Moves   []moveDocument `json:"moves,omitempty"`
-		Cookies model.Cookies  `json:"cookies,omitempty"`
-		Settles time.Time      `json:"settles,omitzero"`
-	}
-	moveDocument struct {
-		From    model.Slot `json:"from"`
-		Since   time.Time  `json:"since"`
-		Buckets []byte     `json:"buckets"` // numbers, two bytes each, big-endian, in order
-	}
-	rowDocument struct {
-		Slot    model.Slot     `json:"slot" store:"id"`
-		Backend netip.AddrPort `json:"backend"`
-		Tunnel  netip.Addr     `json:"tunnel"`
-		Freed   time.Time      `json:"freed,omitzero"`
-		Down    bool           `json:"down,omitempty"`
-	}
-	healthDocument struct {
-		Endpoint keyDocument    `json:"endpoint"`
-		Backend  netip.AddrPort `json:"backend"`
-		Health   model.Health   `json:"health"`
-		Reason   string         `json:"reason,omitempty"`
-		Silent   bool           `json:"silent,omitempty"`
-	}
-	keyDocument struct {
-		VIP      netip.Addr     `json:"vip"`
-		Protocol model.Protocol `json:"protocol"`
-		Port     uint16         `json:"port"`
-	}
-)
-
-func tableToDocument(t desired.Table) tableDocument {
-	d := tableDocument{
-		Rows: make([]rowDocument, 0, len(t.Rows)), Closed: t.Closed, Cookies: t.Cookies, Settles: t.Settles,
-		Moves: movesToDocument(t.Moves),
-	}
-	for _, r := range t.Rows {
-		d.Rows = append(d.Rows, rowDocument(r))
-	}
-	if len(t.Buckets) > 0 {
-		d.Buckets = make([]byte, 0, 2*len(t.Buckets))
-	}
-	for _, slot := range t.Buckets {
-		d.Buckets = binary.BigEndian.AppendUint16(d.Buckets, uint16(slot))
-	}
-	return d
+// UnknownFormError says that something can't be written while a manager runs that could not read it.
+type UnknownFormError struct {
+	Manager      string
+	Knows, Needs int
 }
 
-// movesToDocument puts together the moves from one slot at one time.
-func movesToDocument(moves []desired.Move) []moveDocument {
-	type together struct {
-		from  model.Slot
-		since int64
-	}
-	var list []moveDocument
-	at := map[together]int{}
-	for _, m := range moves {
-		key := together{m.From, m.Since.UnixNano()}
-		i, there := at[key]
-		if !there {
-			i = len(list)
-			at[key] = i
-			list = append(list, moveDocument{From: m.From, Since: m.Since})
-		}
-		list[i].Buckets = binary.BigEndian.AppendUint16(list[i].Buckets, uint16(m.Bucket))
-	}
-	return list
+func (e *UnknownFormError) Error() string {
+	return fmt.Sprintf("manager %s knows the schemas of the store up to %d, and this needs %d: upgrade it, or take it out with weir delete manager %s",
+		e.Manager, e.Knows, e.Needs, e.Manager)
 }
 
-func tableFromDocument(d tableDocument) (desired.Table, error) {
-	t := desired.Table{Closed: d.Closed, Cookies: d.Cookies, Settles: d.Settles}
-	for _, r := range d.Rows {
-		t.Rows = append(t.Rows, desired.Row(r))
-	}
-	buckets, err := uint16s(d.Buckets)
-	if err != nil {
-		return t, err
-	}
-	if len(buckets) > 0 {
-		t.Buckets = make([]model.Slot, len(buckets))
-	}
-	for i, slot := range buckets {
-		t.Buckets[i] = model.Slot(slot)
-	}
-	for _, m := range d.Moves {
-		moved, err := uint16s(m.Buckets)
-		if err != nil {
-			return t, err
-		}
-		for _, bucket := range moved {
-			if int(bucket) >= len(t.Buckets) {
-				return t, fmt.Errorf("bucket %d of %d moved", bucket, len(t.Buckets))
-			}
-			t.Moves = append(t.Moves, desired.Move{Bucket: uint32(bucket), From: m.From, Since: m.Since})
+// allManagersRead refuses a schema that not all managers know.
+func (s *State) allManagersRead(needs int) error {
+	for _, m := range s.Managers {
+		if knows := max(m.Schema, codec.Schema); knows < needs {
+			return &UnknownFormError{m.Name, knows, needs}
 		}
 	}
-	slices.SortFunc(t.Moves, func(a, b desired.Move) int { return cmp.Compare(a.Bucket, b.Bucket) })
-	return t, nil
+	return nil
 }
 
-func uint16s(packed []byte) ([]uint16, error) {
-	if len(packed)%2 != 0 {
-		return nil, errors.New("the buckets have an odd number of bytes")
-	}
-	numbers := make([]uint16, 0, len(packed)/2)
-	for at := 0; at < len(packed); at += 2 {
-		numbers = append(numbers, binary.BigEndian.Uint16(packed[at:]))
-	}
-	return numbers, nil
+// encodeIn is encode of a document that lies under key in s, with what newer managers have written into it.
+func encodeIn[T any](s *State, key string, value T) (string, error) {
+	return codec.EncodeOver(s.unknown.At(key), value)
 }
 
-func healthToDocument(all desired.HostHealth) []healthDocument {
-	list := make([]healthDocument, 0, len(all))
-	for _, h := range all {
-		list = append(list, healthDocument{keyDocument(h.Endpoint), h.Backend, h.Health, h.Reason, h.Silent})
+// encodeMessageIn is encodeIn of a message.
+func encodeMessageIn(s *State, key string, m proto.Message) (string, error) {
+	if err := s.allManagersRead(codec.SchemaOf(m)); err != nil {
+		return "", err
 	}
-	return list
-}
-
-func healthFromDocument(list []healthDocument) desired.HostHealth {
-	all := make(desired.HostHealth, len(list))
-	for _, d := range list {
-		h := model.BackendHealth{
-			Endpoint: model.EndpointKey(d.Endpoint), Backend: d.Backend, Health: d.Health, Reason: d.Reason, Silent: d.Silent,
-		}
-		all[desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}] = h
-	}
-	return all
+	return codec.EncodeMessage(s.unknown.At(key), m)
 }

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	"github.com/weirlb/weir/internal/store/keyspace"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 func silentHealth(*State) desired.HostHealth {
@@ -19,26 +22,26 @@ func silentHealth(*State) desired.HostHealth {
 
 // Only who leads says of a host that it is silent, and of none that has a stream with another manager.
 func TestOnlyTheLeaderSaysThatAHostIsSilent(t *testing.T) {
-	endpoints := []string{etcd.Start(t)}
-	leader, _ := open(t, Config{Name: "m1", Endpoints: endpoints})
-	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
+	endpoints := []string{etcdtest.Start(t)}
+	leader, _ := open(t, etcd.Config{Name: "m1", Endpoints: endpoints})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Election.Epoch(); return epoch != 0 })
 	mustUpdate(t, leader, Change{Nodes: []model.Node{host}})
-	other, _ := open(t, Config{Name: "m2", Endpoints: endpoints})
-	if err := other.UpdateSilent(t.Context(), "host1", silentHealth); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("a follower: %v, want %v", err, ErrNotLeader)
+	other, _ := open(t, etcd.Config{Name: "m2", Endpoints: endpoints})
+	if err := other.Health.UpdateSilent(t.Context(), "host1", silentHealth); !errors.Is(err, election.ErrNotLeader) {
+		t.Errorf("a follower: %v, want %v", err, election.ErrNotLeader)
 	}
-	epoch, _ := leader.Epoch()
-	other.setEpoch(epoch - 1) // it was frozen, and believes to lead
-	if err := other.UpdateSilent(t.Context(), "host1", silentHealth); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("one that led: %v, want %v", err, ErrNotLeader)
+	epoch, _ := leader.Election.Epoch()
+	other.Election.SetEpoch(epoch - 1) // it was frozen, and believes to lead
+	if err := other.Health.UpdateSilent(t.Context(), "host1", silentHealth); !errors.Is(err, election.ErrNotLeader) {
+		t.Errorf("one that led: %v, want %v", err, election.ErrNotLeader)
 	}
 	if n := len(leader.State().Health.At("host1")); n > 0 {
 		t.Errorf("the host is silent, by a manager that does not lead")
 	}
-	end := other.OpenStream("host1")
+	end := other.Presence.Open("host1")
 	eventually(t, "the stream is open", func() bool { return leader.State().Streams.At("host1") })
 	calls := 0
-	err := leader.UpdateSilent(t.Context(), "host1", func(s *State) desired.HostHealth {
+	err := leader.Health.UpdateSilent(t.Context(), "host1", func(s *State) desired.HostHealth {
 		if calls++; calls > 1 && s.Streams.At("host1") {
 			return s.Health.At("host1") // as it decides when it knows
 		}
@@ -49,26 +52,26 @@ func TestOnlyTheLeaderSaysThatAHostIsSilent(t *testing.T) {
 	}
 	end()
 	eventually(t, "the stream is gone", func() bool { return !leader.State().Streams.At("host1") })
-	if err := leader.UpdateSilent(t.Context(), "host1", silentHealth); err != nil || len(leader.State().Health.At("host1")) != 1 {
+	if err := leader.Health.UpdateSilent(t.Context(), "host1", silentHealth); err != nil || len(leader.State().Health.At("host1")) != 1 {
 		t.Errorf("of a silent host the leader wrote %v: %v", leader.State().Health.At("host1"), err)
 	}
 }
 
 // A health that is gone when the State shows it still is waited for, not asked for without end.
 func TestHealthThatIsGone(t *testing.T) {
-	url := etcd.Start(t)
-	s, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
-	eventually(t, "it leads", func() bool { epoch, _ := s.Epoch(); return epoch != 0 })
+	url := etcdtest.Start(t)
+	s, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{url}})
+	eventually(t, "it leads", func() bool { epoch, _ := s.Election.Epoch(); return epoch != 0 })
 	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
-	if err := s.UpdateHealth(t.Context(), "host1", silentHealth); err != nil {
+	if err := s.Health.Update(t.Context(), "host1", silentHealth); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	calls, first := 0, s.State()
-	err := s.UpdateHealth(ctx, "host1", func(state *State) desired.HostHealth {
+	err := s.Health.Update(ctx, "host1", func(state *State) desired.HostHealth {
 		if calls++; calls == 1 {
-			if _, err := s.client.Delete(ctx, prefixHealth+"host1"); err != nil {
+			if _, err := s.etcd.Delete(ctx, keyspace.Health+"host1"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -86,8 +89,8 @@ func TestHealthThatIsGone(t *testing.T) {
 
 // A status that is too large is not stored, and those of others are, that come with it; together they are more than an external etcd takes.
 func TestOneLargeStatusFailsAlone(t *testing.T) {
-	s, _ := open(t, Config{Name: "m1", Endpoints: []string{etcd.Start(t)}})
-	eventually(t, "it leads", func() bool { epoch, _ := s.Epoch(); return epoch != 0 })
+	s, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{etcdtest.Start(t)}})
+	eventually(t, "it leads", func() bool { epoch, _ := s.Election.Epoch(); return epoch != 0 })
 	var nodes []model.Node
 	waiting := map[string]StatusWrite{}
 	failed := map[string]bool{}
@@ -101,7 +104,7 @@ func TestOneLargeStatusFailsAlone(t *testing.T) {
 		}
 	}
 	mustUpdate(t, s, Change{Nodes: nodes})
-	if err := s.putStatuses(t.Context(), waiting); err != nil {
+	if err := s.Status.putAll(t.Context(), waiting); err != nil {
 		t.Fatal(err)
 	}
 	if len(failed) != 1 || !failed["hostb"] {

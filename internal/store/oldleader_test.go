@@ -8,8 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // link is a way to etcd that can be held up: what is sent meanwhile arrives later.
@@ -82,16 +84,16 @@ func (l *link) hold(held bool) {
 // A leader's transaction that was on its way for so long that another leads meanwhile is refused by the fence: it
 // would have been written else, as nobody wrote before it.
 func TestOldLeaderCommitsNothing(t *testing.T) {
-	url := etcd.Start(t)
+	url := etcdtest.Start(t)
 	held, through := startLink(t, url)
-	old, _ := open(t, Config{Name: "m1", Endpoints: []string{through}})
-	eventually(t, "m1 leads", func() bool { epoch, _ := old.Epoch(); return epoch != 0 })
-	fence, epoch, err := old.fence(t.Context())
+	old, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{through}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := old.Election.Epoch(); return epoch != 0 })
+	fence, epoch, err := old.Election.Fence(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := old.State()
-	other, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
+	other, _ := open(t, etcd.Config{Name: "m2", Endpoints: []string{url}})
 
 	held.hold(true)
 	committed := make(chan error, 1)
@@ -104,59 +106,59 @@ func TestOldLeaderCommitsNothing(t *testing.T) {
 		}
 		committed <- err
 	}()
-	eventually(t, "m2 leads, as m1's lease expired", func() bool { newer, _ := other.Epoch(); return newer > epoch })
+	eventually(t, "m2 leads, as m1's lease expired", func() bool { newer, _ := other.Election.Epoch(); return newer > epoch })
 	if now := other.State(); now.Generation != base.Generation {
 		t.Fatalf("generation %d became %d: the old leader could be refused for that", base.Generation, now.Generation)
 	}
 	held.hold(false)
-	if err := <-committed; !errors.Is(err, ErrNotLeader) {
-		t.Errorf("the old leader's transaction: %v, want %v", err, ErrNotLeader)
+	if err := <-committed; !errors.Is(err, election.ErrNotLeader) {
+		t.Errorf("the old leader's transaction: %v, want %v", err, election.ErrNotLeader)
 	}
 	mustUpdate(t, other, Change{VIPs: []model.VIP{vip("new", "203.0.113.2")}})
 	if s := other.State(); s.VIPs.Has("old") || !s.VIPs.Has("new") {
 		t.Errorf("the store holds old: %t, new: %t", s.VIPs.Has("old"), s.VIPs.Has("new"))
 	}
 	eventually(t, "m1 knows that it leads no more, and shows what m2 wrote", func() bool {
-		epoch, _ := old.Epoch()
+		epoch, _ := old.Election.Epoch()
 		return epoch == 0 && old.State().VIPs.Has("new")
 	})
 }
 
 // A replica that believes to lead, and is doubted, finds out that it does not, and steps down.
 func TestDoubtedLeaderStepsDown(t *testing.T) {
-	url := etcd.Start(t)
-	leader, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
-	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
-	epoch, _ := leader.Epoch()
-	if err := leader.VerifyLeadership(t.Context()); err != nil {
+	url := etcdtest.Start(t)
+	leader, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{url}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Election.Epoch(); return epoch != 0 })
+	epoch, _ := leader.Election.Epoch()
+	if err := leader.Election.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if now, _ := leader.Epoch(); now != epoch {
+	if now, _ := leader.Election.Epoch(); now != epoch {
 		t.Errorf("a doubt that was wrong ended epoch %d: it is %d", epoch, now)
 	}
-	believes, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
-	believes.setEpoch(epoch - 1)
-	if err := believes.VerifyLeadership(t.Context()); err != nil {
+	believes, _ := open(t, etcd.Config{Name: "m2", Endpoints: []string{url}})
+	believes.Election.SetEpoch(epoch - 1)
+	if err := believes.Election.Verify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if now, _ := believes.Epoch(); now != 0 {
+	if now, _ := believes.Election.Epoch(); now != 0 {
 		t.Errorf("m2 believes on to lead in epoch %d, the leader's is %d", now, epoch)
 	}
 }
 
 // Conditions of VIPs are the leader's to write: of one that believes to lead, and does not, the store takes none.
 func TestOldLeaderWritesNoConditions(t *testing.T) {
-	url := etcd.Start(t)
-	leader, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
-	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
+	url := etcdtest.Start(t)
+	leader, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{url}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Election.Epoch(); return epoch != 0 })
 	conditions := map[string]Conditions{"sea": {Backends: 1}}
-	if err := leader.PutConditions(t.Context(), conditions, nil); err != nil {
+	if err := leader.Conditions.Put(t.Context(), conditions, nil); err != nil {
 		t.Fatal(err)
 	}
-	epoch, _ := leader.Epoch()
-	believes, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
-	believes.setEpoch(epoch - 1)
-	if err := believes.PutConditions(t.Context(), conditions, nil); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("got %v, want %v", err, ErrNotLeader)
+	epoch, _ := leader.Election.Epoch()
+	believes, _ := open(t, etcd.Config{Name: "m2", Endpoints: []string{url}})
+	believes.Election.SetEpoch(epoch - 1)
+	if err := believes.Conditions.Put(t.Context(), conditions, nil); !errors.Is(err, election.ErrNotLeader) {
+		t.Errorf("got %v, want %v", err, election.ErrNotLeader)
 	}
 }

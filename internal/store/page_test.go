@@ -10,7 +10,10 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -28,7 +31,7 @@ func many(t *testing.T, s *Store) {
 	for i := range 50 {
 		tokens = append(tokens, trust.JoinToken{ID: fmt.Sprintf("t%d", i)})
 	}
-	if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) { return TrustChange{Tokens: tokens}, nil }); err != nil {
+	if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) { return truststore.Change{Tokens: tokens}, nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,12 +39,12 @@ func many(t *testing.T, s *Store) {
 // A store that is read in small pages is the same as one that is read in large ones.
 func TestPagesAreTheWholeStore(t *testing.T) {
 	dir := t.TempDir()
-	s, end := open(t, Config{DataDir: dir})
+	s, end := open(t, etcd.Config{DataDir: dir})
 	many(t, s)
 	want, trusted, listed := dump(s.State()), len(trustOf(s).Tokens), s.State().PrefixLists.At("blocked").Prefixes.Len()
 	end()
-	for _, keys := range []int64{1, 7, pageKeys} {
-		s, end = open(t, Config{DataDir: dir, pageKeys: keys})
+	for _, keys := range []int64{1, 7, etcd.DefaultPageKeys} {
+		s, end = open(t, etcd.Config{DataDir: dir, PageKeys: keys})
 		if got := dump(s.State()); !reflect.DeepEqual(got, want) {
 			t.Errorf("read by %d keys at a time as %v, want %v", keys, got, want)
 		}
@@ -53,30 +56,30 @@ func TestPagesAreTheWholeStore(t *testing.T) {
 	}
 }
 
-func trustOf(s *Store) *Trust {
-	now, _ := s.Trust()
+func trustOf(s *Store) *truststore.Trust {
+	now, _ := s.Trust.Watch()
 	return now
 }
 
 // Pages are of one revision, however the store changes meanwhile, and begin anew when that is compacted.
 func TestPagesAreOfOneRevision(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir(), pageKeys: 7})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir(), PageKeys: 7})
 	many(t, s)
 	for _, compacts := range []bool{false, true} {
 		var keys []string
 		begun, largest := 0, 0
 		first := true
-		revision, err := s.pages(t.Context(), prefixVIPs, func() { begun++; keys = nil }, func(page []*mvccpb.KeyValue) error {
+		revision, err := s.etcd.Pages(t.Context(), keyspace.VIPs, func() { begun++; keys = nil }, func(page []*mvccpb.KeyValue) error {
 			largest = max(largest, len(page))
 			for _, kv := range page {
-				keys = append(keys, strings.TrimPrefix(string(kv.Key), prefixVIPs))
+				keys = append(keys, strings.TrimPrefix(string(kv.Key), keyspace.VIPs))
 			}
 			if first {
 				first = false
 				gone := fmt.Sprintf("vip9%d", begun)
 				generation := mustUpdate(t, s, Change{DeleteVIPs: []string{gone}, VIPs: []model.VIP{vip("vipz", "198.51.100.1")}})
 				if compacts {
-					if _, err := s.client.Compact(t.Context(), int64(generation)); err != nil {
+					if _, err := s.etcd.Compact(t.Context(), int64(generation)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -102,29 +105,15 @@ func TestPagesAreOfOneRevision(t *testing.T) {
 	}
 }
 
-// What a page may have follows the size of the values.
-func TestPagesAreBounded(t *testing.T) {
-	values := func(size int) []*mvccpb.KeyValue { return []*mvccpb.KeyValue{{Value: make([]byte, size)}, {}} }
-	for _, c := range []struct {
-		limit int64
-		size  int
-		want  int64
-	}{{64, 100, 128}, {4096, 100, pageKeys}, {4096, 1 << 20, 8}, {64, 64 << 20, 1}} {
-		if got := nextLimit(c.limit, values(c.size), pageKeys); got != c.want {
-			t.Errorf("after %d keys of %d bytes the next page has %d, want %d", c.limit, c.size, got, c.want)
-		}
-	}
-}
-
 func TestQuotaIsBounded(t *testing.T) {
-	for _, bytes := range []int64{-1, MinQuota - 1, MaxQuota + 1} {
-		_, err := Open(t.Context(), Config{DataDir: t.TempDir(), Quota: bytes, Log: testLog(t)})
+	for _, bytes := range []int64{-1, etcd.MinQuota - 1, etcd.MaxQuota + 1} {
+		_, err := openOnly(t, etcd.Config{DataDir: t.TempDir(), Quota: bytes})
 		if err == nil || !strings.Contains(err.Error(), "--quota-backend-bytes: must be 268435456 to 68719476736") {
 			t.Errorf("a quota of %d: %v", bytes, err)
 		}
 	}
-	s, _ := open(t, Config{DataDir: t.TempDir(), Quota: MinQuota})
-	if size, err := s.Size(t.Context()); err != nil || size.Quota != MinQuota {
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir(), Quota: etcd.MinQuota})
+	if size, err := s.etcd.Size(t.Context()); err != nil || size.Quota != etcd.MinQuota {
 		t.Errorf("the quota is %d, %v", size.Quota, err)
 	}
 }

@@ -9,20 +9,16 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // A prefix list is a head, and chunks that never change, by their ids. Chunks are written first, in small transactions,
 // and mean nothing until a head names them; the head is written with the generation. So a list changes as a whole,
 // whatever its size, and what a crash leaves is chunks that no head names: they go when a list is next written.
-const (
-	prefixLists  = root + "prefix-lists/"
-	prefixChunks = root + "prefix-chunks/" // LIST/ID; read before the heads, by their order
-)
-
-// stageBytes is how much one transaction of chunks writes at most: an external etcd takes 1.5 MB.
-const stageBytes = 512 << 10
-
 type prefixListDocument struct {
 	Name   string            `json:"name"`
 	Tenant string            `json:"tenant,omitempty"`
@@ -65,7 +61,7 @@ func (b *builder) putPrefixListOf(key string, value []byte, generation model.Gen
 
 // putChunk takes over a chunk.
 func (b *builder) putChunk(key, name string, value []byte) error {
-	packed, err := decode[[]byte](key, value)
+	packed, err := codec.Decode[[]byte](key, value)
 	if err != nil {
 		return err
 	}
@@ -96,19 +92,19 @@ func (c Change) prefixListOperations(s *State) ([]clientv3.Op, error) {
 		if !s.HasChunks(list) {
 			return nil, fmt.Errorf("write prefix list %s: its chunks are not in the store", list.Name)
 		}
-		value, err := encodeIn(s, prefixLists+list.Name, prefixListToDocument(list))
+		value, err := encodeIn(s, keyspace.PrefixLists+list.Name, prefixListToDocument(list))
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, clientv3.OpPut(prefixLists+list.Name, value))
+		ops = append(ops, clientv3.OpPut(keyspace.PrefixLists+list.Name, value))
 		for _, name := range dropped(s, list) {
-			ops = append(ops, clientv3.OpDelete(prefixChunks+name))
+			ops = append(ops, clientv3.OpDelete(keyspace.PrefixChunks+name))
 		}
 	}
 	for _, name := range c.DeletePrefixLists {
-		ops = append(ops, clientv3.OpDelete(prefixLists+name))
+		ops = append(ops, clientv3.OpDelete(keyspace.PrefixLists+name))
 		for _, chunk := range dropped(s, model.PrefixList{Name: name}) {
-			ops = append(ops, clientv3.OpDelete(prefixChunks+chunk))
+			ops = append(ops, clientv3.OpDelete(keyspace.PrefixChunks+chunk))
 		}
 	}
 	return ops, nil
@@ -152,50 +148,52 @@ func (s *State) HasChunks(list model.PrefixList) bool {
 	})
 }
 
-// staging is of chunks that no head names yet.
-type staging struct {
-	mu   sync.Mutex     // held while chunks are looked for, and while those that nobody wants are deleted
-	held map[string]int // chunks that a head will name, by how many
+// ChunkWriter writes chunks before a head names them.
+type ChunkWriter struct {
+	*cache
+
+	staging sync.Mutex     // held while chunks are looked for, and while those that nobody wants are deleted
+	held    map[string]int // chunks that a head will name, by how many
 }
 
-// StageChunks writes the chunks of a list that are not in the store. They stay there until release is called, and
+// Stage writes the chunks of a list that are not in the store. They stay there until release is called, and
 // afterwards if a head names them.
-func (s *Store) StageChunks(ctx context.Context, list model.PrefixList) (release func(), err error) {
-	fence, _, err := s.fence(ctx)
+func (s *ChunkWriter) Stage(ctx context.Context, list model.PrefixList) (release func(), err error) {
+	fence, _, err := s.Election.Fence(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.staging.mu.Lock()
-	defer s.staging.mu.Unlock()
-	if err := s.sweepChunks(ctx, fence); err != nil {
+	s.staging.Lock()
+	defer s.staging.Unlock()
+	if err := s.sweep(ctx, fence); err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, c := range list.Prefixes.Chunks() {
 		names = append(names, chunkName(list.Name, c.ID()))
 	}
-	if err := s.writeChunks(ctx, fence, list); err != nil {
+	if err := s.writeAll(ctx, fence, list); err != nil {
 		return nil, err
 	}
-	if s.staging.held == nil {
-		s.staging.held = map[string]int{}
+	if s.held == nil {
+		s.held = map[string]int{}
 	}
 	for _, name := range names {
-		s.staging.held[name]++
+		s.held[name]++
 	}
 	return func() {
-		s.staging.mu.Lock()
-		defer s.staging.mu.Unlock()
+		s.staging.Lock()
+		defer s.staging.Unlock()
 		for _, name := range names {
-			if s.staging.held[name]--; s.staging.held[name] == 0 {
-				delete(s.staging.held, name)
+			if s.held[name]--; s.held[name] == 0 {
+				delete(s.held, name)
 			}
 		}
 	}, nil
 }
 
-// writeChunks writes the chunks that State does not have, and returns when it has them.
-func (s *Store) writeChunks(ctx context.Context, fence clientv3.Cmp, list model.PrefixList) error {
+// writeAll writes the chunks that State does not have, and returns when it has them.
+func (s *ChunkWriter) writeAll(ctx context.Context, fence clientv3.Cmp, list model.PrefixList) error {
 	state, size := s.State(), 0
 	var ops []clientv3.Op
 	for _, c := range list.Prefixes.Chunks() {
@@ -203,23 +201,23 @@ func (s *Store) writeChunks(ctx context.Context, fence clientv3.Cmp, list model.
 		if state.chunks.Has(name) {
 			continue
 		}
-		value, err := encode(c.Packed())
+		value, err := codec.Encode(c.Packed())
 		if err != nil {
 			return err
 		}
-		if size += len(value); size > stageBytes && len(ops) > 0 {
-			if err := s.stage(ctx, fence, ops); err != nil {
+		if size += len(value); size > etcd.SafeBytes && len(ops) > 0 {
+			if err := s.commit(ctx, fence, ops); err != nil {
 				return err
 			}
 			ops, size = nil, len(value)
 		}
-		ops = append(ops, clientv3.OpPut(prefixChunks+name, value))
+		ops = append(ops, clientv3.OpPut(keyspace.PrefixChunks+name, value))
 	}
-	return s.stage(ctx, fence, ops)
+	return s.commit(ctx, fence, ops)
 }
 
-// sweepChunks deletes the chunks that neither a head names nor a head will.
-func (s *Store) sweepChunks(ctx context.Context, fence clientv3.Cmp) error {
+// sweep deletes the chunks that neither a head names nor a head will.
+func (s *ChunkWriter) sweep(ctx context.Context, fence clientv3.Cmp) error {
 	state := s.State()
 	named := map[string]bool{}
 	for list := range state.PrefixLists.Values() {
@@ -229,49 +227,49 @@ func (s *Store) sweepChunks(ctx context.Context, fence clientv3.Cmp) error {
 	}
 	var ops []clientv3.Op
 	for name := range state.chunks.Keys() {
-		if !named[name] && s.staging.held[name] == 0 {
-			ops = append(ops, clientv3.OpDelete(prefixChunks+name))
+		if !named[name] && s.held[name] == 0 {
+			ops = append(ops, clientv3.OpDelete(keyspace.PrefixChunks+name))
 		}
 	}
 	const most = 64
 	for part := range slices.Chunk(ops, most) {
-		if err := s.stage(ctx, fence, part); err != nil {
+		if err := s.commit(ctx, fence, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stage writes and deletes chunks, if this replica still leads, and returns when State shows it.
-func (s *Store) stage(ctx context.Context, fence clientv3.Cmp, ops []clientv3.Op) error {
+// commit writes and deletes chunks, if this replica still leads, and returns when State shows it.
+func (s *ChunkWriter) commit(ctx context.Context, fence clientv3.Cmp, ops []clientv3.Op) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	if err := s.room(); err != nil {
+	if err := s.etcd.CheckDiskSpace(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
 	defer cancel()
-	response, err := s.client.Txn(ctx).If(fence).Then(ops...).Commit()
+	response, err := s.etcd.Txn(ctx).If(fence).Then(ops...).Commit()
 	if err != nil {
-		return explain("write a part of a prefix list to the store", err)
+		return etcd.Explain("write a part of a prefix list to the store", err)
 	}
 	if !response.Succeeded {
-		return ErrNotLeader
+		return election.ErrNotLeader
 	}
-	return s.await(ctx, func(state *State) bool { return state.revision >= response.Header.Revision })
+	return s.Await(ctx, func(state *State) bool { return state.revision >= response.Header.Revision })
 }
 
 // conditions hold that the chunks of written lists are there: a head without them could not be read.
 func (f *folded) conditions() []clientv3.Cmp {
 	var all []clientv3.Cmp
 	for _, op := range f.ops {
-		name, isHead := strings.CutPrefix(string(op.KeyBytes()), prefixLists)
+		name, isHead := strings.CutPrefix(string(op.KeyBytes()), keyspace.PrefixLists)
 		if !isHead || !op.IsPut() {
 			continue
 		}
 		for _, c := range f.lists[name].Prefixes.Chunks() {
-			all = append(all, clientv3.Compare(clientv3.CreateRevision(prefixChunks+chunkName(name, c.ID())), ">", 0))
+			all = append(all, clientv3.Compare(clientv3.CreateRevision(keyspace.PrefixChunks+chunkName(name, c.ID())), ">", 0))
 		}
 	}
 	return all

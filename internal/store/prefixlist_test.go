@@ -9,7 +9,10 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // listOf is a list of so many addresses of each family, from one on.
@@ -24,7 +27,7 @@ func listOf(name string, from, n int) model.PrefixList {
 
 func mustStage(t *testing.T, s *Store, list model.PrefixList) func() {
 	t.Helper()
-	release, err := s.StageChunks(t.Context(), list)
+	release, err := s.Chunks.Stage(t.Context(), list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +37,7 @@ func mustStage(t *testing.T, s *Store, list model.PrefixList) func() {
 // chunks are how many there are in the store itself.
 func chunks(t *testing.T, s *Store) int {
 	t.Helper()
-	response, err := s.client.Get(t.Context(), prefixChunks, clientv3.WithPrefix())
+	response, err := s.etcd.Get(t.Context(), keyspace.PrefixChunks, clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func chunks(t *testing.T, s *Store) int {
 // TestPrefixListsAreWholeOrNotThere writes chunks without a head, as a manager that dies in between does, and then lists.
 func TestPrefixListsAreWholeOrNotThere(t *testing.T) {
 	dir := t.TempDir()
-	s, end := open(t, Config{DataDir: dir})
+	s, end := open(t, etcd.Config{DataDir: dir})
 	list := listOf("blocked", 0, 20_000)
 	generation := mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
 	mustStage(t, s, list) // and then it died
@@ -55,7 +58,7 @@ func TestPrefixListsAreWholeOrNotThere(t *testing.T) {
 		t.Errorf("%d chunks of %d are there", n, len(list.Prefixes.Chunks()))
 	}
 	end()
-	s, end = open(t, Config{DataDir: dir})
+	s, end = open(t, etcd.Config{DataDir: dir})
 	if state := s.State(); state.PrefixLists.Len() != 0 || state.Generation != generation {
 		t.Errorf("chunks alone are a list, or a generation: %d, was %d", state.Generation, generation)
 	}
@@ -73,7 +76,7 @@ func TestPrefixListsAreWholeOrNotThere(t *testing.T) {
 	mustUpdate(t, s, Change{PrefixLists: []model.PrefixList{list}})
 	end()
 
-	s, _ = open(t, Config{DataDir: dir})
+	s, _ = open(t, etcd.Config{DataDir: dir})
 	got := s.State().PrefixLists.At("blocked")
 	if !got.Prefixes.Equal(list.Prefixes) || got.Prefixes.Len() != 40_000 {
 		t.Errorf("%d prefixes survived", got.Prefixes.Len())
@@ -97,7 +100,7 @@ func TestPrefixListsAreWholeOrNotThere(t *testing.T) {
 
 // TestStagedChunksStay while another list is written, until their own head is.
 func TestStagedChunksStay(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	first, second := listOf("first", 0, 5000), listOf("second", 9000, 5000)
 	releaseFirst, releaseSecond := mustStage(t, s, first), mustStage(t, s, second)
 	mustUpdate(t, s, Change{PrefixLists: []model.PrefixList{second}})
@@ -116,14 +119,14 @@ func TestStagedChunksStay(t *testing.T) {
 // TestHeadsWantTheirChunks: one that names a chunk which is not in the store any more, though the writer's State shows it still,
 // is not written.
 func TestHeadsWantTheirChunks(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	list := listOf("blocked", 0, 5000)
 	mustStage(t, s, list)()
-	head := map[string]clientv3.Op{prefixLists + list.Name: clientv3.OpPut(prefixLists+list.Name, "")}
+	head := map[string]clientv3.Op{keyspace.PrefixLists + list.Name: clientv3.OpPut(keyspace.PrefixLists+list.Name, "")}
 	written := func() bool {
 		t.Helper()
 		f := folded{ops: head, lists: map[string]model.PrefixList{list.Name: list}}
-		response, err := s.client.Txn(t.Context()).If(f.conditions()...).Then(clientv3.OpPut(root+"test", "x")).Commit()
+		response, err := s.etcd.Txn(t.Context()).If(f.conditions()...).Then(clientv3.OpPut(keyspace.Root+"test", "x")).Commit()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +136,7 @@ func TestHeadsWantTheirChunks(t *testing.T) {
 		t.Error("a head whose chunks are there was not written")
 	}
 	chunks := list.Prefixes.Chunks()
-	if _, err := s.client.Delete(t.Context(), prefixChunks+chunkName(list.Name, chunks[len(chunks)-1].ID())); err != nil {
+	if _, err := s.etcd.Delete(t.Context(), keyspace.PrefixChunks+chunkName(list.Name, chunks[len(chunks)-1].ID())); err != nil {
 		t.Fatal(err)
 	}
 	if written() {
@@ -143,12 +146,12 @@ func TestHeadsWantTheirChunks(t *testing.T) {
 
 // TestVIPsWithListsAreOfASchemaOfTheirOwn: a manager of an earlier release must not take them for ones that all may come to.
 func TestVIPsWithListsAreOfASchemaOfTheirOwn(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	open, guarded := vip("open", "203.0.113.1"), vip("guarded", "203.0.113.2")
 	guarded.Endpoints = []model.Endpoint{{Protocol: model.TCP, Port: 80, DenyLists: []string{"blocked"}}}
 	mustUpdate(t, s, Change{VIPs: []model.VIP{open, guarded}})
-	for name, want := range map[string]byte{"open": schema, "guarded": listsSchema} {
-		response, err := s.client.Get(t.Context(), prefixVIPs+name)
+	for name, want := range map[string]byte{"open": codec.Schema, "guarded": codec.ListsSchema} {
+		response, err := s.etcd.Get(t.Context(), keyspace.VIPs+name)
 		if err != nil || response.Kvs[0].Value[0] != want {
 			t.Errorf("%s is %.30q, %v", name, response.Kvs[0].Value, err)
 		}
@@ -156,7 +159,7 @@ func TestVIPsWithListsAreOfASchemaOfTheirOwn(t *testing.T) {
 	if got := s.State().VIPs.At("guarded").Endpoints[0].DenyLists; !slices.Equal(got, []string{"blocked"}) {
 		t.Errorf("read as %v", got)
 	}
-	if _, _, err := decodeMessage(prefixVIPs+"x", []byte{newestSchema + 1}, &weirv1.VIP{}, compile.StoredVIP); err == nil {
+	if _, _, err := codec.DecodeMessage(keyspace.VIPs+"x", []byte{codec.NewestSchema + 1}, &weirv1.VIP{}, compile.StoredVIP); err == nil {
 		t.Error("a schema of the future was read")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // reading is what a key's value says. VIPs and tables, which are most of the store, are read before they are put:
@@ -22,7 +24,7 @@ type reading struct {
 	of string // the prefix, if it is of those that were read
 
 	vip    model.VIP
-	record Record
+	record codec.Record
 
 	endpoint model.EndpointKey
 	table    desired.Table
@@ -33,13 +35,13 @@ type reading struct {
 
 func read(kv *mvccpb.KeyValue) reading {
 	r, key := reading{kv: kv}, string(kv.Key)
-	switch prefix, _ := split(key); prefix {
-	case prefixVIPs:
+	switch prefix, _ := keyspace.Split(key); prefix {
+	case keyspace.VIPs:
 		r.of = prefix
 		m := &weirv1.VIP{}
-		r.vip, r.unknown, r.err = decodeMessage(key, kv.Value, m, compile.StoredVIP)
-		r.record = recordOf(m)
-	case prefixTables:
+		r.vip, r.unknown, r.err = codec.DecodeMessage(key, kv.Value, m, compile.StoredVIP)
+		r.record = codec.RecordOf(m)
+	case keyspace.Tables:
 		r.of = prefix
 		r.endpoint, r.table, r.unknown, r.err = readTable(key, kv.Value)
 	}
@@ -47,14 +49,14 @@ func read(kv *mvccpb.KeyValue) reading {
 }
 
 func readTable(key string, value []byte) (endpoint model.EndpointKey, table desired.Table, unknown bool, err error) {
-	if endpoint, err = parseTableKey(key); err != nil {
+	if endpoint, err = keyspace.ParseTable(key); err != nil {
 		return endpoint, table, false, err
 	}
-	d, unknown, err := decodeKnown[tableDocument](key, value)
+	d, unknown, err := codec.DecodeKnown[codec.TableDocument](key, value)
 	if err != nil {
 		return endpoint, table, unknown, err
 	}
-	if table, err = tableFromDocument(d); err != nil {
+	if table, err = d.Table(); err != nil {
 		err = fmt.Errorf("read %s of the store: %w", key, err)
 	}
 	return endpoint, table, unknown, err
@@ -66,11 +68,11 @@ func (r reading) put(b *builder) error {
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.of == prefixVIPs:
+	case r.of == keyspace.VIPs:
 		b.noteUnknown(string(r.kv.Key), r.kv.Value, r.unknown)
 		b.putVIP(r.vip, generation)
 		b.next.Records.Set(r.vip.Name, r.record)
-	case r.of == prefixTables:
+	case r.of == keyspace.Tables:
 		b.noteUnknown(string(r.kv.Key), r.kv.Value, r.unknown)
 		b.putTableOf(r.endpoint, r.table, generation)
 	default:
@@ -106,7 +108,7 @@ func readAll(kvs []*mvccpb.KeyValue) []reading {
 
 // decodeIn is decode of a document that the State being built holds.
 func decodeIn[T any](b *builder, key string, data []byte) (T, error) {
-	value, unknown, err := decodeKnown[T](key, data)
+	value, unknown, err := codec.DecodeKnown[T](key, data)
 	if err == nil {
 		b.noteUnknown(key, data, unknown)
 	}

@@ -6,16 +6,20 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // What is refused, or changes nothing, is decided on what is there: a leader that was frozen knows too little.
 func TestRefusalsAreOfTheCurrentState(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	old := s.State()
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
-	fence, epoch, err := s.fence(t.Context())
+	fence, epoch, err := s.Election.Fence(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +33,8 @@ func TestRefusalsAreOfTheCurrentState(t *testing.T) {
 		t.Errorf("on an old State: %v", err)
 	}
 	epoch--
-	lost := clientv3.Compare(clientv3.CreateRevision(keyLeader), "=", int64(epoch))
-	if err := settle(lost, s.State()); !errors.Is(err, ErrNotLeader) {
+	lost := clientv3.Compare(clientv3.CreateRevision(keyspace.Leader), "=", int64(epoch))
+	if err := settle(lost, s.State()); !errors.Is(err, election.ErrNotLeader) {
 		t.Errorf("in an old epoch: %v", err)
 	}
 }
@@ -52,26 +56,26 @@ func TestRefusalsHoldWithTheirTransaction(t *testing.T) {
 
 // Trust is changed by any manager: one that has not heard of a token yet does not refuse who shows it.
 func TestTrustRefusesOnWhatTheStoreHolds(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	unknown, calls := errors.New("no such token"), 0
-	join := func(now *Trust) (TrustChange, error) {
+	join := func(now *truststore.Trust) (truststore.Change, error) {
 		calls++
 		if calls == 1 { // another manager makes the token meanwhile
-			if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) {
-				return TrustChange{Tokens: []trust.JoinToken{{ID: "t1"}}}, nil
+			if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) {
+				return truststore.Change{Tokens: []trust.JoinToken{{ID: "t1"}}}, nil
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if _, known := now.Tokens["t1"]; !known {
-			return TrustChange{}, unknown
+			return truststore.Change{}, unknown
 		}
-		return TrustChange{}, nil
+		return truststore.Change{}, nil
 	}
-	if err := s.UpdateTrust(t.Context(), join); err != nil || calls != 2 {
+	if err := s.Trust.Update(t.Context(), join); err != nil || calls != 2 {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
-	if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) { return TrustChange{}, unknown }); !errors.Is(err, unknown) {
+	if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) { return truststore.Change{}, unknown }); !errors.Is(err, unknown) {
 		t.Errorf("a refusal is %v", err)
 	}
 }

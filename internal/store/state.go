@@ -3,17 +3,20 @@ package store
 import (
 	"fmt"
 	"maps"
-	"strings"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/sorted"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // State is everything in the store, as of one revision. It is read only.
@@ -32,7 +35,7 @@ type State struct {
 	Status            sorted.Map[string, NodeStatus]                  // by node
 	Streams           sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
 	Reported          sorted.Map[string, int64]                       // revisions at which each host's health last changed
-	Records           sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
+	Records           sorted.Map[string, codec.Record]                // when and by whom each VIP was written, by name
 	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
 	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
 	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
@@ -45,6 +48,16 @@ type State struct {
 	unknown  sorted.Map[string, []byte]             // documents with fields of a newer release, by key
 	revision int64
 	step     *step
+}
+
+// Manager is a replica as the store knows it.
+type Manager struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`           // of its API
+	PeerURL string `json:"peerURL,omitempty"` // of its member of the embedded etcd, if others reach it
+	Member  uint64 `json:"member,omitempty"`  // that member's id
+	Schema  int    `json:"schema,omitempty"`  // the newest of the store's documents that it knows; 0: the first
+	Learner bool   `json:"-"`                 // it has no vote yet
 }
 
 // Clone returns a State that may be written to; its price does not depend on the State's size.
@@ -76,55 +89,55 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	key, s := string(kv.Key), b.next
 	generation := model.Generation(kv.ModRevision)
 	var err error
-	switch prefix, name := split(key); prefix {
-	case keyGeneration:
+	switch prefix, name := keyspace.Split(key); prefix {
+	case keyspace.Generation:
 		s.Generation = generation
 		err = s.putTraces(key, kv)
-	case keyLeader:
+	case keyspace.Leader:
 		err = s.putLeader(kv)
-	case keyRestored:
-		var d restoredDocument
-		d, err = decode[restoredDocument](key, kv.Value)
+	case keyspace.Restored:
+		var d codec.RestoredDocument
+		d, err = codec.Decode[codec.RestoredDocument](key, kv.Value)
 		s.Restored = desired.Restored{At: generation, Settled: d.Settled}
-	case prefixManagers:
+	case keyspace.Managers:
 		err = s.putManager(name, kv.Value)
-	case keyHash:
+	case keyspace.HashKey:
 		var secret []byte
-		if secret, err = decode[[]byte](key, kv.Value); err == nil {
+		if secret, err = codec.Decode[[]byte](key, kv.Value); err == nil {
 			s.HashKey, err = flowhash.NewKey(secret)
 		}
-	case keyFastpath:
-		var d []fastpathKeyDocument
-		if d, err = decode[[]fastpathKeyDocument](key, kv.Value); err == nil {
-			s.FastpathKeys, err = fastpathKeysFromDocument(d)
+	case keyspace.FastpathKeys:
+		var d []codec.SecretDocument
+		if d, err = codec.Decode[[]codec.SecretDocument](key, kv.Value); err == nil {
+			s.FastpathKeys, err = codec.FastpathKeys(d)
 		}
-	case keySYNSecrets:
-		var d []synSecretDocument
-		if d, err = decode[[]synSecretDocument](key, kv.Value); err == nil {
-			s.SYNSecrets, err = synSecretsFromDocument(d)
+	case keyspace.SYNSecrets:
+		var d []codec.SecretDocument
+		if d, err = codec.Decode[[]codec.SecretDocument](key, kv.Value); err == nil {
+			s.SYNSecrets, err = codec.SYNSecrets(d)
 		}
-	case prefixVIPs, prefixTables:
+	case keyspace.VIPs, keyspace.Tables:
 		err = read(kv).put(b)
-	case prefixPools:
-		pool, unknown, wrong := decodeMessage(key, kv.Value, &weirv1.AddressPool{}, compile.StoredAddressPool)
+	case keyspace.Pools:
+		pool, unknown, wrong := codec.DecodeMessage(key, kv.Value, &weirv1.AddressPool{}, compile.StoredAddressPool)
 		if err = wrong; err == nil {
 			b.noteUnknown(key, kv.Value, unknown)
 			b.putPool(pool, generation)
 		}
-	case prefixChunks:
+	case keyspace.PrefixChunks:
 		err = b.putChunk(key, name, kv.Value)
-	case prefixLists:
+	case keyspace.PrefixLists:
 		err = b.putPrefixListOf(key, kv.Value, generation)
-	case prefixConditions:
+	case keyspace.Conditions:
 		var c Conditions
-		c, err = decode[Conditions](key, kv.Value)
+		c, err = codec.Decode[Conditions](key, kv.Value)
 		s.Conditions.Set(name, c)
 		b.note(name)
-	case prefixPorts:
+	case keyspace.Ports:
 		err = b.decodePorts(key, kv.Value, generation)
-	case prefixSteps:
+	case keyspace.Steps:
 		var steps overloadpolicy.State
-		if steps, err = decode[overloadpolicy.State](key, kv.Value); err == nil {
+		if steps, err = codec.Decode[overloadpolicy.State](key, kv.Value); err == nil {
 			b.putSteps(name, steps)
 		}
 	default:
@@ -137,35 +150,35 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error) {
 	key, s := string(kv.Key), b.next
 	switch prefix {
-	case prefixNodes:
-		var d nodeDocument
-		d, err = decodeIn[nodeDocument](b, key, kv.Value)
+	case keyspace.Nodes:
+		var d codec.NodeDocument
+		d, err = decodeIn[codec.NodeDocument](b, key, kv.Value)
 		if err == nil {
 			s.PutNode(model.Node(d))
 			b.delta.Nodes[name] = true
 		}
-	case prefixStatus:
+	case keyspace.Status:
 		var status NodeStatus
-		status, err = decode[NodeStatus](key, kv.Value)
+		status, err = codec.Decode[NodeStatus](key, kv.Value)
 		s.Status.Set(name, status)
 		b.delta.Status[name] = true
-	case prefixHealth:
-		var list []healthDocument
-		list, err = decode[[]healthDocument](key, kv.Value)
-		s.Health.Set(name, healthFromDocument(list))
+	case keyspace.Health:
+		var list []codec.HealthDocument
+		list, err = codec.Decode[[]codec.HealthDocument](key, kv.Value)
+		s.Health.Set(name, codec.HostHealth(list))
 		s.Reported.Set(name, kv.ModRevision)
 		b.delta.Health[name] = true
-	case prefixStreams:
+	case keyspace.Streams:
 		s.Streams.Set(name, true)
 		b.delta.Streams[name] = true
-	case prefixExcluded:
+	case keyspace.Excluded:
 		var reason string
-		reason, err = decode[string](key, kv.Value)
+		reason, err = codec.Decode[string](key, kv.Value)
 		s.Excluded.Set(name, reason)
 		b.delta.Streams[name] = true
-	case prefixReady:
+	case keyspace.Ready:
 		var ready model.Generation
-		ready, err = decode[model.Generation](key, kv.Value)
+		ready, err = codec.Decode[model.Generation](key, kv.Value)
 		s.Ready.Set(name, ready)
 	}
 	return err
@@ -219,52 +232,62 @@ func (b *builder) removeNode(name string) {
 	b.delta.Nodes[name] = true
 }
 
+func (b *builder) putPool(pool model.AddressPool, generation model.Generation) {
+	b.next.Pools.Set(pool.Name, pool)
+	b.next.PoolWritten.Set(pool.Name, generation)
+}
+
+func (b *builder) removePool(name string) {
+	b.next.Pools.Delete(name)
+	b.next.PoolWritten.Delete(name)
+}
+
 // remove forgets one key.
 func (b *builder) remove(key string) error {
 	s := b.next
 	s.unknown.Delete(key)
-	switch prefix, name := split(key); prefix {
-	case keyGeneration, keyHash:
+	switch prefix, name := keyspace.Split(key); prefix {
+	case keyspace.Generation, keyspace.HashKey:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
-	case keyFastpath:
+	case keyspace.FastpathKeys:
 		s.FastpathKeys = nil
-	case keySYNSecrets:
+	case keyspace.SYNSecrets:
 		s.SYNSecrets = nil
-	case prefixManagers:
+	case keyspace.Managers:
 		s.Managers = maps.Clone(s.Managers)
 		delete(s.Managers, name)
-	case keyLeader:
+	case keyspace.Leader:
 		s.Leader, s.LeaderAddress = "", ""
-	case keyRestored:
+	case keyspace.Restored:
 		s.Restored = desired.Restored{}
-	case prefixVIPs:
+	case keyspace.VIPs:
 		b.removeVIP(name)
-	case prefixPools:
+	case keyspace.Pools:
 		b.removePool(name)
-	case prefixChunks:
+	case keyspace.PrefixChunks:
 		s.chunks.Delete(name)
-	case prefixLists:
+	case keyspace.PrefixLists:
 		b.removePrefixList(name)
-	case prefixConditions:
+	case keyspace.Conditions:
 		s.Conditions.Delete(name)
 		b.note(name)
-	case prefixSteps:
+	case keyspace.Steps:
 		b.removeSteps(name)
-	case prefixTables:
-		endpoint, err := parseTableKey(key)
+	case keyspace.Tables:
+		endpoint, err := keyspace.ParseTable(key)
 		if err != nil {
 			return err
 		}
 		b.removeTable(endpoint)
-	case prefixPorts:
-		workload, err := parsePortsKey(key)
+	case keyspace.Ports:
+		workload, err := keyspace.ParsePorts(key)
 		if err != nil {
 			return err
 		}
 		b.removePorts(workload)
-	case prefixNodes, prefixStatus, prefixHealth, prefixStreams, prefixExcluded:
+	case keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded:
 		b.removeOfNode(prefix, name)
-	case prefixReady:
+	case keyspace.Ready:
 		s.Ready.Delete(name)
 	}
 	return nil
@@ -274,36 +297,47 @@ func (b *builder) remove(key string) error {
 func (b *builder) removeOfNode(prefix, name string) {
 	s := b.next
 	switch prefix {
-	case prefixNodes:
+	case keyspace.Nodes:
 		b.removeNode(name)
-	case prefixStatus:
+	case keyspace.Status:
 		s.Status.Delete(name)
 		b.delta.Status[name] = true
-	case prefixHealth:
+	case keyspace.Health:
 		s.Health.Delete(name)
 		s.Reported.Delete(name)
 		b.delta.Health[name] = true
-	case prefixStreams:
+	case keyspace.Streams:
 		s.Streams.Delete(name)
 		b.delta.Streams[name] = true
-	case prefixExcluded:
+	case keyspace.Excluded:
 		s.Excluded.Delete(name)
 		b.delta.Streams[name] = true
 	}
 }
 
-// split returns the prefix of a key and the name that follows it; a key of its own is its prefix.
-func split(key string) (prefix, name string) {
-	kind, name, found := strings.Cut(strings.TrimPrefix(key, root), "/")
-	if !found {
-		return key, ""
-	}
-	return root + kind + "/", name
-}
-
 // putLeader takes over who leads.
 func (s *State) putLeader(kv *mvccpb.KeyValue) error {
-	d, err := decode[leaderDocument](keyLeader, kv.Value)
+	d, err := codec.Decode[election.Document](keyspace.Leader, kv.Value)
 	s.Leader, s.LeaderAddress, s.Epoch = d.Name, d.Address, model.Epoch(kv.CreateRevision)
+	return err
+}
+
+// ListManagers are the replicas, by name.
+func (s *State) ListManagers() []Manager {
+	all := make([]Manager, 0, len(s.Managers))
+	for _, name := range slices.Sorted(maps.Keys(s.Managers)) {
+		all = append(all, s.Managers[name])
+	}
+	return all
+}
+
+// putManager takes over what is known of a manager.
+func (s *State) putManager(name string, value []byte) error {
+	m, err := codec.Decode[Manager](keyspace.Managers+name, value)
+	s.Managers = maps.Clone(s.Managers)
+	if s.Managers == nil {
+		s.Managers = map[string]Manager{}
+	}
+	s.Managers[name] = m
 	return err
 }

@@ -2,23 +2,31 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // statusPatience is how long what is no news may wait to be written.
 const statusPatience = time.Second
 
-// statuses are what nodes said and the store does not have yet. What comes while a transaction is
-// under way goes into the next: however many nodes report, there is one transaction at a time.
-type statuses struct {
-	mu      sync.Mutex
-	waiting map[string]StatusWrite // by node
-	news    chan struct{}          // holds at most one
-	rest    chan struct{}          // holds at most one
+// StatusWriter writes what nodes report. What comes while a transaction is under way goes into the next: however many nodes
+// report, there is one transaction at a time.
+type StatusWriter struct {
+	*cache
+
+	waitingMu sync.Mutex
+	waiting   map[string]StatusWrite // by node
+	news      chan struct{}          // holds at most one
+	rest      chan struct{}          // holds at most one
 }
 
 // StatusWrite is what shall be written of a node.
@@ -29,18 +37,18 @@ type StatusWrite struct {
 	Failed func(error)            // is called if it could not be written
 }
 
-func newStatuses() statuses {
-	return statuses{waiting: map[string]StatusWrite{}, news: make(chan struct{}, 1), rest: make(chan struct{}, 1)}
+func newStatusWriter(c *cache) *StatusWriter {
+	return &StatusWriter{cache: c, waiting: map[string]StatusWrite{}, news: make(chan struct{}, 1), rest: make(chan struct{}, 1)}
 }
 
-// PutStatus has what a node said written soon. A node that was deleted meanwhile stays so.
-func (s *Store) PutStatus(node string, w StatusWrite) {
-	s.statuses.mu.Lock()
-	s.statuses.waiting[node] = w
-	s.statuses.mu.Unlock()
-	wake := s.statuses.rest
+// Put has what a node said written soon. A node that was deleted meanwhile stays so.
+func (s *StatusWriter) Put(node string, w StatusWrite) {
+	s.waitingMu.Lock()
+	s.waiting[node] = w
+	s.waitingMu.Unlock()
+	wake := s.rest
 	if w.News {
-		wake = s.statuses.news
+		wake = s.news
 	}
 	select {
 	case wake <- struct{}{}:
@@ -48,14 +56,14 @@ func (s *Store) PutStatus(node string, w StatusWrite) {
 	}
 }
 
-// writeStatuses writes what nodes said until ctx ends.
-func (s *Store) writeStatuses(ctx context.Context) error {
+// run writes what nodes said until ctx ends.
+func (s *StatusWriter) run(ctx context.Context) error {
 	var due <-chan time.Time
 	for {
 		select {
-		case <-s.statuses.news:
+		case <-s.news:
 		case <-due:
-		case <-s.statuses.rest:
+		case <-s.rest:
 			if due == nil {
 				due = time.After(statusPatience)
 			}
@@ -64,12 +72,12 @@ func (s *Store) writeStatuses(ctx context.Context) error {
 			return nil
 		}
 		due = nil
-		s.statuses.mu.Lock()
-		waiting := s.statuses.waiting
-		s.statuses.waiting = map[string]StatusWrite{}
-		s.statuses.mu.Unlock()
-		if err := s.putStatuses(ctx, waiting); err != nil && ctx.Err() == nil {
-			err = explain("write what nodes said", err)
+		s.waitingMu.Lock()
+		waiting := s.waiting
+		s.waiting = map[string]StatusWrite{}
+		s.waitingMu.Unlock()
+		if err := s.putAll(ctx, waiting); err != nil && ctx.Err() == nil {
+			err = etcd.Explain("write what nodes said", err)
 			s.log.Warn("the store does not take what nodes say, going on with the next", "nodes", len(waiting), "err", err)
 			for _, w := range waiting {
 				w.Failed(err)
@@ -82,11 +90,11 @@ func (w StatusWrite) encode() (value string, err error) {
 	if w.Status.Detail, err = w.Detail(); err != nil {
 		return "", err
 	}
-	return encode(w.Status)
+	return codec.Encode(w.Status)
 }
 
-// putStatuses writes in as few transactions as an external etcd takes by default. What is too large for it is told of that node alone.
-func (s *Store) putStatuses(ctx context.Context, waiting map[string]StatusWrite) error {
+// putAll writes in as few transactions as an external etcd takes by default. What is too large for it is told of that node alone.
+func (s *StatusWriter) putAll(ctx context.Context, waiting map[string]StatusWrite) error {
 	var nodes []string
 	var ops []clientv3.Op
 	size := 0
@@ -100,15 +108,15 @@ func (s *Store) putStatuses(ctx context.Context, waiting map[string]StatusWrite)
 			w.Failed(fmt.Errorf("write the status of %s: %w", node, err))
 			continue
 		}
-		if len(ops) == noteMost || len(ops) > 0 && size+len(value) > stageBytes {
+		if len(ops) == etcd.SafeOperations || len(ops) > 0 && size+len(value) > etcd.SafeBytes {
 			if err := write(); err != nil {
 				return err
 			}
 		}
 		size += len(value)
 		nodes, ops = append(nodes, node), append(ops, clientv3.OpTxn(
-			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
-			[]clientv3.Op{clientv3.OpPut(prefixStatus+node, value)}, nil))
+			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keyspace.Nodes+node), ">", 0)},
+			[]clientv3.Op{clientv3.OpPut(keyspace.Status+node, value)}, nil))
 	}
 	if len(ops) == 0 {
 		return nil
@@ -117,11 +125,11 @@ func (s *Store) putStatuses(ctx context.Context, waiting map[string]StatusWrite)
 }
 
 // putSome writes the statuses of nodes at once, or one by one if they are too large together.
-func (s *Store) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, waiting map[string]StatusWrite) error {
-	one, cancel := context.WithTimeout(ctx, callTimeout)
-	_, err := s.client.Txn(one).Then(ops...).Commit()
+func (s *StatusWriter) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, waiting map[string]StatusWrite) error {
+	one, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	_, err := s.etcd.Txn(one).Then(ops...).Commit()
 	cancel()
-	if !tooLarge(err) {
+	if !etcd.TooLarge(err) {
 		return err
 	}
 	if len(ops) == 1 {
@@ -135,4 +143,26 @@ func (s *Store) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, 
 		}
 	}
 	return nil
+}
+
+// NodeStatus is what a node said last.
+type NodeStatus struct {
+	Seen         time.Time        `json:"seen"`
+	Generation   model.Generation `json:"generation"` // that it runs
+	Rejected     model.Generation `json:"rejected,omitempty"`
+	Reason       string           `json:"reason,omitempty"` // why it rejected that generation
+	Detail       json.RawMessage  `json:"detail,omitempty"` // written and read by the store's user
+	SessionCount SessionCount     `json:"sessionCount,omitzero"`
+}
+
+// SessionCount is what of a host's last count of connections decides about the end of moves.
+type SessionCount struct {
+	At         time.Time              `json:"at"`                 // by the clock of the manager that it was told
+	Generation model.Generation       `json:"generation"`         // that the host ran
+	Draining   []model.HostBackendKey `json:"draining,omitempty"` // the backends that have one in a bucket that they are draining
+}
+
+// Equal says whether both are the same count.
+func (c SessionCount) Equal(other SessionCount) bool {
+	return c.At.Equal(other.At) && c.Generation == other.Generation
 }

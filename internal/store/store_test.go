@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,35 +18,54 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// open opens and runs the store until the test ends or the function returned is called.
-func open(t *testing.T, cfg Config) (*Store, func()) {
+// openOnly opens the store, which does not run.
+func openOnly(t *testing.T, cfg etcd.Config) (*Store, error) {
 	t.Helper()
 	cfg.Log = testLog(t)
-	s, err := Open(t.Context(), cfg)
+	client, err := etcd.Open(t.Context(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	s, err := Open(t.Context(), client, Config{Name: cmp.Or(cfg.Name, "manager"), Log: cfg.Log})
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open opens and runs the store until the test ends or the function returned is called.
+func open(t *testing.T, cfg etcd.Config) (*Store, func()) {
+	t.Helper()
+	s, err := openOnly(t, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	var running errgroup.Group
+	running.Go(func() error { return s.etcd.Run(ctx) })
+	running.Go(func() error { return s.Run(ctx) })
 	var once sync.Once
 	end := func() {
 		once.Do(func() {
 			cancel()
-			if err := <-ended; err != nil {
+			if err := running.Wait(); err != nil {
 				t.Error(err)
 			}
-			s.Close()
+			s.etcd.Close()
 		})
 	}
 	t.Cleanup(end)
@@ -122,7 +142,7 @@ func mustUpdate(t *testing.T, s *Store, c Change) model.Generation {
 }
 
 func TestEverythingSurvivesARestart(t *testing.T) {
-	cfg := Config{DataDir: t.TempDir()}
+	cfg := etcd.Config{DataDir: t.TempDir()}
 	s, end := open(t, cfg)
 	shop := vip("shop", "203.0.113.1")
 	generation := mustUpdate(t, s, Change{
@@ -130,7 +150,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	})
 	said := model.BackendHealth{Endpoint: key, Backend: table.Rows[0].Backend, Health: model.HealthUnhealthy, Reason: "refused"}
 	health := desired.HostHealth{{Endpoint: key, Backend: said.Backend}: said}
-	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return health }); err != nil {
+	if err := s.Health.Update(t.Context(), "host1", func(*State) desired.HostHealth { return health }); err != nil {
 		t.Fatal(err)
 	}
 	status := NodeStatus{Seen: table.Rows[1].Freed, Generation: generation, Rejected: 3, Reason: "full", Detail: []byte(`{"a":1}`)}
@@ -152,7 +172,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 }
 
 func TestGenerationsGrowByChangesOfTheDesiredStateOnly(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	first := mustUpdate(t, s, Change{Nodes: []model.Node{host}})
 	putStatus(t, s, "host1", NodeStatus{Generation: first})
 	if got := mustUpdate(t, s, Change{}); got != first {
@@ -168,7 +188,7 @@ func TestGenerationsGrowByChangesOfTheDesiredStateOnly(t *testing.T) {
 // Many writers at once: each of them saw the one before, so none is lost.
 func TestUpdatesDoNotOverwriteEachOther(t *testing.T) {
 	dir := t.TempDir()
-	s, _ := open(t, Config{DataDir: dir})
+	s, _ := open(t, etcd.Config{DataDir: dir})
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -194,7 +214,7 @@ func TestUpdatesDoNotOverwriteEachOther(t *testing.T) {
 }
 
 func TestStatesDoNotChange(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
 	old := s.State()
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("blog", "203.0.113.2")}, DeleteVIPs: []string{"shop"}})
@@ -204,7 +224,7 @@ func TestStatesDoNotChange(t *testing.T) {
 }
 
 func TestAnErrorOfDecideWritesNothing(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	before, why := s.State().Generation, errors.New("no")
 	if _, err := s.Update(t.Context(), func(*State) (Change, error) { return Change{DeleteVIPs: []string{"a"}}, why }); !errors.Is(err, why) {
 		t.Errorf("got %v", err)
@@ -215,15 +235,15 @@ func TestAnErrorOfDecideWritesNothing(t *testing.T) {
 }
 
 func TestOneTransactionHoldsManyVIPsAndHasABound(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	var many Change
-	for i := range MaxOperations - 1 {
+	for i := range etcd.MaxOperations - 1 {
 		many.VIPs = append(many.VIPs, model.VIP{Name: fmt.Sprintf("vip%d", i), Address: netip.MustParseAddr("203.0.113.1")})
 	}
 	if _, err := s.Update(t.Context(), change(many)); err != nil {
 		t.Log(err) // on a machine that is busy, etcd waits for its answer no longer; it is written nevertheless
 	}
-	eventually(t, "the store holds all", func() bool { return s.State().VIPs.Len() == MaxOperations-1 })
+	eventually(t, "the store holds all", func() bool { return s.State().VIPs.Len() == etcd.MaxOperations-1 })
 	many.VIPs = append(many.VIPs, vip("another", "203.0.113.1"))
 	_, err := s.Update(t.Context(), change(many))
 	if fields := model.FieldErrors(err); len(fields) != 1 || !strings.Contains(err.Error(), "apply fewer VIPs at a time") {
@@ -232,7 +252,7 @@ func TestOneTransactionHoldsManyVIPsAndHasABound(t *testing.T) {
 }
 
 func TestDeletedNodesStaySo(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
 	mustUpdate(t, s, Change{DeleteNodes: []string{"host1"}})
 	other := host
@@ -241,7 +261,7 @@ func TestDeletedNodesStaySo(t *testing.T) {
 	putStatus(t, s, "host1", NodeStatus{Generation: 1})
 	putStatus(t, s, "host2", NodeStatus{Generation: 2}) // when it is there, so would be the first
 	said := desired.HostHealth{{Endpoint: key}: {Endpoint: key, Health: model.HealthHealthy}}
-	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
+	if err := s.Health.Update(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
 		t.Error(err)
 	}
 	if state := s.State(); state.Status.Len() != 1 || state.Health.Len() != 0 {
@@ -250,12 +270,12 @@ func TestDeletedNodesStaySo(t *testing.T) {
 }
 
 func TestOpenStreamsAreSeen(t *testing.T) {
-	cfg := Config{DataDir: t.TempDir()}
+	cfg := etcd.Config{DataDir: t.TempDir()}
 	s, end := open(t, cfg)
-	closeFirst, closeSecond := s.OpenStream("host1"), s.OpenStream("host1")
+	closeFirst, closeSecond := s.Presence.Open("host1"), s.Presence.Open("host1")
 	eventually(t, "the stream is seen", func() bool { return s.State().Streams.At("host1") })
 	closeFirst()
-	s.OpenStream("mux1")
+	s.Presence.Open("mux1")
 	eventually(t, "the other stream is seen", func() bool { return s.State().Streams.At("mux1") })
 	if !s.State().Streams.At("host1") {
 		t.Error("one of two streams of a node was closed, and it counts as gone")
@@ -272,23 +292,23 @@ func TestOpenStreamsAreSeen(t *testing.T) {
 // What a watch missed because it was compacted away is read anew.
 func TestCompactedWatch(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)})
+	s, err := openOnly(t, etcd.Config{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.etcd.Close()
 	ops, err := Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}.operations(s.State())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+	if _, err := s.etcd.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 		t.Fatal(err)
 	}
-	response, err := s.client.Put(t.Context(), "/elsewhere", "")
+	response, err := s.etcd.Put(t.Context(), "/elsewhere", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.Compact(t.Context(), response.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+	if _, err := s.etcd.Compact(t.Context(), response.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -303,46 +323,45 @@ func TestCompactedWatch(t *testing.T) {
 
 func TestNewerSchemasAreRefused(t *testing.T) {
 	dir := t.TempDir()
-	s, end := open(t, Config{DataDir: dir})
-	if _, err := s.client.Put(t.Context(), prefixNodes+"host1", `{"schema": 1, "value": {"name": "host1"}}`); err != nil {
+	s, end := open(t, etcd.Config{DataDir: dir})
+	if _, err := s.etcd.Put(t.Context(), keyspace.Nodes+"host1", `{"schema": 1, "value": {"name": "host1"}}`); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the node is seen", func() bool { return s.State().Nodes.Len() == 1 })
 	end()
-	s, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)})
+	s, err := openOnly(t, etcd.Config{DataDir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.client.Put(t.Context(), prefixNodes+"host2", `{"schema": 2, "value": {"moniker": "host2"}}`); err != nil {
+	if _, err := s.etcd.Put(t.Context(), keyspace.Nodes+"host2", `{"schema": 2, "value": {"moniker": "host2"}}`); err != nil {
 		t.Fatal(err)
 	}
 	want := "read /weir/v1/nodes/host2 of the store: its schema is 2, this weir-manager knows 1: run a newer one"
 	if err := s.Run(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("a running manager says %v", err)
 	}
-	s.Close()
-	if _, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)}); err == nil || err.Error() != want {
+	s.etcd.Close()
+	if _, err := openOnly(t, etcd.Config{DataDir: dir}); err == nil || err.Error() != want {
 		t.Errorf("a starting manager says %v", err)
 	}
 }
 
 func TestWhatOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
-	open(t, Config{DataDir: dir})
+	open(t, etcd.Config{DataDir: dir})
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		cfg  Config
+		cfg  etcd.Config
 		want string
 	}{
-		{Config{DataDir: dir}, "another weir-manager uses it: stop that one, or name another with --data-dir"},
-		{Config{DataDir: filepath.Join(file, "data")}, "not a directory: name one that weir-manager may write, with --data-dir"},
-		{Config{Endpoints: []string{"http://127.0.0.1:1"}}, "reach etcd at http://127.0.0.1:1: "},
+		{etcd.Config{DataDir: dir}, "another weir-manager uses it: stop that one, or name another with --data-dir"},
+		{etcd.Config{DataDir: filepath.Join(file, "data")}, "not a directory: name one that weir-manager may write, with --data-dir"},
+		{etcd.Config{Endpoints: []string{"http://127.0.0.1:1"}}, "reach etcd at http://127.0.0.1:1: "},
 	} {
-		c.cfg.Log = testLog(t)
-		_, err := Open(t.Context(), c.cfg)
+		_, err := openOnly(t, c.cfg)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line with %q", err, c.want)
 		}
@@ -361,7 +380,7 @@ func dump(s *State) []any {
 // putStatus writes a status, and waits until the State shows it if the node is there.
 func putStatus(t *testing.T, s *Store, node string, status NodeStatus) {
 	t.Helper()
-	s.PutStatus(node, StatusWrite{
+	s.Status.Put(node, StatusWrite{
 		Status: status, Detail: func() ([]byte, error) { return status.Detail, nil }, Failed: func(err error) { t.Error(err) },
 		News: status.Generation%2 == 0, // or not: it is written all the same
 	})

@@ -2,6 +2,9 @@ package store
 
 import (
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // Tenants are part of Trust, and limit the desired state. So that each is decided by the other as it is when the
@@ -13,10 +16,10 @@ func (c Change) tenantOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op
 	if len(c.DeleteTenants) == 0 {
 		return ops, errs
 	}
-	value, err := encode(struct{}{})
-	ops = append(ops, clientv3.OpPut(keyTrust, value), clientv3.OpPut(keyTenants, value))
+	value, err := codec.Encode(struct{}{})
+	ops = append(ops, clientv3.OpPut(keyspace.Trust, value), clientv3.OpPut(keyspace.TenantsVersion, value))
 	for _, name := range c.DeleteTenants {
-		ops = append(ops, clientv3.OpDelete(prefixTenants+name))
+		ops = append(ops, clientv3.OpDelete(keyspace.Tenants+name))
 	}
 	return ops, append(errs, err)
 }
@@ -33,7 +36,7 @@ func (f *folded) isOfUsers() bool {
 
 // deletesTenants says whether Trust is written too.
 func (f *folded) deletesTenants() bool {
-	_, writes := f.ops[keyTrust]
+	_, writes := f.ops[keyspace.Trust]
 	return writes
 }
 
@@ -41,10 +44,10 @@ func (f *folded) deletesTenants() bool {
 func (f *folded) trustConditions() []clientv3.Cmp {
 	var all []clientv3.Cmp
 	if f.isOfUsers() {
-		all = append(all, clientv3.Compare(clientv3.ModRevision(keyTenants), "=", f.trusted.tenants))
+		all = append(all, f.trusted.CompareTenants())
 	}
 	if f.deletesTenants() {
-		all = append(all, clientv3.Compare(clientv3.ModRevision(keyTrust), "=", f.trusted.version))
+		all = append(all, f.trusted.CompareVersion())
 	}
 	return all
 }

@@ -4,15 +4,17 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/etcd"
+	"github.com/weirlb/weir/internal/store/truststore"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // putTenant lets the tenant have as many VIPs.
 func putTenant(t *testing.T, s *Store, vips uint32) {
 	t.Helper()
-	if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) {
-		return TrustChange{Tenants: []model.Tenant{{Name: "acme", Limits: model.Quotas{VIPs: &vips}}}}, nil
+	if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) {
+		return truststore.Change{Tenants: []model.Tenant{{Name: "acme", Limits: model.Quotas{VIPs: &vips}}}}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -21,10 +23,10 @@ func putTenant(t *testing.T, s *Store, vips uint32) {
 // What another manager makes of a tenant between the decision on a VIP and its transaction has that decided again: a
 // quota that was lowered is held to, one that was raised is no reason to refuse.
 func TestVIPsAreDecidedByTenantsAsTheyAre(t *testing.T) {
-	endpoints := []string{etcd.Start(t)}
-	leader, _ := open(t, Config{Name: "m1", Endpoints: endpoints})
-	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
-	other, _ := open(t, Config{Name: "m2", Endpoints: endpoints})
+	endpoints := []string{etcdtest.Start(t)}
+	leader, _ := open(t, etcd.Config{Name: "m1", Endpoints: endpoints})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Election.Epoch(); return epoch != 0 })
+	other, _ := open(t, etcd.Config{Name: "m2", Endpoints: endpoints})
 	full := errors.New("the tenant is full")
 	for _, c := range []struct {
 		what          string
@@ -37,7 +39,7 @@ func TestVIPsAreDecidedByTenantsAsTheyAre(t *testing.T) {
 		putTenant(t, leader, c.before)
 		calls := 0
 		_, err := leader.Update(t.Context(), func(s *State) (Change, error) {
-			now, _ := leader.Trust()
+			now, _ := leader.Trust.Watch()
 			if calls++; calls == 1 {
 				putTenant(t, other, c.after)
 			}
@@ -54,8 +56,8 @@ func TestVIPsAreDecidedByTenantsAsTheyAre(t *testing.T) {
 
 // Changes of health do not wait for tenants.
 func TestHealthIsNotDecidedByTenants(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
-	eventually(t, "it leads", func() bool { epoch, _ := s.Epoch(); return epoch != 0 })
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
+	eventually(t, "it leads", func() bool { epoch, _ := s.Election.Epoch(); return epoch != 0 })
 	calls := 0
 	if _, err := s.UpdateAs(t.Context(), Health, func(*State) (Change, error) {
 		calls++
@@ -69,15 +71,15 @@ func TestHealthIsNotDecidedByTenants(t *testing.T) {
 // A tenant is deleted in the order of the changes: what came before is seen, what comes behind sees that it is gone,
 // though both may be taken together; and no user comes to it meanwhile.
 func TestTenantsAreDeletedInOrder(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
-	eventually(t, "it leads", func() bool { epoch, _ := s.Epoch(); return epoch != 0 })
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
+	eventually(t, "it leads", func() bool { epoch, _ := s.Election.Epoch(); return epoch != 0 })
 	putTenant(t, s, 1)
 	first := &write{ctx: t.Context(), done: make(chan struct{}), decide: func(*State) (Change, error) {
 		return Change{DeleteTenants: []string{"acme"}}, nil
 	}}
 	there := false
 	second := &write{ctx: t.Context(), done: make(chan struct{}), decide: func(*State) (Change, error) {
-		now, _ := s.Trust()
+		now, _ := s.Trust.Watch()
 		_, there = now.Tenants["acme"]
 		return Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}, nil
 	}}
@@ -95,7 +97,7 @@ func TestTenantsAreDeletedInOrder(t *testing.T) {
 	}); err != nil || calls != 2 {
 		t.Errorf("got %v after %d decisions", err, calls)
 	}
-	if now, _ := s.Trust(); len(now.Tenants) != 0 {
+	if now, _ := s.Trust.Watch(); len(now.Tenants) != 0 {
 		t.Errorf("there is %v", now.Tenants)
 	}
 }

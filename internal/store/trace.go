@@ -6,6 +6,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -25,7 +26,7 @@ type generationDocument struct {
 
 // putTraces notes the traces of a generation.
 func (s *State) putTraces(key string, kv *mvccpb.KeyValue) error {
-	d, err := decode[generationDocument](key, kv.Value)
+	d, err := codec.Decode[generationDocument](key, kv.Value)
 	if err != nil || len(d.Traces) == 0 {
 		return err
 	}

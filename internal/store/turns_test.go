@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -21,7 +22,7 @@ func by(t *testing.T, tenant string) context.Context {
 // A tenant that changes one VIP over and over, each time in a transaction of its own, does not hold another one up: what
 // came while a transaction was written is in the next.
 func TestTenantsWriteByTurns(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	const n = 64
 	var group sync.WaitGroup
 	first, goOn := make(chan struct{}), make(chan struct{})
@@ -49,9 +50,9 @@ func TestTenantsWriteByTurns(t *testing.T) {
 	waiting := make(chan model.Generation, 1)
 	group.Go(func() { waiting <- update("blue", "sea") })
 	eventually(t, "blue waits", func() bool {
-		s.writes.mu.Lock()
-		defer s.writes.mu.Unlock()
-		return len(s.writes.queues[Configuration].of["tenant/blue"]) == 1
+		s.queue.mu.Lock()
+		defer s.queue.mu.Unlock()
+		return len(s.queue.queues[Configuration].of["tenant/blue"]) == 1
 	})
 	close(goOn)
 	group.Wait()

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
+	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -169,28 +171,41 @@ func (q *writes) waiting() (n [priorities]int, shed [priorities]uint64) {
 	return n, q.shed
 }
 
-// Waiting is how many changes wait to be written, by priority.
-func (s *Store) Waiting() map[string]int {
-	waiting := map[string]int{}
-	all, _ := s.writes.waiting()
-	for priority, n := range all {
-		waiting[Priority(priority).String()] = n
+// writer changes the desired state.
+type writer struct {
+	*cache
+	Trust *truststore.Store // who may do what; its tenants limit the desired state
+	queue writes
+}
+
+// Queue is how a queue of changes is.
+type Queue struct {
+	Length   int
+	Rejected uint64 // as it was full
+}
+
+// Queues are those of the changes that wait to be written, by priority.
+func (s *writer) Queues() map[string]Queue {
+	queues := map[string]Queue{}
+	waiting, shed := s.queue.waiting()
+	for priority := range priorities {
+		queues[priority.String()] = Queue{waiting[priority], shed[priority]}
 	}
-	return waiting
+	return queues
 }
 
 // Update changes the desired state by what decide makes of the newest State, all of it or nothing,
 // and returns the generation that holds it. Changes that wait together are written in one transaction: each
 // is decided on what those before it lead to. If another write is faster, decide is called again. An
 // empty change writes nothing. Only the replica that leads may write: others get ErrNotLeader.
-func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
+func (s *writer) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
 	return s.UpdateAs(ctx, Configuration, decide)
 }
 
 // UpdateAs is Update of a priority. It fails with an OverloadedError when too many changes wait.
-func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
+func (s *writer) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
 	w := &write{ctx: ctx, who: shareOf(ctx), decide: decide, done: make(chan struct{})}
-	if err := s.writes.add(priority, w); err != nil {
+	if err := s.queue.add(priority, w); err != nil {
 		return 0, err
 	}
 	select {
@@ -198,23 +213,23 @@ func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*St
 		return w.generation, w.err
 	case <-ctx.Done():
 	}
-	if s.writes.withdraw(priority, w) {
+	if s.queue.withdraw(priority, w) {
 		return 0, fmt.Errorf("write to the store: %w", ctx.Err())
 	}
 	<-w.done // decide may be at work, on what its caller holds
 	return w.generation, w.err
 }
 
-// writeAll writes what waits until ctx ends.
-func (s *Store) writeAll(ctx context.Context) error {
+// run writes what waits until ctx ends.
+func (s *writer) run(ctx context.Context) error {
 	for {
-		batch, wait := s.writes.take(time.Now())
+		batch, wait := s.queue.take(time.Now())
 		if len(batch) > 0 {
 			begin := time.Now()
 			s.commitAll(ctx, batch)
-			s.writes.mu.Lock()
-			s.writes.took = time.Since(begin)
-			s.writes.mu.Unlock()
+			s.queue.mu.Lock()
+			s.queue.took = time.Since(begin)
+			s.queue.mu.Unlock()
 			continue
 		}
 		var due <-chan time.Time
@@ -222,7 +237,7 @@ func (s *Store) writeAll(ctx context.Context) error {
 			due = time.After(wait)
 		}
 		select {
-		case <-s.writes.wake:
+		case <-s.queue.wake:
 		case <-due:
 		case <-ctx.Done():
 			return nil
@@ -232,9 +247,9 @@ func (s *Store) writeAll(ctx context.Context) error {
 
 // commitAll writes and answers what of batch fits into one transaction, and gives the rest back: what came meanwhile has its
 // turn with it.
-func (s *Store) commitAll(ctx context.Context, batch []*write) {
+func (s *writer) commitAll(ctx context.Context, batch []*write) {
 	for len(batch) > 0 {
-		fence, epoch, err := s.fence(ctx)
+		fence, epoch, err := s.Election.Fence(ctx)
 		if err != nil {
 			(&folded{writes: batch, errs: make([]error, len(batch))}).answer(err)
 			return
@@ -244,16 +259,16 @@ func (s *Store) commitAll(ctx context.Context, batch []*write) {
 		switch {
 		case errors.Is(err, errOvertaken):
 			continue // decide anew
-		case tooLarge(err) && len(f.writes) > 1:
+		case etcd.TooLarge(err) && len(f.writes) > 1:
 			// An external etcd may take less than we do.
-			s.writes.giveBack(left)
+			s.queue.giveBack(left)
 			left = nil
 			s.commitAll(ctx, f.writes[:len(f.writes)/2])
 			s.commitAll(ctx, f.writes[len(f.writes)/2:])
 		default:
 			f.answer(err)
 		}
-		s.writes.giveBack(left)
+		s.queue.giveBack(left)
 		return
 	}
 }
@@ -261,15 +276,10 @@ func (s *Store) commitAll(ctx context.Context, batch []*write) {
 // errOvertaken says that another manager changed the desired state first.
 var errOvertaken = errors.New("another manager was faster")
 
-func tooLarge(err error) bool {
-	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) ||
-		err != nil && strings.Contains(err.Error(), "message larger than max") // by the client, or by gRPC at etcd
-}
-
 // folded are changes that are written together.
 type folded struct {
 	base       *State
-	trusted    *Trust // from before the first decision, which may be by a newer one: then the transaction fails
+	trusted    *truststore.Trust // from before the first decision, which may be by a newer one: then the transaction fails
 	writes     []*write
 	errs       []error // of each
 	ops        map[string]clientv3.Op
@@ -284,8 +294,8 @@ const maxBatchBytes = 8 << 20
 // fold decides changes one after the other, each on what those before it lead to, as many of batch as fit
 // into a transaction, and returns those that are left. Of a tenant whose change does not fit all that follow are left:
 // other tenants' go on, and its own keep their order.
-func (s *Store) fold(batch []*write) (f *folded, left []*write) {
-	trusted, _ := s.Trust()
+func (s *writer) fold(batch []*write) (f *folded, left []*write) {
+	trusted, _ := s.Trust.Watch()
 	f = &folded{base: s.State(), trusted: trusted, ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
 	f.generation = f.base.Generation
 	b := follow(f.base)
@@ -297,7 +307,7 @@ func (s *Store) fold(batch []*write) (f *folded, left []*write) {
 		}
 		change, ops, err := w.attempt(b.next)
 		switch {
-		case len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes:
+		case len(f.ops) > 0 && len(f.ops)+len(ops) >= etcd.MaxOperations || f.bytes > maxBatchBytes:
 			return f, append(left, batch[i:]...)
 		case f.versions(ops):
 			waits[w.who] = true
@@ -332,7 +342,7 @@ func (f *folded) versions(ops []clientv3.Op) bool {
 	return slices.ContainsFunc(ops, func(op clientv3.Op) bool {
 		key := string(op.KeyBytes())
 		_, written := f.ops[key]
-		return written && (strings.HasPrefix(key, prefixVIPs) || strings.HasPrefix(key, prefixPools) || strings.HasPrefix(key, prefixLists))
+		return written && (strings.HasPrefix(key, keyspace.VIPs) || strings.HasPrefix(key, keyspace.Pools) || strings.HasPrefix(key, keyspace.PrefixLists))
 	})
 }
 
@@ -349,9 +359,9 @@ func (w *write) attempt(s *State) (change Change, ops []clientv3.Op, err error) 
 		return Change{}, nil, err
 	}
 	ops, err = change.operations(s)
-	if err == nil && len(ops) >= MaxOperations {
+	if err == nil && len(ops) >= etcd.MaxOperations {
 		err = &model.FieldError{Field: "vips", Reason: fmt.Sprintf(
-			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops)+1, MaxOperations)}
+			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops)+1, etcd.MaxOperations)}
 	}
 	if err != nil {
 		return Change{}, nil, err
@@ -398,8 +408,8 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	for _, key := range c.DeletePorts {
 		b.removePorts(key)
 	}
-	for key, ports := range c.Ports {
-		b.putPorts(key, ports, generation)
+	for key, holding := range c.Ports {
+		b.putPorts(key, holding, generation)
 	}
 	for name, steps := range c.Steps {
 		if steps == (overloadpolicy.State{}) {
@@ -414,20 +424,20 @@ func (b *builder) apply(c Change, generation model.Generation) {
 }
 
 // settle writes what was folded, and waits until State shows it.
-func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) error {
+func (s *writer) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) error {
 	committed := f.span("commit")
 	revision, won, err := s.commit(ctx, fence, epoch, f)
 	committed(err)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
 	defer cancel()
-	if err := s.await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
+	if err := s.Await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
 		return err
 	}
 	if !won && f.isOfUsers() || f.deletesTenants() {
-		if _, err := s.isNewest(ctx, f.trusted); err != nil {
+		if _, err := s.Trust.IsNewest(ctx, f.trusted); err != nil {
 			return err
 		}
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // Changes that wait together are written together, each with its own answer.
 func TestChangesAreFolded(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	first := mustUpdate(t, s, Change{VIPs: []model.VIP{vip("first", "203.0.113.1")}})
 	entered, goOn := make(chan struct{}), make(chan struct{})
 	var group sync.WaitGroup
@@ -48,7 +49,7 @@ func TestChangesAreFolded(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all wait", func() bool { return s.Waiting()["configuration"] == n })
+	eventually(t, "all wait", func() bool { return s.Queues()["configuration"].Length == n })
 	close(goOn)
 	group.Wait()
 	if got := s.State().VIPs.Len(); got != 1+n-2 {
@@ -139,7 +140,7 @@ func TestACrowdIsWrittenTogether(t *testing.T) {
 
 // A version names one state of a VIP: what is written together is of one generation, so a VIP is written once.
 func TestAVersionNamesOneState(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	of := func(tenant string, names ...string) *write {
 		var c Change
 		for i, name := range names {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -51,7 +51,7 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 	}
 	identity := trust.Identity{Kind: role, Name: r.GetName()}
 	key := trust.KeyHash(request)
-	err = t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err = t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		token, known := now.Tokens[secret.ID]
 		if !known {
 			return change, refused(errors.New("the join token is not valid: it was deleted, or has expired long ago"))
@@ -73,7 +73,7 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 			identity.Issue++ // whoever had the name before has it no longer
 		}
 		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
-		return store.TrustChange{
+		return truststore.Change{
 			Tokens:     []trust.JoinToken{token},
 			Principals: []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}},
 		}, nil
@@ -133,7 +133,7 @@ func (t *Service) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.
 
 // ListPrincipals lists those that got a certificate, by role and name.
 func (t *Service) ListPrincipals(context.Context, *weirv1.ListPrincipalsRequest) (*weirv1.ListPrincipalsResponse, error) {
-	now, _ := t.Store.Trust()
+	now, _ := t.Store.Trust.Watch()
 	response := &weirv1.ListPrincipalsResponse{}
 	for _, key := range slices.Sorted(maps.Keys(now.Principals)) {
 		principal := now.Principals[key]
@@ -155,14 +155,14 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 		}
 	}
 	key := string(role) + "/" + r.GetName()
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (truststore.Change, error) {
 		principal, known := now.Principals[key]
-		change := store.TrustChange{DeleteTokens: tokensOf(now, role, r.GetName())}
+		change := truststore.Change{DeleteTokens: tokensOf(now, role, r.GetName())}
 		if account, there := now.Accounts[r.GetName()]; role == trust.User && there {
 			// The first user has joined by nothing.
 			principal.Kind, principal.Name, known = role, r.GetName(), true
 			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
-				return store.TrustChange{}, err
+				return truststore.Change{}, err
 			}
 			account.Hash = nil // a new CA forgets the principals, and not the accounts
 			change.Accounts = []trust.Account{account}
@@ -171,12 +171,12 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 			// Nor has a manager that founded the cluster, or shares an external etcd.
 			principal.Kind, principal.Name, known = role, r.GetName(), true
 			if len(managers) == 1 {
-				return store.TrustChange{}, connect.NewError(connect.CodeFailedPrecondition,
+				return truststore.Change{}, connect.NewError(connect.CodeFailedPrecondition,
 					fmt.Errorf("manager %s is the only one: let another join first", r.GetName()))
 			}
 		}
 		if !known {
-			return store.TrustChange{}, notPrincipal(key)
+			return truststore.Change{}, notPrincipal(key)
 		}
 		if !principal.Revoked {
 			principal.Issue, principal.Revoked = principal.Issue+1, true
@@ -192,7 +192,7 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 
 // tokensOf are the join tokens that a node is known to have had, and those that are for its name alone: with one of them
 // it could join again.
-func tokensOf(now *store.Trust, role trust.Kind, name string) (ids []string) {
+func tokensOf(now *truststore.Trust, role trust.Kind, name string) (ids []string) {
 	for id, token := range now.Tokens {
 		joined := slices.ContainsFunc(token.Used, func(use trust.Use) bool { return use.Name == name })
 		if token.Role == role && (token.Name == name || joined) {
@@ -236,8 +236,8 @@ func (t *Service) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest)
 	if err := token.Validate(); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	err = t.Store.UpdateTrust(ctx, func(before *store.Trust) (store.TrustChange, error) {
-		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(before, now)}, nil
+	err = t.Store.Trust.Update(ctx, func(before *truststore.Trust) (truststore.Change, error) {
+		return truststore.Change{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(before, now)}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -250,7 +250,7 @@ func (t *Service) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest)
 // keepExpired is how long a token that expired can still be told from one that never was.
 const keepExpired = 7 * 24 * time.Hour
 
-func longExpired(now *store.Trust, at time.Time) []string {
+func longExpired(now *truststore.Trust, at time.Time) []string {
 	var ids []string
 	for id, token := range now.Tokens {
 		if at.Sub(token.Expires) > keepExpired {
@@ -270,7 +270,7 @@ func tokenToProto(token trust.JoinToken) *weirv1.Token {
 
 // ListTokens lists join tokens, those that end first first.
 func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
-	now, _ := t.Store.Trust()
+	now, _ := t.Store.Trust.Watch()
 	tokens := slices.SortedFunc(maps.Values(now.Tokens), func(a, b trust.JoinToken) int {
 		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
 	})
@@ -283,11 +283,11 @@ func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv
 
 // DeleteToken takes a join token back.
 func (t *Service) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequest) (*weirv1.DeleteTokenResponse, error) {
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (truststore.Change, error) {
 		if _, known := now.Tokens[r.GetId()]; !known {
-			return store.TrustChange{}, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no token %.40q", r.GetId()))
+			return truststore.Change{}, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no token %.40q", r.GetId()))
 		}
-		return store.TrustChange{DeleteTokens: []string{r.GetId()}}, nil
+		return truststore.Change{DeleteTokens: []string{r.GetId()}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -96,7 +97,7 @@ func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsReques
 		return nil, apierr.ToConnect(err)
 	}
 	var response *weirv1.ApplyTenantsResponse
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		response = &weirv1.ApplyTenantsResponse{}
 		for _, tenant := range tenants {
 			what := rpc.Created
@@ -120,7 +121,7 @@ func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsReques
 
 // ListTenants lists the tenants that the caller may see, by name.
 func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
-	now, _ := t.Store.Trust()
+	now, _ := t.Store.Trust.Watch()
 	s := t.View()
 	rows := t.tenantRows(s)
 	response := &weirv1.ListTenantsResponse{}
@@ -134,7 +135,7 @@ func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest)
 
 // GetTenant returns one tenant.
 func (t *Service) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*weirv1.GetTenantResponse, error) {
-	now, _ := t.Store.Trust()
+	now, _ := t.Store.Trust.Watch()
 	tenant, there := now.Tenants[r.GetName()]
 	if !there {
 		return nil, noTenant(r.GetName())
@@ -150,7 +151,7 @@ func noTenant(name string) error {
 // DeleteTenant forgets a tenant that has neither VIPs nor users.
 func (t *Service) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRequest) (*weirv1.DeleteTenantResponse, error) {
 	_, err := t.Store.Update(ctx, func(s *store.State) (store.Change, error) {
-		now, _ := t.Store.Trust()
+		now, _ := t.Store.Trust.Watch()
 		if err := admitTenantRemoval(s, now, r.GetName()); err != nil {
 			return store.Change{}, err
 		}
@@ -163,7 +164,7 @@ func (t *Service) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantReques
 }
 
 // admitTenantRemoval says why a tenant must stay.
-func admitTenantRemoval(s *store.State, now *store.Trust, name string) error {
+func admitTenantRemoval(s *store.State, now *truststore.Trust, name string) error {
 	if _, there := now.Tenants[name]; !there {
 		return noTenant(name)
 	}

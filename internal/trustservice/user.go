@@ -12,7 +12,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/auditlog"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -41,7 +42,7 @@ func userToProto(account trust.Account) *weirv1.User {
 }
 
 // checkAccount holds that the account is valid and its tenants are there.
-func checkAccount(now *store.Trust, account trust.Account) error {
+func checkAccount(now *truststore.Trust, account trust.Account) error {
 	if err := account.Validate(); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ type credentials struct {
 }
 
 // credentials makes a bearer token, or signs the request if there is one. All those before are void.
-func (t *Service) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
+func (t *Service) credentials(now *truststore.Trust, name string, request []byte) (c credentials, err error) {
 	identity := trust.Identity{Kind: trust.User, Name: name}
 	c.principal = now.Principals[identity.String()]
 	// The first user has a certificate, and has joined by nothing.
@@ -92,7 +93,7 @@ func (t *Service) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (
 	}
 	account := trust.Account{Name: r.GetUser().GetName(), Bindings: bindingsFromProto(r.GetUser().GetBindings())}
 	var made credentials
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
@@ -103,7 +104,7 @@ func (t *Service) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (
 			return change, err
 		}
 		account.Hash = made.hash
-		return store.TrustChange{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
+		return truststore.Change{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -119,7 +120,7 @@ func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (
 		return nil, err
 	}
 	var made credentials
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		account, known := now.Accounts[r.GetName()]
 		if !known {
 			return change, noUser(r.GetName())
@@ -128,7 +129,7 @@ func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (
 			return change, err
 		}
 		account.Hash = made.hash
-		return store.TrustChange{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
+		return truststore.Change{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -143,7 +144,7 @@ func noUser(name string) error {
 // UpdateUser replaces what a user may do.
 func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (*weirv1.UpdateUserResponse, error) {
 	var account trust.Account
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		var known bool
 		if account, known = now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
@@ -152,7 +153,7 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
-		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.Now())
+		return truststore.Change{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.Now())
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -162,7 +163,7 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 
 // ListUsers lists users by name.
 func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
-	now, _ := t.Store.Trust()
+	now, _ := t.Store.Trust.Watch()
 	response := &weirv1.ListUsersResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
 		user := userToProto(now.Accounts[name])
@@ -176,13 +177,13 @@ func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.
 
 // DeleteUser ends a user and all its credentials.
 func (t *Service) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (*weirv1.DeleteUserResponse, error) {
-	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		if _, known := now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
 		}
 		principal := now.Principals[string(trust.User)+"/"+r.GetName()]
 		principal.Kind, principal.Name, principal.Issue, principal.Revoked = trust.User, r.GetName(), principal.Issue+1, true
-		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Principals: []trust.Principal{principal}}, keepAdmin(now, r.GetName(), nil, t.Now())
+		return truststore.Change{DeleteAccounts: []string{r.GetName()}, Principals: []trust.Principal{principal}}, keepAdmin(now, r.GetName(), nil, t.Now())
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -192,7 +193,7 @@ func (t *Service) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (
 
 // keepAdmin holds that somebody is left who may change who may do what, and can still prove who they are, when the user
 // of that name has these bindings.
-func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.Time) error {
+func keepAdmin(now *truststore.Trust, name string, bindings []trust.Binding, at time.Time) error {
 	isAdmin := func(bindings []trust.Binding) bool {
 		return (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants)
 	}
@@ -209,7 +210,7 @@ func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.
 }
 
 // canProve says whether the user has a credential that is in force.
-func canProve(now *store.Trust, account trust.Account, at time.Time) bool {
+func canProve(now *truststore.Trust, account trust.Account, at time.Time) bool {
 	principal := now.Principals[string(trust.User)+"/"+account.Name]
 	switch {
 	case principal.Revoked:
@@ -229,11 +230,11 @@ func (t *Service) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest) (*w
 	case limit > maxAudit:
 		return nil, apierr.ToConnect(&model.FieldError{Field: "limit", Reason: fmt.Sprintf("must be at most %d, is %d", maxAudit, limit)})
 	}
-	q := store.AuditQuery{Limit: limit, Refused: r.GetRefused(), Identity: r.GetIdentity(), Subject: r.GetSubject()}
+	q := auditlog.Query{Limit: limit, Refused: r.GetRefused(), Identity: r.GetIdentity(), Subject: r.GetSubject()}
 	if r.GetSince() != nil {
 		q.Since = r.GetSince().AsTime()
 	}
-	entries, err := t.Store.Audit(ctx, q)
+	entries, err := t.Store.Audit.List(ctx, q)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // A user's certificate ends: after its life it proves nothing, and makes no admin.
 func TestUsersCertificatesProveForTheirLife(t *testing.T) {
 	joined := time.Unix(1_700_000_000, 0)
-	now := &store.Trust{Principals: map[string]trust.Principal{"user/carl": {Kind: trust.User, Name: "carl", Joined: joined}}}
+	now := &truststore.Trust{Principals: map[string]trust.Principal{"user/carl": {Kind: trust.User, Name: "carl", Joined: joined}}}
 	carl := trust.Account{Name: "carl"}
 	if !canProve(now, carl, joined.Add(trust.UserLife/2)) || canProve(now, carl, joined.Add(trust.UserLife)) {
 		t.Error("a certificate is good for its life, and then proves nothing")

@@ -111,7 +111,7 @@ func (q *silence) hosts(s *store.State, now time.Time, bound time.Duration) []st
 func (c *Controller) takeOut(ctx context.Context, host string) error {
 	reason := fmt.Sprintf("no word from the agent of %s", host)
 	marked := 0
-	err := c.Store.UpdateSilent(ctx, host, func(s *store.State) desired.HostHealth {
+	err := c.Store.Health.UpdateSilent(ctx, host, func(s *store.State) desired.HostHealth {
 		before := s.Health.At(host)
 		if s.Streams.At(host) {
 			marked = 0

@@ -24,6 +24,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 )
 
 const (
@@ -265,7 +266,7 @@ func (p *Watch) takeSteps(ctx context.Context, s *store.State, now time.Time) er
 
 // recordStep tells people what was done about a VIP, and why.
 func (c *Controller) recordStep(d stepped, now time.Time) {
-	e := store.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
+	e := eventlog.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
 	switch d.event {
 	case overloadpolicy.Taken:
 		e.Warning, e.Reason = true, condition.StepReasons[d.after.Action]

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 )
 
 // DefaultInterval is the time between two looks at what changed: a condition that comes and goes between them
@@ -32,8 +33,8 @@ type Controller struct {
 
 // Run notes the conditions of VIPs and what happens, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	epoch, _ := c.Store.Epoch()
-	c.Events.Record(store.Event{Kind: events.KindManager, Object: c.Name, Reason: reason.LeaderElected, Message: fmt.Sprintf("leads, in epoch %d", epoch)})
+	epoch, _ := c.Store.Election.Epoch()
+	c.Events.Record(eventlog.Event{Kind: events.KindManager, Object: c.Name, Reason: reason.LeaderElected, Message: fmt.Sprintf("leads, in epoch %d", epoch)})
 	n := comparison{Controller: c, pending: map[string]bool{}}
 	for {
 		state, changed := c.Store.Watch()
@@ -122,7 +123,7 @@ func (n *comparison) recordChanges(ctx context.Context, s *store.State) error {
 		}
 	}
 	n.last, n.muxes = s, muxes
-	if err := n.Store.PutConditions(ctx, conditions, gone); err != nil {
+	if err := n.Store.Conditions.Put(ctx, conditions, gone); err != nil {
 		n.last = nil // look at everything again
 		return err
 	}
@@ -180,13 +181,13 @@ func (n *comparison) touched(s *store.State, muxes muxFloor) map[string]bool {
 }
 
 // conditionEvents are what a VIP's conditions tell, after those that were noted before.
-func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditions) []store.Event {
-	var happened []store.Event
+func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditions) []eventlog.Event {
+	var happened []eventlog.Event
 	add := func(now condition.Condition, before string) {
 		if before == now.Reason || now.Reason == condition.ReasonPending {
 			return
 		}
-		happened = append(happened, store.Event{
+		happened = append(happened, eventlog.Event{
 			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: now.Status != condition.True && now.Reason != condition.ReasonNotYet,
 			Reason: now.Reason, Message: now.Message,
 		})
@@ -197,10 +198,10 @@ func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditi
 }
 
 // nodeEvents are what nodes and backends tell from one State to the next.
-func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
-	var happened []store.Event
+func nodeEvents(last, s *store.State, delta store.Delta) []eventlog.Event {
+	var happened []eventlog.Event
 	add := func(node model.Node, warning bool, why, format string, args ...any) {
-		happened = append(happened, store.Event{
+		happened = append(happened, eventlog.Event{
 			Kind: string(node.Role), Object: node.Name, Warning: warning, Reason: why, Message: fmt.Sprintf(format, args...),
 		})
 	}
@@ -233,8 +234,8 @@ func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
 }
 
 // healthEvents are what a host tells of its backends. They are of their VIP, a line for each backend.
-func healthEvents(last, s *store.State, host string) []store.Event {
-	var happened []store.Event
+func healthEvents(last, s *store.State, host string) []eventlog.Event {
+	var happened []eventlog.Event
 	before := last.Health.At(host)
 	for key, now := range s.Health.At(host) {
 		old, known := before[key]
@@ -245,7 +246,7 @@ func healthEvents(last, s *store.State, host string) []store.Event {
 		if !there {
 			continue
 		}
-		e := store.Event{Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: reason.BackendHealthy}
+		e := eventlog.Event{Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: reason.BackendHealthy}
 		e.Message = fmt.Sprintf("backend %s is %s", key.Backend, now.Health)
 		if now.Health == model.HealthUnhealthy {
 			e.Warning, e.Reason = true, reason.BackendUnhealthy

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/store"
 )
 
 // restoreTime bounds a restore.
@@ -75,7 +75,7 @@ func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err
 		err = check.err()
 	}
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = store.CheckBackup(file.Name(), int64(revision))
+		err = cluster.CheckBackup(file.Name(), int64(revision))
 	}
 	if err != nil {
 		return 0, err
@@ -122,7 +122,7 @@ good any more: managers, hosts and muxes join with new tokens. Users' bearer tok
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), restoreTime)
 			defer cancel()
-			generation, err := store.Restore(ctx, args[0], dir, name, newCA, slog.New(slog.DiscardHandler))
+			generation, err := cluster.Restore(ctx, args[0], dir, name, newCA, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
 			}
@@ -133,6 +133,6 @@ good any more: managers, hosts and muxes join with new tokens. Users' bearer tok
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/weir", "data `directory` of the manager, without a store yet")
 	cmd.Flags().BoolVar(&newCA, "rotate-ca", false, "leave the CA out, and all that it signed: the manager makes another")
-	cmd.Flags().StringVar(&name, "name", store.DefaultName, "`name` of the manager that will run on it")
+	cmd.Flags().StringVar(&name, "name", cluster.DefaultName, "`name` of the manager that will run on it")
 	return cmd
 }

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/ctl/session"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/etcd"
 )
 
 // CACommand returns the command ca.
@@ -20,7 +21,7 @@ func CACommand() *cobra.Command {
 }
 
 func rotateCACommand() *cobra.Command {
-	var cfg store.Config
+	var cfg etcd.Config
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Have the managers on an external etcd make another CA",
@@ -34,7 +35,7 @@ configured and their bearer tokens stay. With the embedded etcd: weir restore --
 			ctx, cancel := context.WithTimeout(cmd.Context(), restoreTime)
 			defer cancel()
 			cfg.Log = slog.New(slog.DiscardHandler)
-			if err := store.ForgetCA(ctx, cfg); err != nil {
+			if err := cluster.ForgetCA(ctx, cfg); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(),
@@ -44,6 +45,6 @@ configured and their bearer tokens stay. With the embedded etcd: weir restore --
 	}
 	cmd.Flags().StringSliceVar(&cfg.Endpoints, "etcd-endpoints", nil,
 		"URLs of the external etcd, separated by commas (required)")
-	cfg.EtcdTLS.Flags(cmd.Flags())
+	cfg.TLS.Flags(cmd.Flags())
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -24,7 +25,7 @@ func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yam
 // writeAdmin makes the cluster's first user.
 func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
 	issue := adminIssue(into)
-	if err := into.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
+	if err := into.Trust.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
 		return err
 	}
 	return i.writeAdminFile(issue, managerURL)
@@ -33,7 +34,7 @@ func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL
 // adminIssue is of which issue the first user's certificate must be: there may have been a user of that name,
 // if the CA is not the cluster's first.
 func adminIssue(from *store.Store) uint32 {
-	trusted, _ := from.Trust()
+	trusted, _ := from.Trust.Watch()
 	return trusted.Principals[string(trust.User)+"/"+admin].Issue
 }
 
@@ -60,7 +61,7 @@ func (i *Identity) writeAdminFile(number uint32, managers ...string) error {
 // KeepAdmin keeps the first user's configuration beside this manager's store good: it gets a new certificate, well
 // before the end of the one that it has, and names managers that joined. One that is gone, is of somebody else, or was
 // revoked is left alone.
-func (i *Identity) KeepAdmin(trusted *store.Trust, managers []store.Manager, now time.Time) error {
+func (i *Identity) KeepAdmin(trusted *truststore.Trust, managers []store.Manager, now time.Time) error {
 	text, err := os.ReadFile(AdminFile(i.dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -18,7 +18,7 @@ type UnknownUserError struct{ Reason string }
 func (e *UnknownUserError) Error() string { return e.Reason }
 
 // ByCertificate is whom a client certificate is of, if it is in force.
-func (i *Identity) ByCertificate(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+func (i *Identity) ByCertificate(certificate *x509.Certificate, trusted *truststore.Trust, now time.Time) (trust.Identity, error) {
 	caller, err := i.identified(certificate, trusted, now)
 	if err != nil {
 		return trust.Identity{}, err
@@ -27,7 +27,7 @@ func (i *Identity) ByCertificate(certificate *x509.Certificate, trusted *store.T
 }
 
 // identified is whom a certificate is of. Signatures are checked once.
-func (i *Identity) identified(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+func (i *Identity) identified(certificate *x509.Certificate, trusted *truststore.Trust, now time.Time) (trust.Identity, error) {
 	key := sha256.Sum256(certificate.Raw)
 	if known, ok := i.known.get(key); ok && now.Before(certificate.NotAfter) {
 		return known, nil
@@ -44,7 +44,7 @@ func (i *Identity) identified(certificate *x509.Certificate, trusted *store.Trus
 
 // InForce holds that what the caller has shown, a certificate or a bearer token, was not revoked or replaced, and says
 // what the caller may do. It is asked when a call begins, and of each open stream when Trust changes.
-func InForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
+func InForce(caller trust.Identity, trusted *truststore.Trust) (trust.Identity, error) {
 	principal := trusted.Principals[caller.String()]
 	account, known := trusted.Accounts[caller.Name]
 	byToken := caller.Method == trust.ByToken
@@ -65,7 +65,7 @@ func InForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error
 }
 
 // ByToken is whose bearer token secret is, if it is in force.
-func ByToken(secret trust.Secret, trusted *store.Trust) (trust.Identity, error) {
+func ByToken(secret trust.Secret, trusted *truststore.Trust) (trust.Identity, error) {
 	account, known := trusted.Accounts[secret.ID]
 	// The same work for users that are not there, so that time does not tell which ones are.
 	if matches := secret.Matches(account.Hash); !known || !matches {

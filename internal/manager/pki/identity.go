@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -187,14 +188,14 @@ func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL str
 	if i.insecure {
 		return false, nil
 	}
-	trusted, _ := from.Trust()
+	trusted, _ := from.Trust.Watch()
 	i.authority = trusted.Authority
 	if i.authority == nil {
 		made := i.founding
 		if made == nil {
 			return false, fmt.Errorf("%s holds a certificate, but the store has no CA: restore the store from a backup, or start with an empty --data-dir", i.dir)
 		}
-		authority, err := from.FoundTrust(ctx, made)
+		authority, err := from.Trust.FoundCA(ctx, made)
 		if err != nil {
 			return false, err
 		}
@@ -246,8 +247,8 @@ func (i *Identity) Keep(ctx context.Context, from *store.Store, log *slog.Logger
 				signed = time.Now()
 			}
 		}
-		trusted, _ := from.Trust()
-		if err := i.KeepAdmin(trusted, from.Managers(), time.Now()); err == nil {
+		trusted, _ := from.Trust.Watch()
+		if err := i.KeepAdmin(trusted, from.State().ListManagers(), time.Now()); err == nil {
 			told = ""
 		} else if err.Error() != told {
 			told = err.Error()
@@ -338,9 +339,9 @@ func ownNames(cfg Config, listen net.Addr) (names []string, addresses []netip.Ad
 }
 
 // PeerTLS is how the members of the embedded etcd talk to each other; nil without TLS.
-func (i *Identity) PeerTLS() *store.PeerTLS {
+func (i *Identity) PeerTLS() *etcd.PeerTLS {
 	if i.insecure {
 		return nil
 	}
-	return &store.PeerTLS{Certificate: trust.NodeFile(i.dir), Key: trust.NodeFile(i.dir), CA: trust.CAFile(i.dir), Name: AnyManager}
+	return &etcd.PeerTLS{Certificate: trust.NodeFile(i.dir), Key: trust.NodeFile(i.dir), CA: trust.CAFile(i.dir), Name: AnyManager}
 }

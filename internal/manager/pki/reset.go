@@ -38,14 +38,14 @@ func (i *Identity) resetAdmin(ctx context.Context, in *store.Store, managerURL s
 	case err != nil:
 		return fmt.Errorf("reset the administrator: %w", err)
 	}
-	issue, err := in.ResetAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}})
+	issue, err := in.Trust.ResetAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}})
 	if err != nil {
 		return err
 	}
 	entry := trust.AuditEntry{
 		Time: time.Now(), Identity: i.self.String(), Procedure: "weir-manager admin-reset", Subject: "user/" + admin, Result: "ok", Manager: i.self.Name,
 	}
-	if err := in.AppendAudit(ctx, []trust.AuditEntry{entry}); err != nil {
+	if err := in.Audit.Append(ctx, []trust.AuditEntry{entry}); err != nil {
 		return err
 	}
 	if err := i.writeAdminFile(issue, managerURL); err != nil {

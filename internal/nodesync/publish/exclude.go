@@ -35,9 +35,9 @@ func (h *Hub) excludeSilent() {
 			serves = h.anotherServingMux(f.mux)
 		}
 		if f.silent = serves != ""; f.silent {
-			h.store.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
+			h.store.Presence.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
 		} else {
-			h.store.Admit(f.mux)
+			h.store.Presence.Admit(f.mux)
 		}
 	}
 	h.notifyExcluded(h.store.State())

@@ -131,7 +131,7 @@ func (h *Hub) follow(s *store.State) time.Duration {
 // notifyManagers reports the progress of the nodes here to the other managers: by streams, and by the store if a
 // manager has no stream from here.
 func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
-	own := nodesProgress{notes: h.store.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
+	own := nodesProgress{notes: h.store.Presence.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
 	if h.gate.hosts > 0 {
 		own.hostsReady = ready
 	}
@@ -146,7 +146,7 @@ func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
 	}
 	h.progress.set(own, h.awaited(own.hostsReady))
 	h.ready = own.hostsReady
-	h.store.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
+	h.store.Presence.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
 }
 
 // awaited says whether muxes may be waiting for the hosts here: not if only generations that need no host are held.

@@ -1,0 +1,66 @@
+package codec
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// SecretDocument is a key of Fastpath, or a secret of SYN cookies.
+type SecretDocument struct {
+	ID     uint32    `json:"id"`
+	Made   time.Time `json:"made"`
+	Secret []byte    `json:"secret"`
+}
+
+// copyTo makes secret the one of the document.
+func (d SecretDocument) copyTo(secret []byte) error {
+	if len(d.Secret) != len(secret) {
+		return fmt.Errorf("secret %d has %d bytes", d.ID, len(d.Secret))
+	}
+	copy(secret, d.Secret)
+	return nil
+}
+
+// NewFastpathKeys are the documents of keys of Fastpath.
+func NewFastpathKeys(keys []model.FastpathKey) []SecretDocument {
+	documents := make([]SecretDocument, 0, len(keys))
+	for _, k := range keys {
+		documents = append(documents, SecretDocument{ID: k.ID, Made: k.Made, Secret: k.Secret[:]})
+	}
+	return documents
+}
+
+// FastpathKeys are the keys of documents.
+func FastpathKeys(documents []SecretDocument) (keys []model.FastpathKey, err error) {
+	for _, d := range documents {
+		k := model.FastpathKey{ID: d.ID, Made: d.Made}
+		if err := d.copyTo(k.Secret[:]); err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+// NewSYNSecrets are the documents of secrets of SYN cookies.
+func NewSYNSecrets(secrets []model.SYNSecret) []SecretDocument {
+	documents := make([]SecretDocument, 0, len(secrets))
+	for _, s := range secrets {
+		documents = append(documents, SecretDocument{ID: s.ID, Made: s.Made, Secret: s.Secret[:]})
+	}
+	return documents
+}
+
+// SYNSecrets are the secrets of documents.
+func SYNSecrets(documents []SecretDocument) (secrets []model.SYNSecret, err error) {
+	for _, d := range documents {
+		s := model.SYNSecret{ID: d.ID, Made: d.Made}
+		if err := d.copyTo(s.Secret[:]); err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, s)
+	}
+	return secrets, nil
+}

@@ -1,0 +1,264 @@
+// Package presence notes on a manager's lease which nodes have their stream with it, which of these are out of the pool as they
+// do not answer, and how far its hosts are. The notes go when the manager dies.
+package presence
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
+)
+
+// leaseSeconds is how long after a manager's death its nodes count as connected, in seconds.
+const leaseSeconds = 10
+
+// Registry is what one manager notes.
+type Registry struct {
+	etcd *etcd.Client
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	open     map[string]int
+	excluded map[string]exclusion // by node
+	ready    model.Generation     // 0: no host has its stream here
+	self     string               // this manager among those that use the store, by its lease
+	changed  chan struct{}        // closed when anything changes
+}
+
+// exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
+type exclusion struct{ reason, serves string }
+
+// note is what the value of a key shall hold.
+type note struct {
+	value string
+	// serves is empty, or the node that must be connected, and not out, when this is written.
+	serves string
+}
+
+// New returns an empty registry.
+func New(client *etcd.Client, log *slog.Logger) *Registry {
+	return &Registry{etcd: client, log: log, open: map[string]int{}, excluded: map[string]exclusion{}, changed: make(chan struct{})}
+}
+
+// change makes a change and has it noted.
+func (r *Registry) change(do func() (changed bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if do() {
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+}
+
+func (r *Registry) add(node string, n int) {
+	r.change(func() bool {
+		if r.open[node] += n; r.open[node] == 0 {
+			delete(r.open, node)
+			delete(r.excluded, node)
+		}
+		return true
+	})
+}
+
+// notes are the keys that shall be there, with what their values hold.
+func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	notes := make(map[string]note, len(r.open))
+	var errs []error
+	put := func(key string, value string, err error) { notes[key], errs = note{value: value}, append(errs, err) }
+	none, err := codec.Encode(struct{}{})
+	for node := range r.open {
+		put(keyspace.Streams+node, none, err)
+	}
+	for node, out := range r.excluded {
+		value, err := codec.Encode(out.reason)
+		notes[keyspace.Excluded+node], errs = note{value, out.serves}, append(errs, err)
+	}
+	if r.ready > 0 {
+		value, err := codec.Encode(r.ready)
+		put(keyspace.Ready+r.self, value, err)
+	}
+	return notes, r.changed, errors.Join(errs...)
+}
+
+// Open notes that node has a stream with this manager, until the function returned is called.
+func (r *Registry) Open(node string) (closed func()) {
+	r.add(node, 1)
+	return func() { r.add(node, -1) }
+}
+
+// SetReady notes up to which generation the hosts whose stream this manager holds have what muxes may use; 0:
+// there are no such hosts. Where the other managers are told by streams the number need not be current: then
+// only that there are some is noted.
+func (r *Registry) SetReady(ready model.Generation, current bool) {
+	r.change(func() bool {
+		if !current && ready != 0 && r.ready != 0 {
+			return false
+		}
+		changed := r.ready != ready
+		r.ready = ready
+		return changed
+	})
+}
+
+// Exclude has a node whose stream this manager holds taken out of the pool, and says why, if another one serves
+// when that is written: two managers that give up on the last two nodes at the same moment leave one in. State
+// tells whether it was done; if not, it may be asked for again.
+func (r *Registry) Exclude(node, reason, serves string) {
+	r.change(func() bool {
+		if _, already := r.excluded[node]; already || r.open[node] == 0 {
+			return false
+		}
+		r.excluded[node] = exclusion{reason, serves}
+		return true
+	})
+}
+
+// Admit takes a node into the pool again.
+func (r *Registry) Admit(node string) {
+	r.change(func() bool {
+		_, out := r.excluded[node]
+		delete(r.excluded, node)
+		return out
+	})
+}
+
+// IsExcluded says whether a node is out, or is to be.
+func (r *Registry) IsExcluded(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, out := r.excluded[node]
+	return out
+}
+
+// Self is what the notes of this manager are under.
+func (r *Registry) Self() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.self
+}
+
+// Run keeps the notes of this manager's open streams in the store, on a lease, so that they
+// go when it dies.
+func (r *Registry) Run(ctx context.Context) error {
+	for {
+		err := r.holdLease(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.log.Warn("lost the lease of this manager's streams, taking another", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(etcd.RetryWait):
+		}
+	}
+}
+
+func (r *Registry) holdLease(ctx context.Context) error {
+	lease, err := r.etcd.Grant(ctx, leaseSeconds)
+	if err != nil {
+		return etcd.Explain("take a lease", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if _, err := r.etcd.Revoke(ctx, lease.ID); err != nil {
+			r.log.Debug("the lease of this manager's streams will expire by itself", "err", err)
+		}
+	}()
+	alive, err := r.etcd.KeepAlive(ctx, lease.ID)
+	if err != nil {
+		return etcd.Explain("keep the lease", err)
+	}
+	r.change(func() bool { r.self = strconv.FormatInt(int64(lease.ID), 16); return true })
+	noted := map[string]note{}
+	for {
+		wanted, changed, err := r.notes()
+		if err == nil {
+			err = r.write(ctx, lease.ID, noted, wanted)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case _, ok := <-alive:
+			if !ok {
+				return errors.New("the lease expired")
+			}
+		}
+	}
+}
+
+// write makes noted what is wanted.
+func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wanted map[string]note) error {
+	var ops []clientv3.Op
+	for key, note := range wanted {
+		if before, there := noted[key]; note.serves == "" && (!there || before != note) {
+			ops = append(ops, clientv3.OpPut(key, note.value, clientv3.WithLease(lease)))
+		}
+	}
+	for key := range noted {
+		if _, kept := wanted[key]; !kept {
+			// A stream that moved to another manager is on that one's lease.
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)},
+				[]clientv3.Op{clientv3.OpDelete(key)}, nil))
+		}
+	}
+	for some := range slices.Chunk(ops, etcd.SafeOperations) {
+		ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+		_, err := r.etcd.Txn(ctx).Then(some...).Commit()
+		cancel()
+		if err != nil {
+			return etcd.Explain("note the streams of nodes", err)
+		}
+	}
+	for key, note := range wanted {
+		if before, there := noted[key]; note.serves == "" || there && before == note {
+			continue
+		}
+		done, err := r.noteExclusion(ctx, lease, key, note)
+		if err != nil {
+			return etcd.Explain("take a node out of the pool", err)
+		}
+		if !done {
+			delete(wanted, key)
+			r.Admit(strings.TrimPrefix(key, keyspace.Excluded))
+		}
+	}
+	clear(noted)
+	maps.Copy(noted, wanted)
+	return nil
+}
+
+// noteExclusion notes that a node is out, if the one that shall serve meanwhile does.
+func (r *Registry) noteExclusion(ctx context.Context, lease clientv3.LeaseID, key string, note note) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	response, err := r.etcd.Txn(ctx).
+		If(
+			clientv3.Compare(clientv3.CreateRevision(keyspace.Streams+note.serves), ">", 0),
+			clientv3.Compare(clientv3.CreateRevision(keyspace.Excluded+note.serves), "=", 0),
+		).
+		Then(clientv3.OpPut(key, note.value, clientv3.WithLease(lease))).Commit()
+	if err != nil {
+		return false, err
+	}
+	return response.Succeeded, nil
+}

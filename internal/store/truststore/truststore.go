@@ -1,0 +1,406 @@
+// Package truststore stores in etcd who may do what: the CA, join tokens, principals, users and tenants.
+package truststore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Trust is what decides who may do what, as of one revision. It is read only.
+type Trust struct {
+	Authority  *trust.Authority           // nil: there is no CA yet
+	Tokens     map[string]trust.JoinToken // by id
+	Principals map[string]trust.Principal // by "mux/mux1"
+	Accounts   map[string]trust.Account   // users, by name
+	Tenants    map[string]model.Tenant    // by name
+
+	version  int64             // revision of keyTrust
+	tenants  int64             // revision of keyTenants
+	unknown  map[string][]byte // documents with fields of a newer release, by key
+	revision int64
+}
+
+// CompareVersion holds in a transaction that no newer Trust is stored.
+func (t *Trust) CompareVersion() clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(keyspace.Trust), "=", t.version)
+}
+
+// CompareTenants holds in a transaction that no newer tenants are stored.
+func (t *Trust) CompareTenants() clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(keyspace.TenantsVersion), "=", t.tenants)
+}
+
+// Revision is the one in etcd that t is of.
+func (t *Trust) Revision() int64 { return t.revision }
+
+// Version grows with every change.
+func (t *Trust) Version() int64 { return t.version }
+
+// HasRevoked says whether nobody has a credential of a principal that is in force.
+func (t *Trust) HasRevoked(kind trust.Kind, name string) bool {
+	return t.Principals[string(kind)+"/"+name].Revoked
+}
+
+func (t *Trust) clone() *Trust {
+	next := *t
+	next.Tokens, next.Principals = maps.Clone(t.Tokens), maps.Clone(t.Principals)
+	next.Accounts, next.Tenants = maps.Clone(t.Accounts), maps.Clone(t.Tenants)
+	next.unknown = maps.Clone(t.unknown)
+	return &next
+}
+
+// Change is one step of Trust.
+type Change struct {
+	Authority      *trust.Authority
+	Tokens         []trust.JoinToken
+	DeleteTokens   []string
+	Principals     []trust.Principal
+	Accounts       []trust.Account
+	DeleteAccounts []string
+	Tenants        []model.Tenant // see store.Change.DeleteTenants
+}
+
+// Store holds the newest Trust, and changes it.
+type Store struct {
+	etcd   *etcd.Client
+	asking shared // for the newest Trust
+
+	mu      sync.Mutex
+	now     *Trust
+	changed chan struct{} // closed when now is replaced
+}
+
+// Open reads what etcd holds. It follows changes only while Run runs.
+func Open(ctx context.Context, client *etcd.Client) (*Store, error) {
+	s := &Store{etcd: client, changed: make(chan struct{})}
+	return s, s.load(ctx)
+}
+
+// Watch returns the newest Trust and a channel that is closed when there is a newer one.
+func (s *Store) Watch() (*Trust, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now, s.changed
+}
+
+func (s *Store) set(next *Trust) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.now, s.changed = next, make(chan struct{})
+}
+
+// Update changes Trust by what decide makes of the newest one, all of it or nothing. If another
+// manager is faster, decide is called again: what it refuses or leaves as it is, it decided on what the store
+// holds. It returns when Trust shows the change.
+func (s *Store) Update(ctx context.Context, decide func(*Trust) (Change, error)) error {
+	for {
+		now, _ := s.Watch()
+		change, refusal := decide(now)
+		ops, err := change.operations(now)
+		if err != nil {
+			return err
+		}
+		if refusal != nil || len(ops) == 0 {
+			if newest, err := s.IsNewest(ctx, now); err != nil || newest {
+				return cmp.Or(err, refusal)
+			}
+			continue
+		}
+		value, err := codec.Encode(struct{}{})
+		if err != nil {
+			return err
+		}
+		callCtx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+		response, err := s.etcd.Txn(callCtx).
+			If(now.CompareVersion()).
+			Then(append(ops, clientv3.OpPut(keyspace.Trust, value))...).
+			Commit()
+		cancel()
+		if err != nil {
+			return etcd.Explain("write to the store", err)
+		}
+		if err := s.await(ctx, response.Succeeded, now, response.Header.Revision); err != nil || response.Succeeded {
+			return err
+		}
+	}
+}
+
+// Newest returns the Trust that the store holds, which may be the one that was read before: what is refused by
+// that is asked of this one. All who ask at once share a read, and none a read that had begun before.
+func (s *Store) Newest(ctx context.Context, was *Trust) (*Trust, error) {
+	err := s.asking.share(ctx, func() error {
+		now, _ := s.Watch()
+		_, err := s.IsNewest(context.WithoutCancel(ctx), now)
+		return err
+	})
+	if err != nil {
+		return was, err
+	}
+	now, _ := s.Watch()
+	return now, nil
+}
+
+// IsNewest reports whether the store holds no newer Trust than now. If it does, Trust has it by then.
+func (s *Store) IsNewest(ctx context.Context, now *Trust) (bool, error) {
+	callCtx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	response, err := s.etcd.Get(callCtx, keyspace.Trust, clientv3.WithKeysOnly())
+	if err != nil {
+		return false, etcd.Explain("read the store", err)
+	}
+	if len(response.Kvs) == 0 || response.Kvs[0].ModRevision <= now.version {
+		return true, nil
+	}
+	return false, s.await(ctx, false, now, 0)
+}
+
+// FoundCA keeps authority if there is no CA yet, and returns the one that there is. It is for the time
+// before Run.
+func (s *Store) FoundCA(ctx context.Context, authority *trust.Authority) (*trust.Authority, error) {
+	ops, err := Change{Authority: authority}.operations(&Trust{})
+	if err != nil {
+		return nil, err
+	}
+	value, err := codec.Encode(struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	_, err = s.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(keyspace.CA), "=", 0)).
+		Then(append(ops, clientv3.OpPut(keyspace.Trust, value))...).Commit()
+	if err != nil {
+		return nil, etcd.Explain("write the CA to the store", err)
+	}
+	if err := s.load(ctx); err != nil {
+		return nil, err
+	}
+	now, _ := s.Watch()
+	return now.Authority, nil
+}
+
+// await returns when Trust holds the revision written, or, if nothing was, is newer than it was.
+func (s *Store) await(ctx context.Context, written bool, was *Trust, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	for {
+		now, changed := s.Watch()
+		if written && now.revision >= revision || !written && now.version > was.version {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the store's own write: %w", ctx.Err())
+		}
+	}
+}
+
+// operations are the writes that make now hold the change.
+func (c Change) operations(now *Trust) ([]clientv3.Op, error) {
+	var ops []clientv3.Op
+	var errs []error
+	put := func(key, value string, err error) {
+		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
+	}
+	if c.Authority != nil {
+		text, err := c.Authority.PEM()
+		if err != nil {
+			return nil, err
+		}
+		value, err := codec.Encode(string(text))
+		put(keyspace.CA, value, err)
+	}
+	for _, t := range c.Tokens {
+		value, err := codec.EncodeOver(now.unknown[keyspace.Tokens+t.ID], t)
+		put(keyspace.Tokens+t.ID, value, err)
+	}
+	for _, m := range c.Principals {
+		value, err := codec.EncodeOver(now.unknown[keyspace.Principals+m.Key()], m)
+		put(keyspace.Principals+m.Key(), value, err)
+	}
+	for _, a := range c.Accounts {
+		value, err := codec.EncodeOver(now.unknown[keyspace.Users+a.Name], a)
+		put(keyspace.Users+a.Name, value, err)
+	}
+	for _, t := range c.Tenants {
+		value, err := codec.EncodeMessage(now.unknown[keyspace.Tenants+t.Name], compile.TenantMessage(t))
+		put(keyspace.Tenants+t.Name, value, err)
+	}
+	if len(c.Tenants) > 0 {
+		value, err := codec.Encode(struct{}{})
+		put(keyspace.TenantsVersion, value, err)
+	}
+	for prefix, names := range map[string][]string{keyspace.Tokens: c.DeleteTokens, keyspace.Users: c.DeleteAccounts} {
+		for _, name := range names {
+			ops = append(ops, clientv3.OpDelete(prefix+name))
+		}
+	}
+	return ops, errors.Join(errs...)
+}
+
+// load reads the whole of Trust.
+func (s *Store) load(ctx context.Context) error {
+	var next *Trust
+	revision, err := s.etcd.Pages(ctx, keyspace.TrustRoot, func() {
+		next = &Trust{
+			Tokens: map[string]trust.JoinToken{}, Principals: map[string]trust.Principal{},
+			Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
+		}
+	}, func(page []*mvccpb.KeyValue) error {
+		for _, kv := range page {
+			if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	next.revision = revision
+	s.set(next)
+	return nil
+}
+
+// put takes over one key's value.
+func (t *Trust) put(key string, value []byte, revision int64) (err error) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, keyspace.TrustRoot), "/")
+	switch prefix := keyspace.TrustRoot + kind; prefix {
+	case keyspace.Trust:
+		t.version = revision
+	case keyspace.TenantsVersion:
+		t.tenants = revision
+	case keyspace.CA:
+		var text string
+		if text, err = codec.Decode[string](key, value); err == nil {
+			t.Authority, err = trust.ParseAuthority([]byte(text))
+		}
+	case keyspace.Tokens[:len(keyspace.Tokens)-1]:
+		t.Tokens[name], err = decodeOf[trust.JoinToken](t, key, value)
+	case keyspace.Principals[:len(keyspace.Principals)-1]:
+		t.Principals[name], err = decodeOf[trust.Principal](t, key, value)
+	case keyspace.Users[:len(keyspace.Users)-1]:
+		t.Accounts[name], err = decodeOf[trust.Account](t, key, value)
+	case keyspace.Tenants[:len(keyspace.Tenants)-1]:
+		var unknown bool
+		t.Tenants[name], unknown, err = codec.DecodeMessage(key, value, &weirv1.Tenant{}, compile.StoredTenant)
+		t.noteUnknown(key, value, unknown)
+	}
+	return err
+}
+
+// decodeOf is decode of a document that the Trust being built holds.
+func decodeOf[T any](t *Trust, key string, data []byte) (T, error) {
+	value, unknown, err := codec.DecodeKnown[T](key, data)
+	t.noteUnknown(key, data, unknown && err == nil)
+	return value, err
+}
+
+// noteUnknown keeps the document of a key if it has fields that this release does not know.
+func (t *Trust) noteUnknown(key string, data []byte, unknown bool) {
+	if delete(t.unknown, key); unknown {
+		t.unknown[key] = slices.Clone(data)
+	}
+}
+
+// remove forgets one key.
+func (t *Trust) remove(key string) {
+	delete(t.unknown, key)
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, keyspace.TrustRoot), "/")
+	switch keyspace.TrustRoot + kind + "/" {
+	case keyspace.Tokens:
+		delete(t.Tokens, name)
+	case keyspace.Principals:
+		delete(t.Principals, name)
+	case keyspace.Users:
+		delete(t.Accounts, name)
+	case keyspace.Tenants:
+		delete(t.Tenants, name)
+	}
+}
+
+// Run keeps Trust current until ctx ends. It fails if there is something in etcd that it can't read.
+func (s *Store) Run(ctx context.Context) error {
+	revision := func() int64 {
+		now, _ := s.Watch()
+		return now.revision
+	}
+	return s.etcd.Follow(ctx, etcd.Follower{Prefix: keyspace.TrustRoot, Revision: revision, Take: s.take, Load: s.load})
+}
+
+// take makes Trust hold what changed.
+func (s *Store) take(events []*mvccpb.Event) error {
+	now, _ := s.Watch()
+	next := now.clone()
+	for _, event := range events {
+		if event.Type == mvccpb.Event_DELETE {
+			next.remove(string(event.Kv.Key))
+		} else if err := next.put(string(event.Kv.Key), event.Kv.Value, event.Kv.ModRevision); err != nil {
+			return err
+		}
+		next.revision = max(next.revision, event.Kv.ModRevision)
+	}
+	s.set(next)
+	return nil
+}
+
+// FoundAdmin writes the cluster's first user. It is for the time before Run.
+func (s *Store) FoundAdmin(ctx context.Context, account trust.Account) error {
+	ops, err := Change{Accounts: []trust.Account{account}}.operations(&Trust{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	if _, err := s.etcd.Txn(ctx).Then(ops...).Commit(); err != nil {
+		return etcd.Explain("write the first user to the store", err)
+	}
+	return s.load(ctx)
+}
+
+// ResetAdmin writes the first user anew, and returns the issue from which on its credentials are in force. It is for the
+// time before Run.
+func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+	defer cancel()
+	value, err := codec.Encode(struct{}{})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		now, _ := s.Watch()
+		principal := trust.Principal{Kind: trust.User, Name: account.Name}
+		principal.Issue = now.Principals[principal.Key()].Issue + 1
+		ops, err := Change{Accounts: []trust.Account{account}, Principals: []trust.Principal{principal}}.operations(now)
+		if err != nil {
+			return 0, err
+		}
+		done, err := s.etcd.Txn(ctx).If(now.CompareVersion()).
+			Then(append(ops, clientv3.OpPut(keyspace.Trust, value))...).Commit()
+		if err != nil {
+			return 0, etcd.Explain("reset the first user", err)
+		}
+		if err := s.load(ctx); err != nil || done.Succeeded {
+			return principal.Issue, err
+		}
+	}
+}
