@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+/* What the overlay programs say of a packet: one name for each reason. Counters
+ * are keyed by it. */
+enum verdict {
+	VERDICT_NONE = 0, /* go on to the next step; never the last word */
+
+	/* Left untouched. */
+	VERDICT_PASS_OTHER, /* to another MAC, tagged, or not UDP; from a server: not
+			       TCP or UDP */
+	VERDICT_PASS_NOT_VXLAN,
+	VERDICT_PASS_NOT_OURS, /* VXLAN of no VIP that is attached here: the user's
+				  own overlay */
+	VERDICT_PASS_NOT_LOCAL, /* from a server, to none of the local addresses */
+
+	/* Towards a server: decapsulated, client and VIP replaced by local address
+	   and backend. */
+	VERDICT_DELIVER_NATIVE,
+	VERDICT_DELIVER_INTERFACE,
+
+	/* Towards a client's host: encapsulated. */
+	VERDICT_REPLY,
+	VERDICT_RESET_CLIENT, /* a segment of no session became a reset for its sender
+			       */
+
+	/* Back to the server. */
+	VERDICT_RESET_SERVER, /* likewise, by a workload behind an interface */
+	VERDICT_RESET_SERVER_NATIVE,
+
+	/* Refused. */
+	VERDICT_DROP_INNER_FRAGMENT,
+	VERDICT_DROP_INNER_OTHER, /* not TCP */
+	VERDICT_DROP_INNER_MALFORMED,
+	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it
+			     (RFC 6040) */
+	VERDICT_DROP_NOT_A_VTEP, /* for a VIP here, from an address that is neither
+				    mux nor host */
+	VERDICT_DROP_FBT_MISSING, /* from a mux */
+	VERDICT_DROP_FBT_KEY, /* its key is not valid any more */
+	VERDICT_DROP_FBT_FORGED,
+	VERDICT_DROP_FBT_VNI, /* it names another network than the VXLAN header */
+	VERDICT_DROP_FBT_HOST, /* it names no host */
+	VERDICT_DROP_SYN_PAST_MUX,
+	VERDICT_DROP_OTHER_HOST, /* the session's client is elsewhere */
+	VERDICT_DROP_NO_SESSION, /* a reset of none */
+	VERDICT_DROP_RESET_LIMITED, /* of none, and the tenant's resets are used up */
+	VERDICT_DROP_NO_RULE, /* no backend of that VIP and port behind that tunnel
+				 address */
+	VERDICT_DROP_NO_WORKLOAD,
+	VERDICT_DROP_QUOTA, /* the tenant of the network has its sessions */
+	VERDICT_DROP_HALF_OPEN, /* it has its half-open ones */
+	VERDICT_DROP_SESSION_FULL,
+	VERDICT_DROP_SESSION_PENDING, /* another CPU is making the session */
+	VERDICT_DROP_SESSION_GONE, /* its row became another's while the packet passed
+				    */
+	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and not TCP */
+	VERDICT_DROP_TOO_BIG, /* for the uplink, once encapsulated */
+	VERDICT_DROP_REWRITE, /* the kernel refused to change the packet */
+
+	VERDICT_COUNT,
+};

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The only place that turns a verdict into an action. */
+#pragma once
+
+#include "overlay/maps.h"
+
+static __always_inline void verdict_count(enum verdict verdict, __u32 packets, __u32 bytes)
+{
+	struct counter *counter = bpf_map_lookup_elem(&verdicts, &verdict);
+
+	if (counter) {
+		counter->packets += packets;
+		counter->bytes += bytes;
+	}
+}
+
+/* What a program of ours sends by the uplink is known there: see
+ * departure_is_sealed(). */
+static __always_inline int finish_send(struct __sk_buff *skb, __u32 ifindex)
+{
+	skb->cb[0] = settings.seal[0];
+	skb->cb[1] = settings.seal[1];
+	return bpf_redirect_neigh(ifindex, NULL, 0, 0);
+}
+
+static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, __u32 ifindex)
+{
+	switch (verdict) {
+	case VERDICT_PASS_OTHER:
+	case VERDICT_PASS_NOT_VXLAN:
+	case VERDICT_PASS_NOT_OURS:
+	case VERDICT_PASS_NOT_LOCAL:
+	case VERDICT_DELIVER_NATIVE:
+		return TCX_NEXT;
+	case VERDICT_DELIVER_INTERFACE:
+		return bpf_redirect_neigh(ifindex, NULL, 0, 0);
+	case VERDICT_REPLY:
+	case VERDICT_RESET_CLIENT:
+		return finish_send(skb, ifindex);
+	case VERDICT_RESET_SERVER: /* back where it came from */
+		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+	case VERDICT_RESET_SERVER_NATIVE:
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	case VERDICT_NONE:
+	case VERDICT_DROP_INNER_FRAGMENT:
+	case VERDICT_DROP_INNER_OTHER:
+	case VERDICT_DROP_INNER_MALFORMED:
+	case VERDICT_DROP_ECN:
+	case VERDICT_DROP_NOT_A_VTEP:
+	case VERDICT_DROP_FBT_MISSING:
+	case VERDICT_DROP_FBT_KEY:
+	case VERDICT_DROP_FBT_FORGED:
+	case VERDICT_DROP_FBT_VNI:
+	case VERDICT_DROP_FBT_HOST:
+	case VERDICT_DROP_SYN_PAST_MUX:
+	case VERDICT_DROP_OTHER_HOST:
+	case VERDICT_DROP_NO_SESSION:
+	case VERDICT_DROP_RESET_LIMITED:
+	case VERDICT_DROP_NO_RULE:
+	case VERDICT_DROP_NO_WORKLOAD:
+	case VERDICT_DROP_QUOTA:
+	case VERDICT_DROP_HALF_OPEN:
+	case VERDICT_DROP_SESSION_FULL:
+	case VERDICT_DROP_SESSION_PENDING:
+	case VERDICT_DROP_SESSION_GONE:
+	case VERDICT_DROP_LOCAL_OTHER:
+	case VERDICT_DROP_TOO_BIG:
+	case VERDICT_DROP_REWRITE:
+	case VERDICT_COUNT:
+		return TCX_DROP;
+	}
+	return TCX_DROP;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Reading what comes by VXLAN for a VIP that is attached here. All else passes
+ * untouched. */
+#pragma once
+
+#include "overlay/maps.h"
+
+/* The outer headers, up to the inner Ethernet header. */
+static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overlay_ctx *a,
+					     __u32 *vni)
+{
+	struct vxlan_front front = {};
+	struct packet outer = {};
+	struct tunnel t = {};
+	__u32 udp;
+
+	if (skb->pkt_type != PACKET_HOST || frame_is_tagged(skb) ||
+	    frame_parse(skb, &outer) != PARSED_OK || outer.protocol != IPPROTO_UDP)
+		return VERDICT_PASS_OTHER;
+	if (bpf_skb_load_bytes(skb, outer.l4, &front, sizeof(front)) ||
+	    front.udp.dest != bpf_htons(VXLAN_PORT) || !vxlan_is_plain(&front.vxlan))
+		return VERDICT_PASS_NOT_VXLAN;
+	udp = bpf_ntohs(front.udp.len);
+	if (udp < sizeof(front) || udp > outer.l3 + outer.l3_length - outer.l4)
+		return VERDICT_PASS_NOT_VXLAN;
+	if (front.eth.h_proto == bpf_htons(ETH_P_IP))
+		t.protocol = IPPROTO_IPIP;
+	else if (front.eth.h_proto == bpf_htons(ETH_P_IPV6))
+		t.protocol = IPPROTO_IPV6;
+	else
+		return VERDICT_PASS_NOT_OURS;
+	t.entropy = front.udp.source;
+	t.header = outer.l4 - outer.l3 + sizeof(front);
+	t.payload = udp - sizeof(front);
+	*vni = vni_read(front.vxlan.vni);
+	__builtin_memcpy(a->client_mac, front.eth.h_source, sizeof(a->client_mac));
+	a->outer = outer;
+	a->tunnel = t;
+	return VERDICT_NONE;
+}
+
+/* The packet inside, and the attachment that it is for. */
+static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overlay_ctx *a,
+					     __u32 vni)
+{
+	struct packet inner = {};
+	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
+	struct network_vip key = { .vni = vni, .vip = inner.destination };
+	const struct overlay_attachment *attachment;
+	const __u32 *number;
+
+	if (parsed == PARSED_MALFORMED)
+		return VERDICT_PASS_NOT_OURS;
+	number = bpf_map_lookup_elem(&network_vips, &key);
+	attachment = number ? bpf_map_lookup_elem(&attachments, number) : NULL;
+	if (!attachment || attachment->vni != vni)
+		return VERDICT_PASS_NOT_OURS;
+	a->attachment = *attachment;
+	if (parsed == PARSED_FRAGMENT)
+		return VERDICT_DROP_INNER_FRAGMENT;
+	if (parsed != PARSED_OK || inner.protocol != IPPROTO_TCP)
+		return VERDICT_DROP_INNER_OTHER;
+	if (frame_parse_transport(skb, &inner) != PARSED_OK ||
+	    decap_is_merged(skb, &inner, &a->tunnel))
+		return VERDICT_DROP_INNER_MALFORMED;
+	if (decap_loses_ce(&a->outer, &inner))
+		return VERDICT_DROP_ECN;
+	a->inner = inner;
+	a->key.client = inner.source;
+	a->key.attachment = *number;
+	a->key.client_port = inner.source_port;
+	a->key.vip_port = inner.destination_port;
+	overlay_key_hash(&a->key);
+	return VERDICT_NONE;
+}
+
+/* The FBT of a packet from a mux: names the client's host. */
+static __noinline enum verdict inbound_fbt(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	struct fbt_segment segment = {
+		.outer = a->outer.destination,
+		.client = a->inner.source,
+		.vip = a->inner.destination,
+		.client_port = a->inner.source_port,
+		.vip_port = a->inner.destination_port,
+		.seq = a->head.tcp.seq,
+	};
+	const struct fbt *fbt = &a->head.fbt;
+	const struct fbt_key *key = &fbt_keys.rows[fbt_key_row(fbt)];
+	const struct overlay_vtep *vtep;
+	struct address host;
+
+	if (!key->id)
+		return VERDICT_DROP_FBT_KEY;
+	if (fbt_mac(key, fbt, &segment) != fbt->mac)
+		return VERDICT_DROP_FBT_FORGED;
+	if (vni_read(fbt->vni) != a->attachment.vni)
+		return VERDICT_DROP_FBT_VNI;
+	a->via = fbt->bits & FBT_VIA;
+	if (fbt->bits & FBT_NUMBER) {
+		a->host = bpf_ntohl(fbt->host);
+		return a->host ? VERDICT_NONE : VERDICT_DROP_FBT_HOST;
+	}
+	address_from_v4(&host, fbt->host);
+	vtep = bpf_map_lookup_elem(&vteps, &host);
+	if (!vtep || !vtep->number)
+		return VERDICT_DROP_FBT_HOST;
+	a->host = vtep->number;
+	return VERDICT_NONE;
+}
+
+/* Who sends the packet, and for which client's host. */
+static __noinline enum verdict inbound_sender(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	struct address source = a->outer.source;
+	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
+	struct fbt_head head = {};
+	bool found;
+
+	if (!vtep)
+		return VERDICT_DROP_NOT_A_VTEP;
+	found = fbt_find(skb, a->inner.l4, &head);
+	if (!found && bpf_skb_load_bytes(skb, a->inner.l4, &head.tcp, sizeof(head.tcp)))
+		return VERDICT_DROP_INNER_MALFORMED;
+	a->head = head;
+	a->host = vtep->number;
+	a->via = false;
+	a->from_mux = vtep->roles & OVERLAY_MUX;
+	if (!a->from_mux)
+		return vtep->roles & OVERLAY_CLIENT ? VERDICT_NONE : VERDICT_DROP_NOT_A_VTEP;
+	if (!found)
+		return VERDICT_DROP_FBT_MISSING;
+	return inbound_fbt(skb, a);
+}

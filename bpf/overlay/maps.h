@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The tables of the overlay programs. User space writes all but counters; sizes
+ * are set at load. */
+#pragma once
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#include "abi/overlay/network.h"
+#include "abi/overlay/tenant.h"
+#include "abi/overlay/verdict.h"
+#include "abi/shared/fbt.h"
+#include "net/packet.h"
+#include "net/skb/decap.h"
+#include "net/skb/fbt.h"
+#include "overlay/table.h"
+
+/* (VNI, address) to the attachment's number: what of VXLAN is ours. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct network_vip);
+	__type(value, __u32);
+} network_vips SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct overlay_attachment);
+} attachments SEC(".maps");
+
+/* VIP and port behind which tunnel address: the rule's number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct overlay_rule_key);
+	__type(value, __u32);
+} rules SEC(".maps");
+
+/* Rules by number. One keeps its number while a session has it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct overlay_rule);
+} rule_rows SEC(".maps");
+
+/* Where VXLAN for our VIPs may come from. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, struct overlay_vtep);
+} vteps SEC(".maps");
+
+/* Hosts by number, which FBTs and sessions name. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct overlay_host);
+} hosts SEC(".maps");
+
+/* By number; row 0: what all borrow. Mapped by user space, which frees rows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4097);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct overlay_tenant);
+} tenants SEC(".maps");
+
+/* By attachment. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct overlay_traffic);
+} traffic SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VERDICT_COUNT);
+	__type(key, enum verdict);
+	__type(value, struct counter);
+} verdicts SEC(".maps");
+
+/* This host's keys. User space writes. */
+struct fbt_keys fbt_keys SEC(".data.fbt_keys");
+
+/* What is known of a packet between two steps. */
+struct overlay_ctx {
+	struct packet outer;
+	struct packet inner; /* of a server's packet: that */
+	struct tunnel tunnel;
+	struct overlay_key key;
+	struct overlay_attachment attachment;
+	struct overlay_rule rule;
+	struct overlay_session row; /* as it was read */
+	struct fbt_head head; /* TCP, and the FBT if there is one */
+	__u8 client_mac[6];
+	bool from_mux;
+	bool via;
+	__u32 host; /* of the client, by the FBT or the outer source */
+	__u32 number; /* of the row */
+	__u32 tag;
+	__u32 ifindex;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct overlay_ctx);
+} overlay_ctxs SEC(".maps");

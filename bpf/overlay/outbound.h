@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From the server to a local address: back to the client, in VXLAN to its host.
+ */
+#pragma once
+
+#include "overlay/reset.h"
+
+enum { OVERLAY_ROW_MASK6 = (1 << 24) - 1 };
+
+/* The number of the row that a local address is; false: it is none. */
+static __always_inline bool local_row(const struct address *a, __u32 *number)
+{
+	if (address_is_v4(a)) {
+		if (!settings.local4_mask ||
+		    (a->words[3] & settings.local4_mask) != settings.local4)
+			return false;
+		*number = bpf_ntohl(a->words[3] & ~settings.local4_mask);
+		return true;
+	}
+	if (!settings.local6[0] || a->words[0] != settings.local6[0] ||
+	    (a->words[1] & bpf_htonl(0xffff0000)) != settings.local6[1])
+		return false;
+	*number = bpf_ntohl(a->words[3]) & OVERLAY_ROW_MASK6;
+	return true;
+}
+
+/* The session of the row, if the server's packet is in it. */
+static __noinline enum verdict outbound_session(struct overlay_ctx *a)
+{
+	struct overlay_session *s = session_at(a->number);
+	const struct overlay_attachment *attachment;
+	const struct overlay_rule *rule;
+	struct address local;
+	__u32 number;
+	__be16 port;
+
+	a->tag = session_tag(a->number);
+	if (!s || !tag_is_live(a->tag))
+		return VERDICT_DROP_NO_SESSION;
+	a->row = *s;
+	number = a->row.rule;
+	rule = bpf_map_lookup_elem(&rule_rows, &number);
+	number = a->row.attachment;
+	attachment = bpf_map_lookup_elem(&attachments, &number);
+	if (!rule || !attachment)
+		return VERDICT_DROP_NO_SESSION;
+	a->rule = *rule;
+	a->attachment = *attachment;
+	local_address(&local, &a->row.client, a->attachment.vni, a->number);
+	port = a->rule.port ?: a->row.vip_port;
+	if (a->row.client_port != a->inner.destination_port || port != a->inner.source_port ||
+	    !address_equal(&a->rule.dip, &a->inner.source) ||
+	    !address_equal(&local, &a->inner.destination) || session_tag(a->number) != a->tag)
+		return VERDICT_DROP_NO_SESSION;
+	a->key.hash = (__u64)a->tag << 35;
+	a->key.attachment = a->row.attachment;
+	session_note_server(a, s);
+	return VERDICT_NONE;
+}
+
+/* A server's segment of no session is turned round. */
+static __noinline enum verdict outbound_reset(struct __sk_buff *skb, struct overlay_ctx *a,
+					      bool native)
+{
+	struct packet p = a->inner;
+	struct tcphdr in = a->head.tcp;
+
+	if (in.rst)
+		return VERDICT_DROP_NO_SESSION;
+	if (reset_make(skb, &p, &in))
+		return VERDICT_DROP_REWRITE;
+	return native ? VERDICT_RESET_SERVER_NATIVE : VERDICT_RESET_SERVER;
+}
+
+/*
+ * Backend and local address become VIP and client. The client's segments by a mux have an FBT, so
+ * the server's SYN-ACK leaves room for it.
+ */
+static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	struct address client = a->row.client, vip = a->attachment.vip;
+	struct packet p = a->inner;
+	__u32 difference = 0;
+	int err;
+
+	err = rewrite_begin(skb, &p, SOURCE, &vip, a->row.vip_port, &difference);
+	err = err ?: rewrite_begin(skb, &p, DESTINATION, &client, p.destination_port, &difference);
+	return err ?: rewrite_end(skb, &p, difference);
+}
+
+static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	__u32 overhead = overlay_overhead(&a->rule.tunnel), number = a->row.attachment;
+	struct overlay_traffic *t;
+	struct address to;
+
+	if (!host_tunnel(a->row.host, &a->rule.tunnel, &to))
+		return VERDICT_DROP_FBT_HOST;
+	if (!skb->gso_size && a->inner.l3_length + overhead > settings.mtu)
+		return VERDICT_DROP_TOO_BIG;
+
+	/* From here on the packet is touched: fail closed. */
+	if (outbound_rewrite(skb, a) ||
+	    overlay_clamp(skb, &a->inner, overhead + sizeof(struct fbt)) ||
+	    encapsulate(skb, a, &to))
+		return VERDICT_DROP_REWRITE;
+	if (session_tag(a->number) != a->tag)
+		return VERDICT_DROP_SESSION_GONE;
+	t = bpf_map_lookup_elem(&traffic, &number);
+	if (t) {
+		t->out.packets += skb->gso_segs ?: 1;
+		t->out.bytes += skb->len;
+	}
+	a->ifindex = settings.uplink;
+	return VERDICT_REPLY;
+}
+
+/* The packet, if it is to a local address. */
+static __noinline enum verdict outbound_parse(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	struct packet p = {};
+	enum parsed parsed;
+	__u32 number = 0;
+
+	if (frame_is_tagged(skb))
+		return VERDICT_PASS_OTHER;
+	parsed = frame_parse(skb, &p);
+	if (parsed == PARSED_MALFORMED)
+		return VERDICT_PASS_OTHER;
+	if (!local_row(&p.destination, &number))
+		return VERDICT_PASS_NOT_LOCAL;
+	if (parsed != PARSED_OK || p.protocol != IPPROTO_TCP ||
+	    frame_parse_transport(skb, &p) != PARSED_OK)
+		return VERDICT_DROP_LOCAL_OTHER;
+	a->inner = p;
+	a->number = number;
+	if (bpf_skb_load_bytes(skb, p.l4, &a->head.tcp, sizeof(a->head.tcp)))
+		return VERDICT_DROP_LOCAL_OTHER;
+	return VERDICT_NONE;
+}
+
+static __always_inline enum verdict outbound(struct __sk_buff *skb, struct overlay_ctx *a,
+					     bool native)
+{
+	enum verdict verdict = outbound_parse(skb, a);
+
+	verdict = verdict ?: outbound_session(a);
+	if (verdict == VERDICT_DROP_NO_SESSION)
+		return outbound_reset(skb, a, native);
+	return verdict ?: outbound_send(skb, a);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The server's side of load-balancer bypass (NGLB's VCTK), on TCX.
+ *
+ *          from_underlay: out of VXLAN, FBT off           (interface)
+ *   mux ──────────▶ client, VIP to local address, backend ──────▶ server
+ *   client's host ─▶ likewise, for later packets                    │
+ *        ▲                                                          ▼
+ *        └──────── VXLAN ◀─ backend, local address to VIP, client ──┘
+ * from_server, to_underlay
+ *
+ * What is VXLAN for no VIP that is attached here belongs to the user's own
+ * overlay, and passes.
+ */
+#include "overlay/finish.h"
+#include "overlay/inbound.h"
+#include "overlay/outbound.h"
+
+/* The table of NGLB's section IV-B: by sender, kind of segment, and whether
+ * there is a session. */
+static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	enum verdict verdict;
+	__u32 vni = 0;
+	bool syn;
+	int row;
+
+	verdict = inbound_outer(skb, a, &vni);
+	verdict = verdict ?: inbound_inner(skb, a, vni);
+	verdict = verdict ?: inbound_sender(skb, a);
+	if (verdict)
+		return verdict;
+	syn = (a->inner.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+	if (syn && !a->from_mux)
+		return VERDICT_DROP_SYN_PAST_MUX;
+	row = session_find(&a->key);
+	if (row < 0 && !syn)
+		return reset_client(skb, a);
+	if (row < 0) {
+		verdict = session_begin(a);
+	} else {
+		a->number = row;
+		a->tag = session_tag(row);
+		verdict = syn ? session_again(a) : session_at_host(a);
+	}
+	return verdict ?: deliver(skb, a);
+}
+
+/* Ingress of the uplink. */
+SEC("tcx/ingress")
+int from_underlay(struct __sk_buff *skb)
+{
+	__u32 zero = 0, packets = skb->gso_segs ?: 1, bytes = skb->len;
+	struct overlay_ctx *a = bpf_map_lookup_elem(&overlay_ctxs, &zero);
+	enum verdict verdict = a ? inbound(skb, a) : VERDICT_PASS_OTHER;
+
+	verdict_count(verdict, packets, bytes);
+	return finish(skb, verdict, a ? a->ifindex : 0);
+}
+
+static __always_inline int from(struct __sk_buff *skb, bool native)
+{
+	__u32 zero = 0, packets = skb->gso_segs ?: 1, bytes = skb->len;
+	struct overlay_ctx *a = bpf_map_lookup_elem(&overlay_ctxs, &zero);
+	enum verdict verdict = a ? outbound(skb, a, native) : VERDICT_PASS_OTHER;
+
+	verdict_count(verdict, packets, bytes);
+	return finish(skb, verdict, a ? a->ifindex : 0);
+}
+
+/* Ingress of a workload's host-side interface. */
+SEC("tcx/ingress")
+int from_server(struct __sk_buff *skb)
+{
+	return from(skb, false);
+}
+
+/* Egress of the uplink, for servers on the host itself. */
+SEC("tcx/egress")
+int to_underlay(struct __sk_buff *skb)
+{
+	return from(skb, true);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sessions: how they begin, and what the programs note of their segments. */
+#pragma once
+
+#include "overlay/quota.h"
+
+/* A client's segment of another host is of the same client if its number is so
+ * near. */
+enum { OVERLAY_MOVE_WINDOW = 1 << 16 };
+
+/* The row that a number names, in the table: for what is noted. */
+static __always_inline void session_note(struct overlay_session *s, __u32 set, __u32 clear)
+{
+	__u32 *word = (__u32 *)&s->client_mac[4]; /* events are its upper half */
+
+	if (set & ~(__u32)s->events)
+		__sync_fetch_and_or(word, set << 16);
+	if (clear & s->events)
+		__sync_fetch_and_and(word, ~(clear << 16));
+}
+
+static __always_inline void session_seen(struct overlay_session *s)
+{
+	__u32 now = overlay_now();
+
+	if (s->seen != now)
+		s->seen = now;
+}
+
+/* The rule of a packet's VIP and port behind the tunnel that it came by. */
+static __noinline enum verdict session_rule(struct overlay_ctx *a, __u32 *number)
+{
+	struct overlay_rule_key key = {
+		.vip = a->attachment.service,
+		.tunnel = a->outer.destination,
+		.port = a->inner.destination_port,
+		.protocol = IPPROTO_TCP,
+	};
+	const __u32 *found = bpf_map_lookup_elem(&rules, &key);
+
+	if (!found) {
+		key.port = 0;
+		found = bpf_map_lookup_elem(&rules, &key);
+	}
+	if (!found)
+		return VERDICT_DROP_NO_RULE;
+	*number = *found;
+	return VERDICT_NONE;
+}
+
+static __always_inline void session_fresh(const struct overlay_ctx *a, __u32 rule,
+					  struct overlay_session *fresh)
+{
+	fresh->client = a->key.client;
+	fresh->host = a->host;
+	fresh->attachment = a->key.attachment;
+	fresh->rule = rule;
+	fresh->client_port = a->key.client_port;
+	fresh->vip_port = a->key.vip_port;
+	__builtin_memcpy(fresh->client_mac, a->client_mac, sizeof(fresh->client_mac));
+	fresh->events = a->via ? OVERLAY_VIA_MUX : 0;
+	fresh->client_next = bpf_ntohl(a->head.tcp.seq) + 1;
+	fresh->seen = overlay_now();
+}
+
+/* A SYN by a mux makes a row. */
+static __noinline enum verdict session_begin(struct overlay_ctx *a)
+{
+	struct overlay_session fresh = {}, past = {};
+	struct overlay_traffic *t;
+	__u32 rule = 0, number = a->key.attachment;
+	const struct overlay_attachment *old;
+	enum verdict verdict = session_rule(a, &rule);
+	int row;
+
+	verdict = verdict ?: quota_check(a->attachment.tenant);
+	if (verdict)
+		return verdict;
+	session_fresh(a, rule, &fresh);
+	row = session_put(&a->key, &fresh, &past);
+	t = bpf_map_lookup_elem(&traffic, &number);
+	if (t && row >= 0)
+		t->opened++;
+	else if (t && row == SESSION_FULL)
+		t->refused++;
+	if (row == SESSION_FULL)
+		return VERDICT_DROP_SESSION_FULL;
+	if (row < 0)
+		return VERDICT_DROP_SESSION_PENDING;
+	quota_count(a->attachment.tenant, 1, 1);
+	old = past.attachment ? bpf_map_lookup_elem(&attachments, &past.attachment) : NULL;
+	if (old)
+		quota_count(old->tenant, -1, past.events & OVERLAY_CLIENT_ACK ? 0 : -1);
+	a->number = row;
+	return VERDICT_NONE;
+}
+
+/* A SYN by a mux in a session: one that is over, or that nobody has answered,
+ * begins anew. */
+static __noinline enum verdict session_again(struct overlay_ctx *a)
+{
+	struct overlay_session *s = session_at(a->number), fresh = {};
+	__u32 rule = 0, isn = bpf_ntohl(a->head.tcp.seq);
+	enum verdict verdict;
+	bool over, open;
+
+	if (!s)
+		return VERDICT_DROP_SESSION_GONE;
+	over = session_is_over(s->events);
+	open = s->events & OVERLAY_CLIENT_ACK;
+	if (!over && (open || s->client_next == isn + 1))
+		return s->host == a->host ? VERDICT_NONE : VERDICT_DROP_OTHER_HOST;
+	verdict = session_rule(a, &rule);
+	if (verdict)
+		return verdict;
+	session_fresh(a, over ? rule : s->rule, &fresh);
+	if (!session_renew(a->number, a->tag, a->key.hash, &fresh))
+		return VERDICT_DROP_SESSION_PENDING;
+	if (open)
+		quota_count(a->attachment.tenant, 0, 1);
+	return VERDICT_NONE;
+}
+
+/* Has the client moved to the host that the FBT names? Else its host's packets
+ * are a stranger's. */
+static __noinline enum verdict session_at_host(struct overlay_ctx *a)
+{
+	struct overlay_session *s = session_at(a->number);
+	__u32 ahead;
+
+	if (!s)
+		return VERDICT_DROP_SESSION_GONE;
+	ahead = bpf_ntohl(a->head.tcp.seq) - s->client_next + OVERLAY_MOVE_WINDOW;
+	if (s->host != a->host) {
+		if (!a->from_mux || ahead > 2 * OVERLAY_MOVE_WINDOW)
+			return VERDICT_DROP_OTHER_HOST;
+		s->host = a->host;
+	}
+	if (a->from_mux)
+		session_note(s, a->via ? OVERLAY_VIA_MUX : 0, a->via ? 0 : OVERLAY_VIA_MUX);
+	return VERDICT_NONE;
+}
+
+/* Is a number, counted on from another one, at most so far ahead of it? */
+static __always_inline bool number_follows(__u32 number, __u32 from)
+{
+	return number - from <= 1U << 30;
+}
+
+/* Notes a client's segment. */
+static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_session *s)
+{
+	__u32 flags = a->inner.tcp_flags, events = s->events, add = 0, number = a->key.attachment;
+	__u32 ack = bpf_ntohl(a->head.tcp.ack_seq), seq = bpf_ntohl(a->head.tcp.seq);
+	struct overlay_traffic *t;
+
+	session_seen(s);
+	if (flags & TCP_FLAG_RST)
+		add = seq - s->client_next < OVERLAY_MOVE_WINDOW ? OVERLAY_RESET : 0;
+	else if (flags & TCP_FLAG_FIN)
+		add = OVERLAY_CLIENT_FIN;
+	if (flags & TCP_FLAG_ACK && !(flags & (TCP_FLAG_SYN | TCP_FLAG_RST)) &&
+	    events & OVERLAY_SERVER_ANSWER && number_follows(ack, s->server_next)) {
+		if (ack != s->server_next)
+			s->server_next = ack;
+		add |= OVERLAY_CLIENT_ACK;
+	}
+	if (add & OVERLAY_CLIENT_ACK && !(events & OVERLAY_CLIENT_ACK)) {
+		quota_count(a->attachment.tenant, 0, -1);
+		t = bpf_map_lookup_elem(&traffic, &number);
+		if (t)
+			t->confirmed++;
+	}
+	session_note(s, add, 0);
+	return 0;
+}
+
+/* Notes a server's segment. */
+static __noinline int session_note_server(struct overlay_ctx *a, struct overlay_session *s)
+{
+	__u32 flags = a->inner.tcp_flags, ack = bpf_ntohl(a->head.tcp.ack_seq);
+	const __u32 syn_ack = TCP_FLAG_SYN | TCP_FLAG_ACK;
+
+	session_seen(s);
+	if (flags & TCP_FLAG_RST) {
+		session_note(s, OVERLAY_RESET, 0);
+		return 0;
+	}
+	if ((flags & syn_ack) == syn_ack && !(s->events & OVERLAY_CLIENT_ACK))
+		s->server_next = bpf_ntohl(a->head.tcp.seq) + 1;
+	if (flags & TCP_FLAG_ACK && ack != s->client_next && number_follows(ack, s->client_next))
+		s->client_next = ack;
+	session_note(s, OVERLAY_SERVER_ANSWER | (flags & TCP_FLAG_FIN ? OVERLAY_SERVER_FIN : 0),
+		     OVERLAY_RESET);
+	return 0;
+}
