@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "cf1cae37a4154f0984055163bfc88ed759147f1c"
+	previous = "bf9f052b71dc6571aa99a3adb3fa18e139950a2c"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
