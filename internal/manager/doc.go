@@ -13,7 +13,7 @@
 // log audit, events of resources events. What is left here is the server of the API, the streams of nodes, and the wiring.
 //
 // Invariants:
-//   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;
+//   - nothing lives only here: State is the store's, and what a stream has sent is lost with it;
 //   - a stream reads the newest view and computes its own delta: a slow node skips, nothing queues;
 //   - what hosts counted and since when muxes run a move is forgotten by a restart: moves last longer then;
 //   - muxes get a view only after the connected hosts have what it needs of them, or a second passed;

@@ -9,8 +9,8 @@
 //	FollowProgress ◀─▶ the other replicas: how far their nodes are
 //
 // Invariants:
-//   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;
+//   - nothing lives only here: State is the store's, and what a stream has sent is lost with it;
 //   - a stream reads the newest view and computes its own delta: a slow node skips, nothing queues;
 //   - a node is registered by the leader, with addresses that its join token allows, while it has a credential in force;
-//   - a host's words never reach a tenant: an event of a host has the text that belongs to its reason.
+//   - free text of a host is never shown to tenants: an event of a host has the text that belongs to its reason.
 package nodesync

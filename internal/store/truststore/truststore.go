@@ -31,8 +31,8 @@ type Trust struct {
 	Accounts   map[string]trust.Account   // users, by name
 	Tenants    map[string]model.Tenant    // by name
 
-	version  int64             // revision of keyTrust
-	tenants  int64             // revision of keyTenants
+	version  int64             // revision of keyspace.Trust
+	tenants  int64             // revision of keyspace.TenantsVersion
 	unknown  map[string][]byte // documents with fields of a newer release, by key
 	revision int64
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Tenants are part of Trust, and limit the desired state. So that each is decided by the other as it is when the
-// transaction commits, what users change is written only if keyTenants is that of the Trust from before the decision,
+// transaction commits, what users change is written only if keyspace.TenantsVersion is that of the Trust from before the decision,
 // and tenants, which must have nothing when they go, are deleted in the order of the changes of the desired state.
 
 // tenantOperations adds the deletions of tenants.
