@@ -79,7 +79,7 @@ func TestAFloodSetsAPolicyOff(t *testing.T) {
 	out, err := lab.Weir("describe", "vip", "syn-0")
 	testlab.Must(t, err)
 	t.Logf("%s", out)
-	if !strings.Contains(out, "Overloaded:   true, BlackHoled") || !strings.Contains(out, "SYN cookies on: ") {
+	if !strings.Contains(out, "Overloaded:  true, BlackHoled") || !strings.Contains(out, "SYN cookies on: ") {
 		t.Error("it does not say why it is black-holed")
 	}
 	testlab.Must(t, <-ended)
@@ -118,7 +118,7 @@ func overloadSetsAPolicyOff(t *testing.T, lab *netlab.Lab) {
 	stop()
 	testlab.Must(t, errors.Join(gone, err, <-ended, <-ended))
 	t.Logf("%d datagrams\n%s", sent.Load(), out)
-	if !strings.Contains(out, "Overloaded:   true, BlackHoled") || !strings.Contains(out, "mux1: the mux is overloaded") {
+	if !strings.Contains(out, "Overloaded:  true, BlackHoled") || !strings.Contains(out, "mux1: the mux is overloaded") {
 		t.Error("it does not say why it is black-holed")
 	}
 	testlab.Must(t, lab.WaitRouted(t.Context(), 2*testlab.Bound, vips[0], 2))
