@@ -88,4 +88,3 @@ func (c *counter) count(ctx context.Context, client *rpc.Client, endpoint *weirv
 		}
 	}
 }
-

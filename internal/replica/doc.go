@@ -11,4 +11,3 @@
 //   - a node is refused by a replica that knows less than the node has seen;
 //   - a caller that was told of a write by this replica reads that write from it, or is refused.
 package replica
-

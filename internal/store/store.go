@@ -98,7 +98,7 @@ func (s *Store) Run(ctx context.Context) error {
 	group.Go(func() error { return s.Trust.Run(ctx) })
 	group.Go(func() error { return s.Presence.Run(ctx) })
 	group.Go(func() error { return s.Election.Run(ctx) })
-	group.Go(func() error { return s.writer.run(ctx) })
+	group.Go(func() error { return s.run(ctx) })
 	group.Go(func() error { return s.Status.run(ctx) })
 	return group.Wait()
 }

@@ -71,7 +71,7 @@ func (s *side) learn(t *testing.T, p pkt.Packet) {
 
 func (s *side) forget(t *testing.T) {
 	t.Helper()
-	for _, table := range s.SessionTable.Tables() {
+	for _, table := range s.Tables() {
 		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			t.Fatal(err)
 		}

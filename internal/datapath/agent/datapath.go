@@ -123,7 +123,7 @@ func (d *Datapath) start() error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.numbers.Read(), d.readRules(), d.SNATTable.Read()); err != nil {
+	if err := errors.Join(d.numbers.Read(), d.readRules(), d.Read()); err != nil {
 		return err
 	}
 	if err := d.useUplink(uplink); err != nil {

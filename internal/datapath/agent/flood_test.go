@@ -52,7 +52,7 @@ func TestFloodsSpareConnections(t *testing.T) {
 // age makes all sessions so much older.
 func (r *rig) age(by time.Duration) {
 	r.t.Helper()
-	for _, table := range r.SessionTable.Tables() {
+	for _, table := range r.Tables() {
 		rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](table)
 		if err != nil {
 			r.t.Fatal(err)

@@ -16,7 +16,7 @@ type (
 // Names of what these take and return.
 type (
 	Session           = session.Session
-	SessionReport     = session.SessionReport
+	SessionReport     = session.Report
 	State             = session.State
 	Timeouts          = session.Timeouts
 	VIPSessions       = session.VIPSessions
@@ -26,7 +26,7 @@ type (
 	SNATReport        = session.SNATReport
 	SNATTableUsage    = session.SNATTableUsage
 	SNATRefusal       = session.SNATRefusal
-	SNATUse           = snat.SNATUse
+	SNATUse           = snat.Use
 	IdleRange         = snat.IdleRange
 	Destination       = snat.Destination
 	Flow              = snat.Flow

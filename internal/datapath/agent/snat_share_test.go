@@ -341,7 +341,7 @@ func (r *rig) restarted() *rig {
 	r.t.Helper()
 	after := &rig{t: r.t, Datapath: newDatapath(r.config)}
 	after.objects, after.Datapath.verdicts = r.objects, r.Datapath.verdicts
-	for _, err := range []error{after.numbers.Read(), after.readRules(), after.SNATTable.Read()} {
+	for _, err := range []error{after.numbers.Read(), after.readRules(), after.Read()} {
 		check(r.t, err)
 	}
 	return after

@@ -314,7 +314,7 @@ func TestSecretsRotate(t *testing.T) {
 // forget ends all sessions.
 func (r *rig) forget() {
 	r.t.Helper()
-	for _, table := range r.SessionTable.Tables() {
+	for _, table := range r.Tables() {
 		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			r.t.Fatal(err)
 		}

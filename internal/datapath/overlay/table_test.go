@@ -189,8 +189,12 @@ func TestRowsAreInQuarantine(t *testing.T) {
 		events Event
 		after  uint32 // ticks; 0: never
 	}{
-		{0, 1789}, {ServerAnswer, 1789}, {ClientACK | ServerAnswer, 0}, {ClientACK | ClientFIN, 0},
-		{ClientACK | ClientFIN | ServerFIN, 7154}, {ClientACK | Reset, 597},
+		{0, 1789},
+		{ServerAnswer, 1789},
+		{ClientACK | ServerAnswer, 0},
+		{ClientACK | ClientFIN, 0},
+		{ClientACK | ClientFIN | ServerFIN, 7154},
+		{ClientACK | Reset, 597},
 	} {
 		const began = 1<<32 - 100 // ticks wrap
 		if row, err := program.Put(keyOf(1), began, uint32(c.events)); err != nil || row < 0 {

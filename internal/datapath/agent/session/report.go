@@ -9,8 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// SessionReport is what a sweep found.
-type SessionReport struct {
+// Report is what a sweep found.
+type Report struct {
 	Live, Ended int
 	// Doubtful ask the workloads of sessions that were reset, maybe by a forged segment.
 	Doubtful Probes
@@ -130,7 +130,7 @@ type SNATRefusal struct {
 // SNATReport is what a sweep found of workloads' own connections.
 type SNATReport struct {
 	Live, Ended int
-	Doubtful    Probes           // as that of SessionReport
+	Doubtful    Probes           // as that of Report
 	Tenants     []SNATTableUsage // those that are named, by name
 	Refused     []SNATRefusal    // in order
 }

@@ -103,8 +103,8 @@ func Now() time.Duration {
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
 // and counts the others. Of those that were reset, maybe by a forged segment, the result has the keepalive probes.
-func (t *Table) Sweep(now time.Duration, timeouts Timeouts) (SessionReport, error) {
-	var result SessionReport
+func (t *Table) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
+	var result Report
 	count := t.newSessionReport()
 	vips, err := t.NewLedger()
 	if err != nil {

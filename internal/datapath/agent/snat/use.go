@@ -15,8 +15,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// SNATUse is how a workload uses its ports.
-type SNATUse struct {
+// Use is how a workload uses its ports.
+type Use struct {
 	Key         model.SNATKey
 	Tunnel      netip.Addr
 	Ranges      []model.Range // in order, those that are to be given up included
@@ -40,12 +40,12 @@ type Destination struct {
 	Flows    int
 }
 
-// mostDestinations bounds SNATUse.Most.
+// mostDestinations bounds Use.Most.
 const mostDestinations = 10
 
 // SNATUse tells of all workloads that leave as a VIP, in order. Without whole, ports in use and destinations
 // are left out, which are counted from tables as large as there are connections.
-func (t *Table) SNATUse(whole bool) ([]SNATUse, error) {
+func (t *Table) SNATUse(whole bool) ([]Use, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.rows) == 0 {
@@ -62,13 +62,13 @@ func (t *Table) SNATUse(whole bool) ([]SNATUse, error) {
 			return nil, err
 		}
 	}
-	all := make([]SNATUse, 0, len(t.rows))
+	all := make([]Use, 0, len(t.rows))
 	for _, row := range t.rows {
 		var state bpf.AgentSnatStat
 		if err := t.objects.SnatStats.Lookup(row.number, &state); err != nil {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
-		use := SNATUse{
+		use := Use{
 			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Queued)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
@@ -77,7 +77,7 @@ func (t *Table) SNATUse(whole bool) ([]SNATUse, error) {
 		}
 		all = append(all, use)
 	}
-	slices.SortFunc(all, func(a, b SNATUse) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(all, func(a, b Use) int { return a.Key.Compare(b.Key) })
 	return all, nil
 }
 
