@@ -1,0 +1,52 @@
+package abi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// ReadTable returns all rows of a hash.
+func ReadTable[K comparable, V any](table *ebpf.Map) (map[K]V, error) {
+	rows := make(map[K]V)
+	var key K
+	var value V
+	iterator := table.Iterate()
+	for iterator.Next(&key, &value) {
+		rows[key] = value
+	}
+	if err := iterator.Err(); err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return rows, nil
+}
+
+// WriteTable makes a hash hold exactly rows: adds and changes first, then removes, so that what is in both is never
+// missing.
+func WriteTable[K, V comparable](table *ebpf.Map, rows map[K]V) error {
+	live, err := ReadTable[K, V](table)
+	if err != nil {
+		return err
+	}
+	if room := int(table.MaxEntries()); len(rows) > room {
+		return fmt.Errorf("write table: needs %d rows, has room for %d", len(rows), room)
+	}
+	for key, value := range rows {
+		if old, ok := live[key]; ok && old == value {
+			continue
+		}
+		if err := table.Put(key, value); err != nil {
+			return fmt.Errorf("write table: %w", err)
+		}
+	}
+	for key := range live {
+		if _, kept := rows[key]; kept {
+			continue
+		}
+		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove from table: %w", err)
+		}
+	}
+	return nil
+}
