@@ -89,13 +89,15 @@ static __noinline enum verdict deliver_session(struct overlay_ctx *a)
 
 	if (!s)
 		return VERDICT_DROP_SESSION_GONE;
+	a->tag = session_tag(a->number);
+	if (!tag_is_live(a->tag) || !session_is_of(s, &a->key))
+		return VERDICT_DROP_SESSION_GONE;
 	number = s->rule;
 	rule = bpf_map_lookup_elem(&rule_rows, &number);
 	if (!rule || rule->workload == OVERLAY_NO_WORKLOAD)
 		return VERDICT_DROP_NO_WORKLOAD;
 	a->rule = *rule;
-	a->tag = session_tag(a->number);
-	if (!tag_is_live(a->tag) || !session_is_of(s, &a->key))
+	if (session_tag(a->number) != a->tag)
 		return VERDICT_DROP_SESSION_GONE;
 	session_note_client(a, s);
 	return VERDICT_NONE;

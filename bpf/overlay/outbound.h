@@ -42,7 +42,7 @@ static __noinline enum verdict outbound_session(struct overlay_ctx *a)
 	rule = bpf_map_lookup_elem(&rule_rows, &number);
 	number = a->row.attachment;
 	attachment = bpf_map_lookup_elem(&attachments, &number);
-	if (!rule || !attachment)
+	if (!rule || !attachment || !attachment->vni)
 		return VERDICT_DROP_NO_SESSION;
 	a->rule = *rule;
 	a->attachment = *attachment;

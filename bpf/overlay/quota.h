@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Quotas by the tenant of the client's network: sessions of its own, some that
- * it borrows, and of these so many half-open ones. User space counts down what
- * it frees.
+ * it borrows, and of these so many half-open ones. A tenant's part of row 0 is
+ * what it has beyond its own, so steps up and down add up in any order. User
+ * space counts down what it frees.
  */
 #pragma once
 
@@ -41,24 +42,32 @@ __noinline int quota_count(__u32 number, __s32 rows, __s32 half_open)
 	return 0;
 }
 
-/* May the tenant have one more session? */
-__noinline int quota_check(__u32 number)
+/*
+ * Counts one more half-open session of a tenant, or says why it may have none.
+ * What comes to nothing is counted down by quota_count().
+ */
+__noinline int quota_take(__u32 number)
 {
-	struct overlay_tenant *tenant = bpf_map_lookup_elem(&tenants, &number);
-	const struct overlay_tenant *all;
+	struct overlay_tenant *tenant = bpf_map_lookup_elem(&tenants, &number), *all;
 	__u32 none = 0;
-	int verdict = VERDICT_DROP_QUOTA;
+	__s32 was;
 
 	all = bpf_map_lookup_elem(&tenants, &none);
 	if (!number || !tenant || !all)
 		return VERDICT_DROP_QUOTA;
-	if (tenant->half_open >= (__s32)tenant->half_open_most)
-		verdict = VERDICT_DROP_HALF_OPEN;
-	else if (tenant->rows < (__s32)tenant->own ||
-		 (tenant->rows < (__s32)tenant->most && all->rows < (__s32)all->own))
+	if (__sync_fetch_and_add(&tenant->half_open, 1) >= (__s32)tenant->half_open_most) {
+		__sync_fetch_and_add(&tenant->half_open, -1);
+		__sync_fetch_and_add(&tenant->refused, 1);
+		return VERDICT_DROP_HALF_OPEN;
+	}
+	was = __sync_fetch_and_add(&tenant->rows, 1);
+	if (was < (__s32)tenant->own)
 		return VERDICT_NONE;
+	if (__sync_fetch_and_add(&all->rows, 1) < (__s32)all->own && was < (__s32)tenant->most)
+		return VERDICT_NONE;
+	quota_count(number, -1, -1);
 	__sync_fetch_and_add(&tenant->refused, 1);
-	return verdict;
+	return VERDICT_DROP_QUOTA;
 }
 
 /* May one more segment of no session be answered? */

@@ -87,12 +87,10 @@ static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const 
 static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overlay_ctx *a)
 {
 	struct address own = a->outer.destination, to;
-	struct packet p = a->inner;
 	struct overlay_traffic *t;
 	__u32 number = a->key.attachment;
-	struct tcphdr in = a->head.tcp;
 
-	if (in.rst)
+	if (a->head.tcp.rst)
 		return VERDICT_DROP_NO_SESSION;
 	if (!host_tunnel(a->host, &own, &to))
 		return VERDICT_DROP_FBT_HOST;
@@ -108,8 +106,6 @@ static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overla
 		return VERDICT_DROP_REWRITE;
 	__builtin_memcpy(a->row.client_mac, a->client_mac, sizeof(a->client_mac));
 	a->rule.tunnel = own;
-	a->inner = p;
-	a->inner.l3_length = a->inner.l4 - a->inner.l3 + sizeof(struct tcphdr);
 	a->ifindex = settings.uplink;
 	return encapsulate(skb, a, &to) ? VERDICT_DROP_REWRITE : VERDICT_RESET_CLIENT;
 }

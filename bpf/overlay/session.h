@@ -8,15 +8,18 @@
  * near. */
 enum { OVERLAY_MOVE_WINDOW = 1 << 16 };
 
-/* The row that a number names, in the table: for what is noted. */
-static __always_inline void session_note(struct overlay_session *s, __u32 set, __u32 clear)
+/* Notes events, and returns those that were noted before: to each CPU another set if both note one.
+ */
+static __always_inline __u32 session_note(struct overlay_session *s, __u32 set, __u32 clear)
 {
 	__u32 *word = (__u32 *)&s->client_mac[4]; /* events are its upper half */
+	__u32 was = s->events;
 
-	if (set & ~(__u32)s->events)
-		__sync_fetch_and_or(word, set << 16);
+	if (set & ~was)
+		was = __sync_fetch_and_or(word, set << 16) >> 16;
 	if (clear & s->events)
 		__sync_fetch_and_and(word, ~(clear << 16));
+	return was;
 }
 
 static __always_inline void session_seen(struct overlay_session *s)
@@ -63,17 +66,30 @@ static __always_inline void session_fresh(const struct overlay_ctx *a, __u32 rul
 	fresh->seen = overlay_now();
 }
 
+/* Counts down the session whose row has become another's. */
+static __noinline int session_count_past(const struct overlay_session *past)
+{
+	__u32 number = past->attachment;
+	const struct overlay_attachment *old;
+
+	old = number ? bpf_map_lookup_elem(&attachments, &number) : NULL;
+	if (old)
+		quota_count(old->tenant, -1, past->events & OVERLAY_CLIENT_ACK ? 0 : -1);
+	return 0;
+}
+
 /* A SYN by a mux makes a row. */
 static __noinline enum verdict session_begin(struct overlay_ctx *a)
 {
 	struct overlay_session fresh = {}, past = {};
 	struct overlay_traffic *t;
 	__u32 rule = 0, number = a->key.attachment;
-	const struct overlay_attachment *old;
 	enum verdict verdict = session_rule(a, &rule);
 	int row;
 
-	verdict = verdict ?: quota_check(a->attachment.tenant);
+	if (settings.paused)
+		return VERDICT_DROP_SESSION_PENDING;
+	verdict = verdict ?: quota_take(a->attachment.tenant);
 	if (verdict)
 		return verdict;
 	session_fresh(a, rule, &fresh);
@@ -83,14 +99,12 @@ static __noinline enum verdict session_begin(struct overlay_ctx *a)
 		t->opened++;
 	else if (t && row == SESSION_FULL)
 		t->refused++;
-	if (row == SESSION_FULL)
-		return VERDICT_DROP_SESSION_FULL;
-	if (row < 0)
-		return VERDICT_DROP_SESSION_PENDING;
-	quota_count(a->attachment.tenant, 1, 1);
-	old = past.attachment ? bpf_map_lookup_elem(&attachments, &past.attachment) : NULL;
-	if (old)
-		quota_count(old->tenant, -1, past.events & OVERLAY_CLIENT_ACK ? 0 : -1);
+	if (row < 0) {
+		quota_count(a->attachment.tenant, -1, -1);
+		return row == SESSION_FULL ? VERDICT_DROP_SESSION_FULL
+					   : VERDICT_DROP_SESSION_PENDING;
+	}
+	session_count_past(&past);
 	a->number = row;
 	return VERDICT_NONE;
 }
@@ -99,7 +113,7 @@ static __noinline enum verdict session_begin(struct overlay_ctx *a)
  * begins anew. */
 static __noinline enum verdict session_again(struct overlay_ctx *a)
 {
-	struct overlay_session *s = session_at(a->number), fresh = {};
+	struct overlay_session *s = session_at(a->number), fresh = {}, past = {};
 	__u32 rule = 0, isn = bpf_ntohl(a->head.tcp.seq);
 	enum verdict verdict;
 	bool over, open;
@@ -114,9 +128,9 @@ static __noinline enum verdict session_again(struct overlay_ctx *a)
 	if (verdict)
 		return verdict;
 	session_fresh(a, over ? rule : s->rule, &fresh);
-	if (!session_renew(a->number, a->tag, a->key.hash, &fresh))
+	if (settings.paused || !session_renew(a->number, a->tag, a->key.hash, &fresh, &past))
 		return VERDICT_DROP_SESSION_PENDING;
-	if (open)
+	if (past.events & OVERLAY_CLIENT_ACK)
 		quota_count(a->attachment.tenant, 0, 1);
 	return VERDICT_NONE;
 }
@@ -165,13 +179,12 @@ static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_
 			s->server_next = ack;
 		add |= OVERLAY_CLIENT_ACK;
 	}
-	if (add & OVERLAY_CLIENT_ACK && !(events & OVERLAY_CLIENT_ACK)) {
+	if (add & OVERLAY_CLIENT_ACK & ~session_note(s, add, 0)) {
 		quota_count(a->attachment.tenant, 0, -1);
 		t = bpf_map_lookup_elem(&traffic, &number);
 		if (t)
 			t->confirmed++;
 	}
-	session_note(s, add, 0);
 	return 0;
 }
 

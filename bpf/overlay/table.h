@@ -312,10 +312,11 @@ __noinline int session_put(const struct overlay_key *key __arg_nonnull,
 
 /*
  * Begins the connection of a row anew, which had that tag: its new tag, or 0 if another CPU or user
- * space was faster.
+ * space was faster. What the row was is put into *past.
  */
 __noinline __u32 session_renew(__u32 row, __u32 was, __u64 hash,
-			       const struct overlay_session *fresh __arg_nonnull)
+			       const struct overlay_session *fresh __arg_nonnull,
+			       struct overlay_session *past __arg_nonnull)
 {
 	struct overlay_set *set = set_at(row >> OVERLAY_WAY_BITS);
 	__u32 way = row & (OVERLAY_WAYS - 1), tag;
@@ -325,6 +326,7 @@ __noinline __u32 session_renew(__u32 row, __u32 was, __u64 hash,
 	tag = row_claim(set, way, was, hash);
 	if (!tag)
 		return 0;
+	*past = set->rows[way];
 	set->rows[way] = *fresh;
 	row_publish(set, way, tag);
 	return tag;

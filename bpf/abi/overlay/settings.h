@@ -12,6 +12,7 @@ struct overlay_settings {
 	__be32 local4_mask;
 	__be32 local6[2]; /* of IPv6 ones: 48 bits */
 	__u32 seal[2]; /* marks what the programs send out; secret */
+	__u32 paused; /* no session begins: the table is about to be another one */
 };
 
-_Static_assert(sizeof(struct overlay_settings) == 40, "overlay_settings");
+_Static_assert(sizeof(struct overlay_settings) == 44, "overlay_settings");

@@ -51,7 +51,8 @@ enum verdict {
 	VERDICT_DROP_QUOTA, /* the tenant of the network has its sessions */
 	VERDICT_DROP_HALF_OPEN, /* it has its half-open ones */
 	VERDICT_DROP_SESSION_FULL,
-	VERDICT_DROP_SESSION_PENDING, /* another CPU is making the session */
+	VERDICT_DROP_SESSION_PENDING, /* another CPU is making the session, or none may begin
+					 for a moment */
 	VERDICT_DROP_SESSION_GONE, /* its row became another's while the packet passed
 				    */
 	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and not TCP */

@@ -1,195 +1,212 @@
 package overlay
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package overlay -type overlay_role -type overlay_workload overlay ../../../bpf/overlay/overlay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I../../../bpf/include
 
-// Config is what the programs are loaded with.
+// Config says where the data plane runs and how large it is.
 type Config struct {
-	Sets   uint32 // of sessions, a power of two
-	Uplink uint32 // ifindex
-	MTU    uint32
+	PinPath string // folder on a bpffs; empty: pinned nowhere and attached to nothing
+	Sets    uint32 // of sessions, a power of two; fewer than live ones have no effect
+	Uplink  int    // ifindex of what VXLAN comes by
+	MTU     uint32 // of it
 	// Local prefixes: the server knows a client by an address of them. Of IPv6 48 bits; not valid: none.
 	Local4, Local6 netip.Prefix
 	Seal           [2]uint32 // what tells the programs' own packets at the uplink
+	Log            *slog.Logger
 }
 
-// Datapath is the programs and their tables, attached to nothing.
+// Datapath is the running data plane. Its methods may be called from any goroutine.
 type Datapath struct {
+	*Table
+	*Quotas
+	*Network
+
+	config   Config
+	folder   *pin.Folder // nil: pinned nowhere
 	objects  overlayObjects
 	verdicts abi.Verdicts
-	*Table
 }
 
-// Load loads them.
-func Load(c Config) (*Datapath, error) {
-	spec, err := loadOverlay()
-	if err != nil {
-		return nil, fmt.Errorf("read overlay's programs: %w", err)
-	}
-	if c.Sets == 0 || c.Sets&(c.Sets-1) != 0 {
-		return nil, fmt.Errorf("load overlay's programs: %d sets are no power of two", c.Sets)
-	}
-	if c.Local4.IsValid() && uint64(c.Sets)*Ways > 1<<(32-c.Local4.Bits()) {
-		return nil, fmt.Errorf("load overlay's programs: %s has fewer addresses than the table rows, %d", c.Local4, c.Sets*Ways)
-	}
-	spec.Maps["session_sets"].MaxEntries = c.Sets
-	key := make([]byte, 40)
-	_, _ = rand.Read(key) // never fails
-	d := &Datapath{}
-	if d.verdicts, err = abi.VerdictsOf(spec); err != nil {
+// Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions stay, its programs are
+// replaced in place. It must be called in the uplink's network namespace, as must SetUplink and SetInterfaces.
+func Open(config Config) (*Datapath, error) {
+	if err := config.check(); err != nil {
 		return nil, err
 	}
-	err = errors.Join(spec.Variables[overlayVarHashKey].Set(key), spec.Variables[overlayVarSettings].Set(c.settings()))
-	if err != nil {
-		return nil, fmt.Errorf("set overlay's settings: %w", err)
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := spec.LoadAndAssign(&d.objects, nil); err != nil {
-		return nil, fmt.Errorf("load overlay's programs: %w", err)
+	d := &Datapath{config: config}
+	if config.PinPath != "" {
+		folder, err := pin.Open(config.PinPath)
+		if err != nil {
+			return nil, err
+		}
+		d.folder = folder
 	}
-	if d.Table, err = Map(d.objects.SessionSets); err != nil {
-		return nil, errors.Join(err, d.objects.Close())
+	if err := d.start(); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// Close unloads them.
-func (d *Datapath) Close() error { return errors.Join(d.Table.Close(), d.objects.Close()) }
+func (c Config) check() error {
+	if c.Sets == 0 || c.Sets&(c.Sets-1) != 0 {
+		return fmt.Errorf("load overlay's programs: %d sets are no power of two", c.Sets)
+	}
+	if c.Sets*Ways > mostRows {
+		return fmt.Errorf("load overlay's programs: %d sets have more rows than %d", c.Sets, mostRows)
+	}
+	if c.Local4.IsValid() && uint64(c.Sets)*Ways > 1<<(32-c.Local4.Bits()) {
+		return fmt.Errorf("load overlay's programs: %s has fewer addresses than the table rows, %d", c.Local4, c.Sets*Ways)
+	}
+	return nil
+}
 
-func (c Config) settings() *overlayOverlaySettings {
-	s := &overlayOverlaySettings{
-		SetMask: c.Sets - 1, OldMask: c.Sets - 1, Uplink: c.Uplink, Mtu: c.MTU, Seal: c.Seal,
+func (d *Datapath) start() error {
+	if err := d.load(); err != nil {
+		return err
 	}
-	if c.Local4.IsValid() {
-		s.Local4 = abi.Words(c.Local4.Masked().Addr())[3]
-		mask := binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-c.Local4.Bits()))
-		s.Local4Mask = binary.NativeEndian.Uint32(mask)
+	var err error
+	if d.Table, err = Map(d.objects.SessionSets); err != nil {
+		return err
 	}
-	if c.Local6.IsValid() {
-		words := abi.Words(netip.PrefixFrom(c.Local6.Addr(), 48).Masked().Addr())
-		s.Local6 = [2]uint32(words[:2])
+	if d.Quotas, err = mapQuotas(d.objects.Tenants); err != nil {
+		return err
 	}
-	return s
+	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
+	if d.folder == nil {
+		return nil
+	}
+	if err := d.Network.read(); err != nil {
+		return err
+	}
+	d.Recount()
+	return errors.Join(d.links().attachUplink(d.config.Uplink), d.links().updateInterfaces(d.config.Log))
+}
+
+// Close lets go of the data plane, which goes on running if it is pinned.
+func (d *Datapath) Close() error {
+	err := d.objects.Close()
+	if d.Table != nil {
+		err = errors.Join(err, d.Table.Close())
+	}
+	if d.Quotas != nil {
+		err = errors.Join(err, d.Quotas.close())
+	}
+	if d.folder != nil {
+		err = errors.Join(err, d.folder.Close())
+	}
+	return err
+}
+
+// Unload stops the data plane, removes it, and closes d.
+func (d *Datapath) Unload() error {
+	var err error
+	if d.folder != nil {
+		err = d.folder.Remove()
+	}
+	return errors.Join(err, d.Close())
 }
 
 // SetKeys sets the keys of FBTs to this host.
 func (d *Datapath) SetKeys(keys []fbt.Key) error {
-	var rows overlayFbtKeys
-	for _, key := range keys {
-		row := &rows.Rows[key.ID%fbt.Keys]
-		row.Id = key.ID
-		for i := range row.Key {
-			row.Key[i] = binary.LittleEndian.Uint64(key.Secret[8*i:])
-		}
-	}
-	if err := d.objects.FbtKeys.Set(&rows); err != nil {
+	if err := d.objects.FbtKeys.Set(fbtKeys(keys)); err != nil {
 		return fmt.Errorf("set keys of FBTs: %w", err)
 	}
 	return nil
 }
 
-// Attachment is a VIP in a virtual network.
-type Attachment struct {
-	VNI        uint32
-	VIP        netip.Addr // in that network
-	Service    netip.Addr // the VIP's own address, by which rules know it
-	Tenant     uint32     // of the network
-	GatewayMAC [6]byte
-}
-
-// SetAttachment puts an attachment under its number, which is not 0.
-func (d *Datapath) SetAttachment(number uint32, a Attachment) error {
-	row := overlayOverlayAttachment{Vni: a.VNI, Tenant: a.Tenant, GatewayMac: a.GatewayMAC}
-	row.Vip.Words, row.Service.Words = abi.Words(a.VIP), abi.Words(a.Service)
-	key := overlayNetworkVip{Vni: a.VNI}
-	key.Vip.Words = row.Vip.Words
-	if err := errors.Join(d.objects.Attachments.Put(number, row), d.objects.NetworkVips.Put(key, number)); err != nil {
-		return fmt.Errorf("set attachment of %s in network %d: %w", a.VIP, a.VNI, err)
+// Sweep frees the rows whose quarantine is over at a tick, and counts their tenants down. Of tenants that have used up
+// most of their half-open sessions the oldest of these make way. Sessions that go on are given to goesOn, if that is not
+// nil. To be called every second.
+func (d *Datapath) Sweep(now uint32, goesOn func(Session)) Report {
+	tenantOf := d.tenantOf()
+	waiting := map[uint32][]Session{}
+	for tenant, excess := range d.Quotas.pressed() {
+		waiting[tenant] = make([]Session, 0, excess)
 	}
-	return nil
+	r := d.Table.Sweep(now,
+		func(s Session) { d.remove(tenantOf(s), s.Events&ClientACK == 0) },
+		func(s Session) {
+			tenant := tenantOf(s)
+			if all, ok := waiting[tenant]; ok && s.isHalfOpen() && int32(now-s.Seen) > halfOpenAge {
+				waiting[tenant] = append(all, s)
+			}
+			if goesOn != nil {
+				goesOn(s)
+			}
+		})
+	r.Dropped = d.dropOldest(waiting)
+	return r
 }
 
-// Rule is a backend behind a tunnel address of this host.
-type Rule struct {
-	Service netip.AddrPort // port 0: all ports
-	Tunnel  netip.Addr
-	Backend netip.AddrPort
-	Ifindex uint32 // 0: the workload is on the host itself
-}
+// halfOpenAge is how many ticks a handshake has before it may have to make way: a second.
+const halfOpenAge = 60
 
-// SetRule puts a rule under its number. A number is another rule's only when no session has it.
-func (d *Datapath) SetRule(number uint32, r Rule) error {
-	const tcp, native, behindInterface = 6, 1, 2
-	row := overlayOverlayRule{Port: abi.Port(r.Backend.Port()), Workload: native, Ifindex: r.Ifindex}
-	if r.Ifindex != 0 {
-		row.Workload = behindInterface
-	}
-	row.Dip.Words, row.Tunnel.Words = abi.Words(r.Backend.Addr()), abi.Words(r.Tunnel)
-	key := overlayOverlayRuleKey{Port: abi.Port(r.Service.Port()), Protocol: tcp}
-	key.Vip.Words, key.Tunnel.Words = abi.Words(r.Service.Addr()), row.Tunnel.Words
-	if err := errors.Join(d.objects.RuleRows.Put(number, row), d.objects.Rules.Put(key, number)); err != nil {
-		return fmt.Errorf("set rule of %s: %w", r.Service, err)
-	}
-	return nil
-}
-
-// Role is what an address of the underlay may send; bits.
-type Role uint32
-
-// The roles; see enum overlay_role.
-const (
-	Mux    = Role(overlayOverlayRoleOVERLAY_MUX)
-	Server = Role(overlayOverlayRoleOVERLAY_SERVER)
-	Client = Role(overlayOverlayRoleOVERLAY_CLIENT)
-	Bare   = Role(overlayOverlayRoleOVERLAY_BARE)
-)
-
-// SetHost names the tunnel addresses of a host, or of a mux (number 0), and what they may send.
-func (d *Datapath) SetHost(number uint32, roles Role, v4, v6 netip.Addr) error {
-	row := overlayOverlayHost{}
-	row.V4.Words, row.V6.Words = abi.Words(v4), abi.Words(v6)
-	if number != 0 {
-		if err := d.objects.Hosts.Put(number, row); err != nil {
-			return fmt.Errorf("set host %d: %w", number, err)
+// dropOldest frees the oldest half-open sessions of tenants, as many as are too many.
+func (d *Datapath) dropOldest(waiting map[uint32][]Session) (dropped int) {
+	for tenant, excess := range d.Quotas.pressed() {
+		all := waiting[tenant]
+		slices.SortFunc(all, func(a, b Session) int { return int(int32(a.Seen - b.Seen)) })
+		for _, s := range all[:min(excess, len(all))] {
+			if d.free(&s) {
+				d.remove(tenant, s.Events&ClientACK == 0)
+				dropped++
+			}
 		}
 	}
-	for _, a := range []netip.Addr{v4, v6} {
-		if !a.IsValid() {
-			continue
-		}
-		vtep := overlayOverlayVtep{Number: number, Roles: overlayOverlayRole(roles)}
-		if err := d.objects.Vteps.Put(overlayAddress{Words: abi.Words(a)}, vtep); err != nil {
-			return fmt.Errorf("set tunnel address %s: %w", a, err)
-		}
-	}
-	return nil
+	return dropped
 }
 
-// SetTenant sets how many sessions a tenant has of its own and at most, and how many half-open ones. Of tenant 0 own is
-// what all may borrow together.
-func (d *Datapath) SetTenant(number, own, most, halfOpen uint32) error {
-	var row overlayOverlayTenant
-	if err := d.objects.Tenants.Lookup(number, &row); err != nil {
-		return fmt.Errorf("read tenant %d: %w", number, err)
+// Recount mends counts that a process which died has left wrong, and forgets the places of a smaller table when no row
+// is in one any more. To be called now and then: it reads the table.
+func (d *Datapath) Recount() {
+	d.recount(d.Table, d.tenantOf())
+	if err := d.forgetOldPlaces(); err != nil {
+		d.config.Log.Error("session table's settings are not written", "err", err)
 	}
-	row.Own, row.Most, row.HalfOpenMost = own, most, halfOpen
-	if err := d.objects.Tenants.Put(number, row); err != nil {
-		return fmt.Errorf("set tenant %d: %w", number, err)
-	}
-	return nil
 }
 
 // Verdicts are counters by verdict.
 func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
 	return d.verdicts.Read(d.objects.Verdicts)
+}
+
+// Traffic is what went through an attachment.
+type Traffic struct {
+	In, Out   model.Counter // from clients, and from servers
+	Opened    uint64
+	Confirmed uint64 // of these, those that the client has acknowledged
+	Refused   uint64 // for lack of room
+	Resets    uint64 // sent to clients for segments of no session
+}
+
+// Traffic adds up what the CPUs have counted of an attachment.
+func (d *Datapath) Traffic(attachment uint32) (sum Traffic, err error) {
+	var each []overlayOverlayTraffic
+	if err := d.objects.Traffic.Lookup(attachment, &each); err != nil {
+		return sum, fmt.Errorf("read traffic of attachment %d: %w", attachment, err)
+	}
+	for _, t := range each {
+		sum.In.Packets, sum.In.Bytes = sum.In.Packets+t.In.Packets, sum.In.Bytes+t.In.Bytes
+		sum.Out.Packets, sum.Out.Bytes = sum.Out.Packets+t.Out.Packets, sum.Out.Bytes+t.Out.Bytes
+		sum.Opened += t.Opened
+		sum.Confirmed += t.Confirmed
+		sum.Refused += t.Refused
+		sum.Resets += t.Resets
+	}
+	return sum, nil
 }

@@ -53,30 +53,43 @@ type rig struct {
 
 func newRig(t *testing.T, f family) *rig {
 	t.Helper()
-	d, err := Load(Config{
-		Sets: 64, Uplink: 1, MTU: 1500, Seal: [2]uint32{1, 2},
-		Local4: netip.MustParsePrefix("100.64.0.0/10"), Local6: netip.MustParsePrefix("fd99::/48"),
-	})
+	return newRigWith(t, f, testConfig)
+}
+
+var testConfig = Config{
+	Sets: 64, Uplink: 1, MTU: 1500, Seal: [2]uint32{1, 2},
+	Local4: netip.MustParsePrefix("100.64.0.0/10"), Local6: netip.MustParsePrefix("fd99::/48"),
+}
+
+func newRigWith(t *testing.T, f family, config Config) *rig {
+	t.Helper()
+	d, err := Open(config)
 	if err != nil {
 		t.Fatalf("%+v (these tests need root)", err)
 	}
-	t.Cleanup(func() { _ = d.Close() })
 	r := &rig{t, d, f, fbt.Key{Secret: [16]byte{1, 2, 3}, ID: 5}}
+	t.Cleanup(func() { _ = r.Close() })
 	addr, end := netip.MustParseAddr, netip.MustParseAddrPort
-	for _, err := range []error{
+	r.must(
 		d.SetKeys([]fbt.Key{r.key}),
-		d.SetAttachment(1, Attachment{VNI: testVNI, VIP: end(f.vip).Addr(), Service: end(f.service).Addr(), Tenant: 1, GatewayMAC: [6]byte{2, 9}}),
-		d.SetRule(1, Rule{Service: end(f.service), Tunnel: addr(f.tunnel), Backend: end(f.dip)}),
-		d.SetHost(0, Mux, at(f.mux, true), at(f.mux, false)),
-		d.SetHost(7, Client, at(f.host, true), at(f.host, false)),
-		d.SetHost(8, Client, at(f.other, true), at(f.other, false)),
-		d.SetTenant(0, 0, 0, 0), d.SetTenant(1, 3, 3, 2),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+		d.SetAttachments(map[uint32]Attachment{1: {
+			VNI: testVNI, VIP: end(f.vip).Addr(), Service: end(f.service).Addr(), Tenant: 1, GatewayMAC: [6]byte{2, 9},
+		}}),
+		d.SetRules(map[uint32]Rule{1: {Service: end(f.service), Tunnel: addr(f.tunnel), Backend: end(f.dip)}}),
+		d.SetHosts([]Host{
+			{Roles: Mux, V4: at(f.mux, true), V6: at(f.mux, false)},
+			{Number: 7, Roles: Client, V4: at(f.host, true), V6: at(f.host, false)},
+			{Number: 8, Roles: Client, V4: at(f.other, true), V6: at(f.other, false)},
+		}),
+		d.SetTenant(0, 0, 0, 0), d.SetTenant(1, 3, 3, 2))
 	return r
+}
+
+func (r *rig) must(errs ...error) {
+	r.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // at is the address if it is of the family.
@@ -251,18 +264,6 @@ func TestSegmentsOfNoSessionAreReset(t *testing.T) {
 				t.Errorf("reset %+v", p)
 			}
 		})
-	}
-}
-
-func TestTenantsHaveQuotas(t *testing.T) {
-	r := newRig(t, families()["v4 over v4"])
-	for i, verdict := range []string{"deliver_native", "deliver_native", "drop_half_open"} {
-		syn := r.segment(pkt.SYN, 1000, 0).With(func(p *pkt.Packet) { p.SourcePort += uint16(i) })
-		action := next
-		if verdict == "drop_half_open" {
-			action = drop
-		}
-		r.run(r.objects.FromUnderlay, r.fromMux(syn, 7, r.key), verdict, action)
 	}
 }
 

@@ -291,6 +291,7 @@ type overlayOverlaySettings struct {
 	Local4Mask uint32
 	Local6     [2]uint32
 	Seal       [2]uint32
+	Paused     uint32
 }
 
 type overlayOverlayTenant struct {

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -23,7 +22,10 @@ const (
 	setSize = Ways * (RowSize + tagSize)
 
 	stateMask = 3
+	pending   = 1
 	live      = 2
+
+	mostRows = 1 << 22
 )
 
 // Event is what has been seen of a connection; see enum overlay_event.
@@ -77,6 +79,8 @@ type Session struct {
 	Seen                   uint32 // tick
 	tag                    uint32
 }
+
+func (s Session) isHalfOpen() bool { return !s.Events.IsOver() && s.Events&ClientACK == 0 }
 
 // IsOver says whether the connection has ended.
 func (e Event) IsOver() bool { return e&Reset != 0 || e.isClosed() }
@@ -164,14 +168,25 @@ func (t *Table) read(number uint32) (Session, bool) {
 }
 
 // Free frees the row of a session, unless the programs have begun another one in it.
-func (t *Table) Free(s Session) bool {
-	return atomic.CompareAndSwapUint32(&t.sets[s.Row/Ways].tags[s.Row%Ways], s.tag, 0)
+func (t *Table) Free(s Session) bool { return t.free(&s) }
+
+// free has in s what was seen of the session until then.
+func (t *Table) free(s *Session) bool {
+	set := &t.sets[s.Row/Ways]
+	tag := &set.tags[s.Row%Ways]
+	if !atomic.CompareAndSwapUint32(tag, s.tag, s.tag&^stateMask|pending) {
+		return false
+	}
+	s.Events = set.rows[s.Row%Ways].events
+	atomic.StoreUint32(tag, 0)
+	return true
 }
 
 // Report is what a sweep found.
 type Report struct {
 	Open, HalfOpen, Over int
 	Freed                int
+	Dropped              int // half-open ones that made way
 }
 
 // Sweep frees the rows whose quarantine is over at a tick, and calls freed for each. Sessions that go on are given to live, if
@@ -180,7 +195,7 @@ func (t *Table) Sweep(now uint32, freed, goesOn func(Session)) (r Report) {
 	for s := range t.All() {
 		quarantine := s.Events.Quarantine()
 		age := int32(now - s.Seen)
-		if quarantine != 0 && time.Duration(age)*Tick > quarantine && t.Free(s) {
+		if quarantine != 0 && time.Duration(age)*Tick > quarantine && t.free(&s) {
 			r.Freed++
 			if freed != nil {
 				freed(s)
@@ -200,69 +215,4 @@ func (t *Table) Sweep(now uint32, freed, goesOn func(Session)) (r Report) {
 		}
 	}
 	return r
-}
-
-// CopyFrom takes over the rows of a smaller table, or of one of the same size, at their numbers. Programs may still use
-// both: a row that is another's here is left alone and counted in lost. It may be called again, for what was made in old
-// meanwhile.
-func (t *Table) CopyFrom(old *Table) (lost int, err error) {
-	if len(old.sets) > len(t.sets) {
-		return 0, fmt.Errorf("copy sessions: %d sets do not fit into %d", len(old.sets), len(t.sets))
-	}
-	for i := range old.sets {
-		for way := range Ways {
-			if !t.copyRow(old, i, way) {
-				lost++
-			}
-		}
-	}
-	return lost, nil
-}
-
-// copyRow is false when the row is lost.
-func (t *Table) copyRow(old *Table, i, way int) bool {
-	from, to := &old.sets[i], &t.sets[i]
-	tag := atomic.LoadUint32(&from.tags[way])
-	was := atomic.LoadUint32(&to.tags[way])
-	if tag&stateMask != live || tag == was {
-		return true
-	}
-	const pending = 1
-	if was != 0 || !atomic.CompareAndSwapUint32(&to.tags[way], 0, tag&^stateMask|pending) {
-		return false
-	}
-	to.rows[way] = from.rows[way]
-	atomic.StoreUint32(&to.tags[way], tag)
-	return true
-}
-
-// AnyOutOfPlace says whether a row is where only the mask of a smaller table finds it. A table that has grown may forget
-// that mask once there is none.
-func (t *Table) AnyOutOfPlace(oldSets int, hash func(Session) uint64) bool {
-	mask := uint64(len(t.sets) - 1)
-	for s := range t.All() {
-		if int(s.Row/Ways) >= oldSets {
-			continue
-		}
-		h, at := hash(s), uint64(s.Row/Ways)
-		if h&mask != at && h>>18&mask != at {
-			return true
-		}
-	}
-	return false
-}
-
-// Hash is the hash of a session, as the programs compute it: see overlay_key_hash() in C.
-func Hash(key [10]uint32, s Session) uint64 {
-	c := abi.Words(s.Client.Addr())
-	var ports [4]byte
-	binary.BigEndian.PutUint16(ports[0:], s.Client.Port())
-	binary.BigEndian.PutUint16(ports[2:], s.Port)
-	term := func(a, b uint32, at int) uint64 { return uint64(a+key[at]) * uint64(b+key[at+1]) }
-	h := term(c[0], c[1], 0) + term(c[2], c[3], 2) + term(s.Attachment, binary.NativeEndian.Uint32(ports[:]), 4)
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	return h ^ h>>33
 }

@@ -246,17 +246,17 @@ func TestTheTableGrowsUnderUse(t *testing.T) {
 		put(old, n)
 	}
 	grown, table := load(t, 256)
-	copyAll := func() {
-		t.Helper()
-		if lost, err := table.CopyFrom(oldTable); lost != 0 || err != nil {
-			t.Fatalf("%d lost, %v", lost, err)
-		}
-	}
-	copyAll()
+	table.mirror(oldTable)
 	for n := 500; n < 600; n++ {
 		put(old, n)
 	}
-	copyAll()
+	for s := range oldTable.All() { // ends before the programs change
+		if n := int(s.Client.Port()) - 1; n >= 450 && n < 500 {
+			oldTable.Free(s)
+			delete(rows, n)
+		}
+	}
+	table.mirror(oldTable)
 	if err := grown.Masks(256, 64); err != nil {
 		t.Fatal(err)
 	}
@@ -271,9 +271,50 @@ func TestTheTableGrowsUnderUse(t *testing.T) {
 			t.Fatalf("connection %d made again in row %d, %v", n, again, err)
 		}
 	}
+	if len(rows) != 1450 {
+		t.Errorf("%d connections", len(rows))
+	}
 	forgetOldPlaces(t, grown, table, rows)
-	if _, err := oldTable.CopyFrom(table); err == nil {
-		t.Error("a larger table fits")
+}
+
+// What programs note in a table that is being replaced comes to the rows that take its place; what is there already is
+// kept, and a row that was made late finds its place or is lost.
+func TestLateNotesAreMerged(t *testing.T) {
+	old, oldTable := load(t, 4)
+	grown, table := load(t, 8)
+	if err := grown.Masks(8, 4); err != nil {
+		t.Fatal(err)
+	}
+	put := func(n int) int {
+		row, err := old.Put(keyOf(n), 10, uint32(ServerAnswer))
+		if err != nil || row < 0 {
+			t.Fatalf("row %d, %v", row, err)
+		}
+		return row
+	}
+	at := func(t *Table, number int) *row { return &t.sets[number/Ways].rows[number%Ways] }
+	both := put(1)
+	table.mirror(oldTable)
+	late := put(2)
+	now, was := at(table, both), at(oldTable, both)
+	now.events, was.events = ClientACK, ServerFIN
+	now.clientNext, was.clientNext = 5, 1<<32-5 // wraps: the new one is later
+	now.serverNext, was.serverNext = 5, 9
+	if lost := table.merge(oldTable); lost != 0 {
+		t.Errorf("%d lost", lost)
+	}
+	if now.events != ClientACK|ServerFIN || now.clientNext != 5 || now.serverNext != 9 {
+		t.Errorf("row after the merge: %+v", now)
+	}
+	for n, row := range map[int]int{1: both, 2: late} {
+		if got, err := grown.Find(keyOf(n)); err != nil || got != row {
+			t.Errorf("connection %d in row %d, not %d, %v", n, got, row, err)
+		}
+	}
+	third := put(3)
+	table.sets[third/Ways].tags[third%Ways] = live | 1<<9 // another one's meanwhile
+	if lost := table.merge(oldTable); lost != 1 {
+		t.Errorf("%d lost, not the one whose place is taken", lost)
 	}
 }
 

@@ -101,6 +101,7 @@ type twinOverlaySettings struct {
 	Local4Mask uint32
 	Local6     [2]uint32
 	Seal       [2]uint32
+	Paused     uint32
 }
 
 // Names of all BPF objects in the ELF.

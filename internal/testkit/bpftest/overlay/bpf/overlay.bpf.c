@@ -44,7 +44,7 @@ SEC("syscall")
 int table(struct call *given)
 {
 	struct call c = *given;
-	struct overlay_session fresh = {};
+	struct overlay_session fresh = {}, past = {};
 	int row;
 
 	c.answer = 0;
@@ -66,7 +66,7 @@ int table(struct call *given)
 		fresh.client_port = c.key.client_port;
 		fresh.vip_port = c.key.vip_port;
 		fresh.seen = c.now;
-		if (!session_renew(row, session_tag(row), c.key.hash, &fresh))
+		if (!session_renew(row, session_tag(row), c.key.hash, &fresh, &past))
 			row = -1;
 	}
 	given->answer = row;

@@ -1,0 +1,130 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/datapath/pin"
+)
+
+// Names of pinned links. Those of workloads' interfaces end in the ifindex.
+const (
+	fromUnderlay = "from_underlay"
+	toUnderlay   = "to_underlay"
+	serverPrefix = "from_server_"
+)
+
+// programOf is the program that a pinned link runs; empty: no link has that name.
+func programOf(name string) string {
+	switch {
+	case name == fromUnderlay, name == toUnderlay:
+		return name
+	case strings.HasPrefix(name, serverPrefix):
+		return "from_server"
+	}
+	return ""
+}
+
+// links attach programs, and are pinned.
+type links struct {
+	folder  *pin.Folder
+	objects *overlayObjects
+}
+
+// SetUplink says where VXLAN comes by. An interface that was made anew gets its programs back.
+func (d *Datapath) SetUplink(ifindex int, mtu uint32) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var s overlayOverlaySettings
+	if err := d.objects.Settings.Get(&s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	d.config.Uplink, d.config.MTU = ifindex, mtu
+	s.Uplink, s.Mtu = uint32(ifindex), mtu
+	if err := d.objects.Settings.Set(&s); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	if d.folder == nil {
+		return nil
+	}
+	return d.links().attachUplink(ifindex)
+}
+
+func (d *Datapath) links() links { return links{d.folder, &d.objects} }
+
+// SetInterfaces has the programs run at exactly the host-side interfaces of workloads that are named. One that can't be
+// had, because it has just vanished, is an error, but the others are set.
+func (d *Datapath) SetInterfaces(ifindexes []int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.links().setInterfaces(ifindexes)
+}
+
+// attachUplink has the programs run before all others of the interface: what is not ours they pass on.
+func (l links) attachUplink(ifindex int) error {
+	return errors.Join(
+		l.attach(toUnderlay, ifindex, l.objects.ToUnderlay, ebpf.AttachTCXEgress),
+		l.attach(fromUnderlay, ifindex, l.objects.FromUnderlay, ebpf.AttachTCXIngress))
+}
+
+func (l links) attach(name string, ifindex int, program *ebpf.Program, at ebpf.AttachType) error {
+	return l.folder.Attach(name, link.TCXOptions{Interface: ifindex, Program: program, Attach: at, Anchor: link.Head()})
+}
+
+func (l links) setInterfaces(ifindexes []int) error {
+	var failed []error
+	for _, ifindex := range ifindexes {
+		failed = append(failed, l.attach(serverPrefix+strconv.Itoa(ifindex), ifindex, l.objects.FromServer, ebpf.AttachTCXIngress))
+	}
+	live, err := l.interfaces()
+	failed = append(failed, err)
+	for _, ifindex := range live {
+		if !slices.Contains(ifindexes, ifindex) {
+			failed = append(failed, l.folder.Detach(serverPrefix+strconv.Itoa(ifindex)))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// interfaces are those of workloads that have links.
+func (l links) interfaces() ([]int, error) {
+	names, err := l.folder.Names(serverPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, name := range names {
+		ifindex, err := strconv.Atoi(strings.TrimPrefix(name, serverPrefix))
+		if err != nil {
+			return nil, fmt.Errorf("read link %s: %w", name, err)
+		}
+		all = append(all, ifindex)
+	}
+	return all, nil
+}
+
+// updateInterfaces has the links of an earlier process run this one's program, and removes those whose interface has
+// vanished meanwhile.
+func (l links) updateInterfaces(log *slog.Logger) error {
+	live, err := l.interfaces()
+	if err != nil {
+		return err
+	}
+	for _, ifindex := range live {
+		name := serverPrefix + strconv.Itoa(ifindex)
+		if err := l.attach(name, ifindex, l.objects.FromServer, ebpf.AttachTCXIngress); err != nil {
+			log.Warn("workload's interface is gone", "ifindex", ifindex, "err", err)
+			if err := l.folder.Detach(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
