@@ -15,7 +15,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-mux: build ## Time the mux's program against the floor; writes out/bench/m
 
 bench-agent: build ## Time iperf3 through the agent and without it; writes out/bench/agent.json
 	@$(GO) run ./test/bench/agent -out out/bench/agent.json
+
+bench-overlay: bpf ## Time the programs of load-balancer bypass on a server's host; writes out/bench/overlay.json
+	@$(GO) run ./test/bench/overlay -out out/bench/overlay.json
 
 bench-compare: bpf ## Tell whether mux and agent are slower than in commit BASE (OVERLAY=1 if its benches take no turns); writes out/bench/compare.json
 	@$(GO) run ./test/bench/compare -base '$(BASE)' $(if $(OVERLAY),-overlay) -out out/bench/compare.json

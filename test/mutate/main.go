@@ -148,6 +148,10 @@ var programs = []struct{ name, folder, skip string }{
 			"OtherSizes|WhatCant|ThroughMux|SNATHoldsInOrder|SNATConnects|SNATOutlives|Tap|Transfers|Verifier|SYNCookie|" +
 			"Cookie.*Socket|Probe|ClearedIsNew|Floods|SNATShort)",
 	},
+	{
+		"overlay", "internal/datapath/overlay",
+		"^Test(Restart|TheTable|StrangePins|TCPBypasses|TwoCPUs|RowsAreInQuarantine|LateNotes|Verifier|Configs)",
+	},
 }
 
 // bench has a copy of the sources, and for each program its tests and an object without a fault.
@@ -198,7 +202,7 @@ func (b *bench) try(ctx context.Context, m mutation) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.WriteFile(path, source, 0o600) }()
-	for _, p := range programs { // both, if both have the header
+	for _, p := range programs { // each that has the header
 		object, err := b.compile(ctx, p.name)
 		if err != nil {
 			return "", err

@@ -1,4 +1,5 @@
-// Package oracle says what a mux must do with a frame: the verdict and every byte that leaves it.
+// Package oracle says what a mux must do with a frame, and a server's host with one of a virtual network's client: the
+// verdict and every byte that leaves it.
 //
 // It is written from the design and the RFCs, for reading: slices, maps and loops without bounds
 // that a verifier would like. It shares nothing with the data plane but the words, so where the two

@@ -1,0 +1,333 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/fbt"
+)
+
+// Overlay is the server's side of load-balancer bypass on a host (NGLB, sections IV-B and V): the tables that its
+// programs are given, and the sessions that they must remember. It knows neither time nor how much fits into a set of
+// the session table: the row of a session is what Place says.
+type Overlay struct {
+	MTU         int
+	Local4      netip.Prefix
+	Local6      netip.Prefix // of 48 bits
+	Keys        []fbt.Key
+	Attachments map[uint32]OverlayAttachment
+	Rules       map[uint32]OverlayRule
+	Tunnels     map[netip.Addr]OverlayTunnel
+	Hosts       map[uint32][]netip.Addr // tunnel addresses, by number
+	Tenants     map[uint32]OverlayTenant
+
+	Sessions map[uint32]*OverlaySession // by row
+	Place    func(OverlaySession) (row uint32)
+}
+
+// OverlayAttachment is a VIP in a virtual network.
+type OverlayAttachment struct {
+	VNI, Tenant  uint32
+	VIP, Service netip.Addr
+	Gateway      [6]byte
+}
+
+// OverlayRule is a backend behind a tunnel address of the host.
+type OverlayRule struct {
+	Service, Backend netip.AddrPort // port 0: of the service all, of the backend the client's
+	Tunnel           netip.Addr
+	Behind           bool // an interface, not on the host itself
+	Down             bool
+}
+
+// OverlayTunnel is who an address of the underlay belongs to.
+type OverlayTunnel struct {
+	Mux, Agent bool
+	Host       uint32 // of a host its number
+}
+
+// OverlayTenant bounds the sessions of a tenant. Of tenant 0 Own is what all may borrow.
+type OverlayTenant struct{ Own, Most, HalfOpen int }
+
+// OverlaySession is a connection that the host knows.
+type OverlaySession struct {
+	Client                 netip.AddrPort
+	Port                   uint16 // the VIP's
+	Attachment, Rule, Host uint32
+	MAC                    [6]byte
+	ClientNext, ServerNext uint32
+
+	ClientACK, ServerAnswer, ClientFIN, ServerFIN, Reset, Via bool
+}
+
+func (s *OverlaySession) isOver() bool { return s.Reset || s.ClientFIN && s.ServerFIN }
+
+// TCP's other flags.
+const (
+	flagFIN = 0x01
+	flagRST = 0x04
+)
+
+// moveWindow is how near a segment's number is to what is expected of the client, to be the same client's.
+const moveWindow = 1 << 16
+
+// vxlanSegment is a segment of a virtual network's client as it came.
+type vxlanSegment struct {
+	outer      *packet
+	inner      *packet
+	mac        [6]byte
+	number     uint32 // of the attachment
+	attachment OverlayAttachment
+	fromMux    bool
+	via        bool
+	host       uint32 // of the client
+}
+
+func (v *vxlanSegment) seq() uint32 { return binary.BigEndian.Uint32(v.inner.l4[4:]) }
+func (v *vxlanSegment) ack() uint32 { return binary.BigEndian.Uint32(v.inner.l4[8:]) }
+
+// FromUnderlay is a frame's way through the program at the uplink's ingress.
+func (o *Overlay) FromUnderlay(frame []byte) Outcome {
+	v, verdict := o.openVXLAN(frame)
+	if verdict == "" {
+		verdict = o.identify(v)
+	}
+	if verdict != "" {
+		return Outcome{Verdict: verdict}
+	}
+	if v.inner.opens() && !v.fromMux {
+		return Outcome{Verdict: "drop_syn_past_mux"}
+	}
+	row, s := o.find(v)
+	switch {
+	case s == nil && !v.inner.opens():
+		return o.resetClient(v)
+	case s == nil || v.inner.opens() && s.beginsAnew(v):
+		row, s, verdict = o.begin(v, row, s)
+	case v.inner.opens() && s.Host != v.host:
+		verdict = "drop_other_host"
+	case !v.inner.opens():
+		verdict = s.locate(v)
+	}
+	if verdict != "" {
+		return Outcome{Verdict: verdict}
+	}
+	return o.deliver(v, row, s)
+}
+
+// openVXLAN reads both packets, as far as they are for a VIP that is attached here.
+func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
+	outer, verdict := parseIP(frame, 14, len(frame), binary.BigEndian.Uint16(frame[12:]))
+	if [6]byte(frame) != ([6]byte{}) || verdict != "" || outer.protocol != 17 {
+		return nil, "pass_other"
+	}
+	rest := frame[outer.at():]
+	if len(rest) < 30 || binary.BigEndian.Uint16(rest[2:]) != 4789 || [4]byte(rest[8:]) != [4]byte{8} || rest[15] != 0 {
+		return nil, "pass_not_vxlan"
+	}
+	length := int(binary.BigEndian.Uint16(rest[4:]))
+	if length < 30 || length > len(outer.l4) {
+		return nil, "pass_not_vxlan"
+	}
+	ethertype := binary.BigEndian.Uint16(rest[28:])
+	if ethertype != 0x0800 && ethertype != 0x86dd {
+		return nil, "pass_not_ours"
+	}
+	at := outer.at() + 30
+	inner, verdict := parseIP(frame, at, outer.at()+length, ethertype)
+	if verdict == "pass_malformed" {
+		return nil, "pass_not_ours"
+	}
+	v := &vxlanSegment{outer: outer, inner: inner, mac: [6]byte(rest[22:])}
+	vni := binary.BigEndian.Uint32(rest[12:]) >> 8
+	for number, a := range o.Attachments {
+		if a.VNI == vni && a.VIP == inner.to {
+			v.number, v.attachment = number, a
+		}
+	}
+	switch {
+	case v.number == 0:
+		return nil, "pass_not_ours"
+	case verdict == "pass_fragment":
+		return nil, "drop_inner_fragment"
+	case verdict != "" || inner.protocol != 6:
+		return nil, "drop_inner_other"
+	case inner.parseTransport() != "":
+		return nil, "drop_inner_malformed"
+	case outer.tos&3 == 3 && inner.tos&3 == 0:
+		return nil, "drop_ecn"
+	}
+	return v, ""
+}
+
+// parseIP reads the IP packet at l3, which may not reach beyond limit.
+func parseIP(frame []byte, l3, limit int, ethertype uint16) (*packet, string) {
+	p, verdict := &packet{frame: frame, l3: l3}, "pass_not_ip"
+	switch ethertype {
+	case 0x0800:
+		verdict = p.parse4()
+	case 0x86dd:
+		verdict = p.parse6()
+	}
+	if verdict != "pass_not_ip" && verdict != "pass_malformed" && l3+len(p.ip) > limit {
+		verdict = "pass_malformed"
+	}
+	return p, verdict
+}
+
+// identify says which host the segment is from: its FBT's, if a mux sent it.
+func (o *Overlay) identify(v *vxlanSegment) string {
+	from, known := o.Tunnels[v.outer.from]
+	if !known || !from.Mux && !from.Agent {
+		return "drop_not_a_vtep"
+	}
+	v.host, v.fromMux = from.Host, from.Mux
+	if !from.Mux {
+		return ""
+	}
+	option, found := fbt.Find(v.inner.l4)
+	if !found {
+		return "drop_fbt_missing"
+	}
+	says, err := fbt.Check(o.Keys, fbt.Segment{
+		Outer: v.outer.to, Client: v.inner.flow.Source, VIP: v.inner.flow.Destination, Seq: v.seq(),
+	}, option)
+	switch {
+	case errors.Is(err, fbt.ErrKey):
+		return "drop_fbt_key"
+	case err != nil:
+		return "drop_fbt_forged"
+	case says.VNI != v.attachment.VNI:
+		return "drop_fbt_vni"
+	}
+	v.via, v.host = says.Via, says.Number
+	if says.Host.IsValid() {
+		v.host = o.Tunnels[says.Host].Host
+	}
+	if v.host == 0 {
+		return "drop_fbt_host"
+	}
+	return ""
+}
+
+func (o *Overlay) find(v *vxlanSegment) (uint32, *OverlaySession) {
+	for row, s := range o.Sessions {
+		if s.Client == v.inner.flow.Source && s.Port == v.inner.flow.Destination.Port() && s.Attachment == v.number {
+			return row, s
+		}
+	}
+	return 0, nil
+}
+
+// rule is that of the segment's VIP and port behind the tunnel that it came by.
+func (o *Overlay) rule(v *vxlanSegment) (uint32, bool) {
+	for _, port := range []uint16{v.inner.flow.Destination.Port(), 0} {
+		for number, r := range o.Rules {
+			if r.Tunnel == v.outer.to && r.Service == netip.AddrPortFrom(v.attachment.Service, port) {
+				return number, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// beginsAnew says whether a SYN takes the place of the session: of one that is over, or of another try.
+func (s *OverlaySession) beginsAnew(v *vxlanSegment) bool {
+	return s.isOver() || !s.ClientACK && s.ClientNext != v.seq()+1
+}
+
+func (o *Overlay) begin(v *vxlanSegment, row uint32, past *OverlaySession) (uint32, *OverlaySession, string) {
+	rule, ok := o.rule(v)
+	if !ok {
+		return 0, nil, "drop_no_rule"
+	}
+	if past == nil {
+		if refused := o.refuses(v.attachment.Tenant); refused != "" {
+			return 0, nil, refused
+		}
+	} else if !past.isOver() {
+		rule = past.Rule
+	}
+	s := &OverlaySession{
+		Client: v.inner.flow.Source, Port: v.inner.flow.Destination.Port(), Attachment: v.number, Rule: rule,
+		Host: v.host, MAC: v.mac, ClientNext: v.seq() + 1, Via: v.via,
+	}
+	if past == nil {
+		row = o.Place(*s)
+	}
+	o.Sessions[row] = s
+	return row, s, ""
+}
+
+// refuses says why a tenant may have no more sessions.
+func (o *Overlay) refuses(tenant uint32) string {
+	rows, halfOpen, lent := map[uint32]int{}, 0, 0
+	for _, s := range o.Sessions {
+		of := o.Attachments[s.Attachment].Tenant
+		rows[of]++
+		if of == tenant && !s.ClientACK {
+			halfOpen++
+		}
+	}
+	for of, n := range rows {
+		lent += max(n-o.Tenants[of].Own, 0)
+	}
+	bound := o.Tenants[tenant]
+	switch {
+	case halfOpen >= bound.HalfOpen:
+		return "drop_half_open"
+	case rows[tenant] < bound.Own, rows[tenant] < bound.Most && lent < o.Tenants[0].Own:
+		return ""
+	}
+	return "drop_quota"
+}
+
+// locate has the session follow its client to another host, if a mux says so of a segment whose number fits.
+func (s *OverlaySession) locate(v *vxlanSegment) string {
+	near := int32(v.seq() - s.ClientNext)
+	if s.Host != v.host && (!v.fromMux || near < -moveWindow || near > moveWindow) {
+		return "drop_other_host"
+	}
+	s.Host = v.host
+	if v.fromMux {
+		s.Via = v.via
+	}
+	return ""
+}
+
+// follows says whether a number is one that may come next: at most 2^30 further on.
+func follows(number, from uint32) bool { return number-from <= 1<<30 }
+
+// noteClient remembers a client's segment.
+func (s *OverlaySession) noteClient(v *vxlanSegment) {
+	flags := v.inner.flags
+	switch {
+	case flags&flagRST != 0:
+		if v.seq()-s.ClientNext < moveWindow {
+			s.Reset = true
+		}
+	case flags&flagFIN != 0:
+		s.ClientFIN = true
+	}
+	if flags&flagACK != 0 && flags&(flagSYN|flagRST) == 0 && s.ServerAnswer && follows(v.ack(), s.ServerNext) {
+		s.ServerNext, s.ClientACK = v.ack(), true
+	}
+}
+
+// noteServer remembers a server's segment.
+func (s *OverlaySession) noteServer(p *packet) {
+	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])
+	if p.flags&flagRST != 0 {
+		s.Reset = true
+		return
+	}
+	if p.flags&(flagSYN|flagACK) == flagSYN|flagACK && !s.ClientACK {
+		s.ServerNext = seq + 1
+	}
+	if p.flags&flagACK != 0 && follows(ack, s.ClientNext) {
+		s.ClientNext = ack
+	}
+	s.ServerAnswer, s.Reset = true, false
+	s.ServerFIN = s.ServerFIN || p.flags&flagFIN != 0
+}

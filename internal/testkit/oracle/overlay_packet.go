@@ -1,0 +1,301 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// What a packet gets before it in VXLAN: IP, UDP, VXLAN, Ethernet.
+const (
+	vxlanRoom4 = 20 + 8 + 8 + 14
+	vxlanRoom6 = 40 + 8 + 8 + 14
+	fbtRoom    = 16
+)
+
+func vxlanRoom(tunnel netip.Addr) int {
+	if tunnel.Is4() {
+		return vxlanRoom4
+	}
+	return vxlanRoom6
+}
+
+// Local is the address by which the server knows the client of a row.
+func (o *Overlay) Local(row uint32, s *OverlaySession) netip.Addr {
+	if s.Client.Addr().Is4() {
+		a := o.Local4.Masked().Addr().As4()
+		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(a[:])|row)))
+	}
+	prefix := o.Local6.Addr().As16()
+	b := append([]byte(nil), prefix[:6]...)
+	vni := o.Attachments[s.Attachment].VNI
+	b = append(b, byte(vni>>16), byte(vni>>8), byte(vni))
+	client := s.Client.Addr().As16()
+	digest := uint32(0)
+	for at, factor := range map[int]uint32{0: 31 * 31 * 31, 4: 31 * 31, 8: 31, 12: 1} {
+		digest += binary.LittleEndian.Uint32(client[at:]) * factor // as the programs' CPUs read it
+	}
+	b = binary.BigEndian.AppendUint32(b, digest)
+	b = append(b, byte(row>>16), byte(row>>8), byte(row))
+	return netip.AddrFrom16([16]byte(b))
+}
+
+// deliver is the segment for the server.
+func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcome {
+	r := o.Rules[s.Rule]
+	if r.Down || !r.Tunnel.IsValid() {
+		return Outcome{Verdict: "drop_no_workload"}
+	}
+	s.noteClient(v)
+	if r.Backend.Addr().Is4() != v.inner.v4 {
+		return Outcome{Verdict: "drop_no_rule"}
+	}
+	p := v.inner
+	if v.fromMux && len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
+		return Outcome{Verdict: "drop_rewrite"} // muxes insert no FBT behind options and extension headers
+	}
+	to := r.Backend
+	if to.Port() == 0 {
+		to = netip.AddrPortFrom(to.Addr(), p.flow.Destination.Port())
+	}
+	segment := bytes.Clone(p.l4)
+	if v.fromMux {
+		segment = append(segment[:20:20], segment[20+fbtRoom:]...)
+		segment[12] -= fbtRoom / 4 << 4
+	}
+	from := netip.AddrPortFrom(o.Local(row, s), p.flow.Source.Port())
+	clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-20-fixedHeader(p.v4))
+	ip := p.withEnds(segment, from, to, ecn(v.outer.tos, p.tos))
+	verdict := "deliver_native"
+	if r.Behind {
+		verdict = "deliver_interface"
+	}
+	frame := append(bytes.Clone(p.frame[:12]), etherType(p.v4)...)
+	frame = append(append(frame, ip...), p.frame[p.l3+len(p.ip):]...)
+	return Outcome{Verdict: verdict, Frame: frame}
+}
+
+func fixedHeader(v4 bool) int {
+	if v4 {
+		return 20
+	}
+	return 40
+}
+
+func etherType(v4 bool) []byte {
+	if v4 {
+		return []byte{0x08, 0x00}
+	}
+	return []byte{0x86, 0xdd}
+}
+
+// ecn is the inner header's class after decapsulation (RFC 6040, figure 4).
+func ecn(outer, inner uint8) uint8 {
+	switch {
+	case outer&3 == 3:
+		return inner | 3
+	case outer&3 == 1 && inner&3 == 2:
+		return inner&^3 | 1
+	}
+	return inner
+}
+
+// clamp lowers the MSS that a SYN announces.
+func clamp(segment []byte, most int) {
+	if segment[13]&flagSYN == 0 || most <= 0 {
+		return
+	}
+	options := segment[20 : int(segment[12]>>4)*4]
+	for len(options) >= 2 && options[0] != 0 {
+		if options[0] == 1 {
+			options = options[1:]
+			continue
+		}
+		if options[1] < 2 || int(options[1]) > len(options) {
+			return
+		}
+		if options[0] == 2 {
+			if options[1] == 4 && int(binary.BigEndian.Uint16(options[2:])) > most {
+				binary.BigEndian.PutUint16(options[2:], uint16(most))
+			}
+			return
+		}
+		options = options[options[1]:]
+	}
+}
+
+// withEnds is the IP packet with another segment, between others. Its checksums are as right, or wrong, as they were.
+func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []byte {
+	header := bytes.Clone(p.ip[:len(p.ip)-len(p.l4)])
+	binary.BigEndian.PutUint16(segment, from.Port())
+	binary.BigEndian.PutUint16(segment[2:], to.Port())
+	was := append(pseudo(p.from, p.to, len(p.l4)), p.l4...)
+	is := append(pseudo(from.Addr(), to.Addr(), len(segment)), segment...)
+	at := len(was) - len(p.l4) + 16
+	binary.BigEndian.PutUint16(segment[16:], rechecked(was, is, at))
+	if p.v4 {
+		header[1] = tos
+		binary.BigEndian.PutUint16(header[2:], uint16(len(header)+len(segment)))
+		copy(header[12:], from.Addr().AsSlice())
+		copy(header[16:], to.Addr().AsSlice())
+		binary.BigEndian.PutUint16(header[10:], rechecked(p.ip[:len(header)], header, 10))
+	} else {
+		header[0], header[1] = header[0]&0xf0|tos>>4, header[1]&0x0f|tos<<4
+		binary.BigEndian.PutUint16(header[4:], uint16(len(header)-40+len(segment)))
+		copy(header[8:], from.Addr().AsSlice())
+		copy(header[24:], to.Addr().AsSlice())
+	}
+	return append(header, segment...)
+}
+
+// pseudo is the header that TCP's checksum covers beside the segment (RFC 9293, 3.1; RFC 8200, 8.1).
+func pseudo(from, to netip.Addr, length int) []byte {
+	b := append(from.AsSlice(), to.AsSlice()...)
+	b = binary.BigEndian.AppendUint32(b, uint32(length))
+	return append(b, 0, 0, 0, 6)
+}
+
+// rechecked is the checksum at an offset of what is: wrong by as much as it was in what was.
+func rechecked(was, is []byte, at int) uint16 {
+	sum := func(b []byte) uint32 {
+		b = bytes.Clone(b)
+		b[at], b[at+1] = 0, 0
+		return uint32(^checksum(b))
+	}
+	n := uint32(^binary.BigEndian.Uint16(was[at:])) + (0xffff - sum(was)) + sum(is)
+	for n > 0xffff {
+		n = n>>16 + n&0xffff
+	}
+	return ^uint16(n)
+}
+
+// resetClient turns a segment of no session round.
+func (o *Overlay) resetClient(v *vxlanSegment) Outcome {
+	p := v.inner
+	if p.flags&flagRST != 0 {
+		return Outcome{Verdict: "drop_no_session"}
+	}
+	to, ok := o.tunnelOf(v.host, v.outer.to)
+	if !ok {
+		return Outcome{Verdict: "drop_fbt_host"}
+	}
+	ip := p.reset(ecn(v.outer.tos, p.tos))
+	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
+	frame = append(frame, etherType(to.Is4())...)
+	return Outcome{
+		Verdict: "reset_client",
+		Frame:   append(frame, o.inVXLAN(ip, p.v4, p.tos, v.outer.to, to, v.mac, v.attachment)...),
+	}
+}
+
+// tunnelOf is the tunnel address of a host that is of the same family as another address.
+func (o *Overlay) tunnelOf(host uint32, like netip.Addr) (netip.Addr, bool) {
+	for _, a := range o.Hosts[host] {
+		if a.Is4() == like.Is4() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// inVXLAN is an IP packet inside VXLAN. UDP has no checksum; its source port is left to the program.
+func (o *Overlay) inVXLAN(ip []byte, v4 bool, tos uint8, from, to netip.Addr, mac [6]byte, a OverlayAttachment) []byte {
+	udp := []byte{0, 0, 4789 >> 8, 4789 & 0xff}
+	udp = binary.BigEndian.AppendUint16(udp, uint16(30+len(ip)))
+	udp = append(udp, 0, 0, 8, 0, 0, 0)
+	udp = binary.BigEndian.AppendUint32(udp, a.VNI<<8)
+	udp = append(append(append(udp, mac[:]...), a.Gateway[:]...), etherType(v4)...)
+	udp = append(udp, ip...)
+	return append(outerHeader{source: from, destination: to, tos: tos, protocol: 17, length: len(udp)}.bytes(), udp...)
+}
+
+// reset is the packet that answers a segment of no connection (RFC 9293, section 3.10.7.1).
+func (p *packet) reset(tos uint8) []byte {
+	in := p.l4
+	out := make([]byte, 20)
+	copy(out, in[2:4])
+	copy(out[2:], in[:2])
+	out[12], out[13] = 5<<4, flagRST
+	if p.flags&flagACK != 0 {
+		copy(out[4:8], in[8:12])
+	} else {
+		length := uint32(len(in) - int(in[12]>>4)*4)
+		length += uint32(p.flags&flagSYN)>>1 + uint32(p.flags&flagFIN)
+		binary.BigEndian.PutUint32(out[8:], binary.BigEndian.Uint32(in[4:])+length)
+		out[13] |= flagACK
+	}
+	from := netip.AddrPortFrom(p.to, p.flow.Destination.Port())
+	ip := p.withEnds(out, from, p.flow.Source, tos)
+	segment := ip[len(ip)-20:]
+	segment[16], segment[17] = 0, 0
+	binary.BigEndian.PutUint16(segment[16:], checksum(pseudo(p.to, p.from, 20), segment))
+	return ip
+}
+
+// FromServer is a frame's way through the program at a workload's interface, or, of a server on the host itself, at the
+// uplink's egress.
+func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
+	p, verdict := parseIP(frame, 14, len(frame), binary.BigEndian.Uint16(frame[12:]))
+	ethertype := binary.BigEndian.Uint16(frame[12:])
+	switch {
+	case ethertype == 0x8100, ethertype == 0x88a8, verdict == "pass_malformed":
+		return Outcome{Verdict: "pass_other"}
+	case verdict == "pass_not_ip", !o.Local4.Contains(p.to) && !o.Local6.Contains(p.to):
+		return Outcome{Verdict: "pass_not_local"}
+	case verdict != "", p.protocol != 6, p.parseTransport() != "":
+		return Outcome{Verdict: "drop_local_other"}
+	}
+	row := o.rowOf(p.to)
+	s := o.Sessions[row]
+	if s == nil || !o.isAnswer(p, row, s) {
+		return o.resetServer(p, native)
+	}
+	s.noteServer(p)
+	r, a := o.Rules[s.Rule], o.Attachments[s.Attachment]
+	to, ok := o.tunnelOf(s.Host, r.Tunnel)
+	switch {
+	case !ok:
+		return Outcome{Verdict: "drop_fbt_host"}
+	case len(p.ip)+vxlanRoom(r.Tunnel) > o.MTU:
+		return Outcome{Verdict: "drop_too_big"}
+	}
+	segment := bytes.Clone(p.l4)
+	clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-fbtRoom-20-fixedHeader(p.v4))
+	ip := p.withEnds(segment, netip.AddrPortFrom(a.VIP, s.Port), s.Client, p.tos)
+	out := append(bytes.Clone(frame[:12]), etherType(to.Is4())...)
+	out = append(out, o.inVXLAN(ip, p.v4, p.tos, r.Tunnel, to, s.MAC, a)...)
+	return Outcome{Verdict: "reply", Frame: append(out, frame[14+len(p.ip):]...)}
+}
+
+// rowOf is the row that a local address is.
+func (o *Overlay) rowOf(a netip.Addr) uint32 {
+	if a.Is4() {
+		b := a.As4()
+		return binary.BigEndian.Uint32(b[:]) & (1<<(32-o.Local4.Bits()) - 1)
+	}
+	b := a.As16()
+	return binary.BigEndian.Uint32(b[12:]) & 0xffffff
+}
+
+// isAnswer says whether a server's segment is of the session.
+func (o *Overlay) isAnswer(p *packet, row uint32, s *OverlaySession) bool {
+	r, known := o.Rules[s.Rule]
+	port := r.Backend.Port()
+	if port == 0 {
+		port = s.Port
+	}
+	return known && o.Attachments[s.Attachment].VNI != 0 && p.to == o.Local(row, s) &&
+		p.flow.Destination.Port() == s.Client.Port() && p.flow.Source == netip.AddrPortFrom(r.Backend.Addr(), port)
+}
+
+func (o *Overlay) resetServer(p *packet, native bool) Outcome {
+	if p.flags&flagRST != 0 {
+		return Outcome{Verdict: "drop_no_session"}
+	}
+	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
+	frame = append(append(frame, etherType(p.v4)...), p.reset(p.tos)...)
+	if native {
+		return Outcome{Verdict: "reset_server_native", Frame: frame}
+	}
+	return Outcome{Verdict: "reset_server", Frame: frame}
+}
