@@ -1,17 +1,12 @@
 package agent
 
-import (
-	"testing"
-
-	"github.com/cilium/ebpf"
-)
+import "testing"
 
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
 // and fails long before it is used up.
 func TestVerifier(t *testing.T) {
 	const budget = 100_000
-	objects := newRig(t).objects
-	for _, program := range []*ebpf.Program{objects.FromUplink, objects.ToUplink, objects.FromWorkload} {
+	for _, program := range loads.Take(t, "", func() *loaded { return loadNew(t) }).programs {
 		info, err := program.Info()
 		if err != nil {
 			t.Fatal(err)

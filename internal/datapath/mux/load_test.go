@@ -7,10 +7,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/trace"
 )
 
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
-// and fails long before it is used up. The program's one knob follows from the tables' sizes.
+// and fails long before it is used up. The programs' knobs follow from the tables' sizes and from what a trace is for.
 func TestVerifier(t *testing.T) {
 	standard, err := Config{}.sizes()
 	if err != nil {
@@ -36,6 +37,14 @@ func checkVerifier(t *testing.T, sizes bpf.Sizes) {
 		checkWalk(t, step)
 		_ = step.Close()
 	}
+	for _, mode := range []bpf.MuxTraceMode{bpf.MuxTraceModeTRACE_EXPLAIN, bpf.MuxTraceModeTRACE_CAPTURE} {
+		traced, err := trace.Spec{Mode: mode, SnapLength: 64, Buffer: trace.SmallestBuffer}.Load(sizes, &l.Tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkWalk(t, traced.Program)
+		_ = traced.Close()
+	}
 }
 
 func checkWalk(t *testing.T, p *ebpf.Program) {
@@ -51,6 +60,6 @@ func checkWalk(t *testing.T, p *ebpf.Program) {
 	}
 	t.Logf("of %s the verifier walked %d instructions", info.Name, walked)
 	if walked > budget {
-		t.Errorf("the verifier walked %d instructions, want at most %d", walked, budget)
+		t.Errorf("of %s the verifier walked %d instructions, want at most %d", info.Name, walked, budget)
 	}
 }
