@@ -23,13 +23,11 @@ var large = map[string]int{
 	"internal/muxd":    3500,
 	"internal/store":   2510,
 
-	"internal/agentd.ports":              30,
-	"internal/datapath/agent.Datapath":   41,
-	"internal/datapath/agent/snat.Table": 30,
-	"internal/desired.State":             90,
-	"internal/manager.Manager":           45,
-	"internal/nodesync/publish.Hub":      35,
-	"internal/muxd.tables":               30,
+	"internal/agentd.ports":         30,
+	"internal/desired.State":        90,
+	"internal/manager.Manager":      45,
+	"internal/nodesync/publish.Hub": 35,
+	"internal/muxd.tables":          30,
 }
 
 func TestPackagesAndTypesAreSmall(t *testing.T) {

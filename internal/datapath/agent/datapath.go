@@ -8,9 +8,13 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/natrule"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
+	"github.com/weirlb/weir/internal/datapath/agent/syncookie"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
@@ -30,11 +34,11 @@ type Config struct {
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
 	// MaxVIPSessions bounds the confirmed sessions of a VIP, and its new ones; 0: what others leave does.
 	MaxVIPSessions int
-	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick. All hosts have the same, for one that
+	// CookieTick is of the timestamps of new connections; 0: session.DefaultCookieTick. All hosts have the same, for one that
 	// takes a connection over is not told its tick: only tests, of one host each, set another.
 	CookieTick time.Duration
 	// MaxSNATFlows is room for workloads' own connections, half of it for those of one; 0:
-	// DefaultMaxSNATFlows. MaxQueued is how many packets of a workload may wait for a port; 0: DefaultMaxQueued.
+	// snat.DefaultMaxFlows. MaxQueued is how many packets of a workload may wait for a port; 0: snat.DefaultMaxQueued.
 	MaxSNATFlows int
 	MaxQueued    int
 	// AnySource lets workloads send from addresses that do not live behind their interface.
@@ -42,22 +46,26 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Datapath is the running data plane. Its methods may be called from any goroutine.
+// Datapath is the running data plane. It loads the programs and attaches them; what they forward by is up to its facets.
+// Their methods may be called from any goroutine.
 type Datapath struct {
-	*SessionTable
-	*SNATTable
+	*natrule.Rules
+	*session.Tracker
+	*snat.Translator
+	*syncookie.SYNCookies
+	*fastpath.Connections
+	*attachment.Uplink
+	*attachment.Workloads
 
 	config  Config
 	folder  *pin.Folder
 	objects bpf.AgentObjects
 
-	cookieScale    uint32 // of Config.CookieTick
-	cannotTakeOver error  // why the kernel makes no sockets of SYN cookies; nil: it does
+	cookieScale uint32 // of Config.CookieTick
 
 	verdicts abi.Verdicts
 
-	mu      sync.Mutex                                 // guards the below, and what tables hold
-	rules   map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
+	mu      sync.Mutex // guards what facets keep, and what tables hold
 	numbers *tenant.Numbers
 }
 
@@ -75,13 +83,13 @@ func Open(config Config) (*Datapath, error) {
 		config.MaxRules = DefaultMaxRules
 	}
 	if config.MaxSNATFlows == 0 {
-		config.MaxSNATFlows = DefaultMaxSNATFlows
+		config.MaxSNATFlows = snat.DefaultMaxFlows
 	}
 	if config.MaxQueued == 0 {
-		config.MaxQueued = DefaultMaxQueued
+		config.MaxQueued = snat.DefaultMaxQueued
 	}
 	if config.CookieTick == 0 {
-		config.CookieTick = DefaultCookieTick
+		config.CookieTick = session.DefaultCookieTick
 	}
 	scale, err := session.CookieScale(config.CookieTick)
 	if err != nil {
@@ -91,8 +99,8 @@ func Open(config Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDatapath(config)
-	d.folder, d.cookieScale, d.cannotTakeOver = folder, scale, kernelTakesOver()
+	d := newDatapath(config, folder)
+	d.cookieScale = scale
 	if err := d.start(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -100,36 +108,55 @@ func Open(config Config) (*Datapath, error) {
 }
 
 // newDatapath has nothing loaded yet.
-func newDatapath(config Config) *Datapath {
-	d := &Datapath{config: config}
-	rules := func() map[model.HostBackendKey]model.HostBackend { return d.rules }
+func newDatapath(config Config, folder *pin.Folder) *Datapath {
+	d := &Datapath{config: config, folder: folder}
+	rules := func() map[model.HostBackendKey]model.HostBackend { return d.Rules.All() }
 	d.numbers = tenant.NewNumbers(&d.objects)
-	d.SessionTable = session.New(&d.objects, &d.mu, config.MaxVIPSessions, rules)
-	d.SNATTable = snat.New(snat.Config{
+	d.Tracker = session.New(&d.objects, &d.mu, config.MaxVIPSessions, rules)
+	d.Translator = snat.New(snat.Config{
 		Objects: &d.objects, Uplink: config.Uplink, Rules: rules, Numbers: d.numbers, Lock: &d.mu,
-		SetTunnels: func() error { return d.setTunnels(d.rules) },
+		SetTunnels: func() error { return d.Rules.SetTunnels() },
 		SetWorkloads: func(n int) error {
-			return d.changeSettings(func(s *bpf.AgentAgentSettings) { s.Snat = uint32(n) })
+			return bpf.ChangeSettings(&d.objects, func(s *bpf.AgentAgentSettings) { s.Snat = uint32(n) })
 		},
 	})
+	d.Rules = natrule.New(natrule.Config{
+		Objects: &d.objects, Max: config.MaxRules, Numbers: d.numbers, Sessions: d.Tracker, SNAT: d.Translator, Lock: &d.mu,
+	})
+	d.SYNCookies = syncookie.New(&d.objects, &d.mu, config.Log)
+	d.Connections = fastpath.New(&d.objects)
+	interfaces := attachment.Config{
+		Uplink: config.Uplink, Settings: d.setSettings, Objects: &d.objects, Folder: folder, Lock: &d.mu, Log: config.Log,
+	}
+	d.Uplink, d.Workloads = attachment.NewUplink(interfaces), attachment.NewWorkloads(interfaces)
 	return d
 }
 
+// setSettings sets what is not of the uplink.
+func (d *Datapath) setSettings(s *bpf.AgentAgentSettings) {
+	s.TakeOver = d.TakeOver()
+	s.CookieScale = d.cookieScale
+	s.SnatFlows, s.SnatQueueLimit = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxQueued)
+	s.CheckSources = 1
+	if d.config.AnySource {
+		s.CheckSources = 0
+	}
+}
+
 func (d *Datapath) start() error {
-	uplink, err := findUplink(d.config.Uplink)
-	if err != nil {
+	if err := attachment.CheckUplink(d.config.Uplink); err != nil {
 		return err
 	}
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.numbers.Read(), d.readRules(), d.Read()); err != nil {
+	if err := errors.Join(d.numbers.Read(), d.Rules.Read(), d.Translator.Read()); err != nil {
 		return err
 	}
-	if err := d.useUplink(uplink); err != nil {
+	if err := d.Refresh(); err != nil {
 		return err
 	}
-	return d.updateWorkloadLinks()
+	return d.UpdateLinks()
 }
 
 // Close lets go of the data plane, which goes on running.
@@ -150,4 +177,32 @@ func Unload(pinPath string) error {
 		return fmt.Errorf("unload agent's data plane: %w", err)
 	}
 	return errors.Join(folder.Remove(), folder.Close())
+}
+
+// Verdicts returns how many packets met which end, by the verdict's name: "deliver_native",
+// "drop_no_rule". All names are there, also those that no packet has met.
+func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
+	return d.verdicts.Read(d.objects.Verdicts)
+}
+
+// LostDatagrams counts datagrams in fragments that were forgotten before their time, by why: for
+// others of the same tenant, or another's.
+func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
+	return abi.LostDatagrams(d.objects.LostDatagrams)
+}
+
+// SetGeneration notes which generation the tables hold.
+func (d *Datapath) SetGeneration(g model.Generation) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return bpf.ChangeSettings(&d.objects, func(s *bpf.AgentAgentSettings) { s.Generation = uint64(g) })
+}
+
+// Generation is what SetGeneration noted last, perhaps before a restart; 0 if never.
+func (d *Datapath) Generation() (model.Generation, error) {
+	var s bpf.AgentAgentSettings
+	if err := d.objects.Settings.Get(&s); err != nil {
+		return 0, fmt.Errorf("read settings: %w", err)
+	}
+	return model.Generation(s.Generation), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -21,10 +22,10 @@ import (
 const far4, far6 = "10.1.0.77", "fd01::77"
 
 // fastpathRig is a rig all of whose VIPs have a fastpath, and which reads what user space is told.
-func fastpathRig(t *testing.T) (*rig, *ControlMessages) {
+func fastpathRig(t *testing.T) (*rig, *agentfastpath.ControlMessages) {
 	r := newRig(t)
 	var all []model.HostBackend
-	for _, b := range r.rules {
+	for _, b := range r.Rules.All() {
 		b.Fastpath = b.Endpoint.VIP != netip.MustParseAddrPort(otherVIP4).Addr()
 		all = append(all, b)
 	}
@@ -43,7 +44,7 @@ func fastpathRig(t *testing.T) (*rig, *ControlMessages) {
 func (r *rig) leavable(vips ...string) {
 	r.t.Helper()
 	var all []model.HostBackend
-	for _, b := range r.rules {
+	for _, b := range r.Rules.All() {
 		b.Fastpath = slices.Contains(vips, b.Endpoint.VIP.String())
 		all = append(all, b)
 	}
@@ -52,15 +53,15 @@ func (r *rig) leavable(vips ...string) {
 	}
 }
 
-func direct(protocol model.Protocol, client, server, own, peer string, state FastpathState) FastpathConnection {
-	return FastpathConnection{
+func direct(protocol model.Protocol, client, server, own, peer string, state agentfastpath.State) agentfastpath.Entry {
+	return agentfastpath.Entry{
 		Connection: fastpath.Connection{Protocol: protocol, Client: netip.MustParseAddrPort(client), Server: netip.MustParseAddrPort(server)},
 		Own:        netip.MustParseAddr(own), Peer: netip.MustParseAddr(peer), State: state,
 	}
 }
 
 // set holds what SetFastpath says.
-func (r *rig) set(w FastpathConnection, state FastpathState, changed bool, want error) {
+func (r *rig) set(w agentfastpath.Entry, state agentfastpath.State, changed bool, want error) {
 	r.t.Helper()
 	got, news, err := r.SetFastpath(w)
 	if got != state || news != changed || !errors.Is(err, want) {
@@ -69,33 +70,33 @@ func (r *rig) set(w FastpathConnection, state FastpathState, changed bool, want 
 }
 
 // leave has the connection leave, as after a redirect and the peer's word.
-func (r *rig) leave(w FastpathConnection) {
+func (r *rig) leave(w agentfastpath.Entry) {
 	r.t.Helper()
 	accept := w
-	accept.State = FastpathAccept
-	r.set(accept, FastpathAccept, true, nil)
-	r.set(w, FastpathSend, true, nil)
+	accept.State = agentfastpath.Accept
+	r.set(accept, agentfastpath.Accept, true, nil)
+	r.set(w, agentfastpath.Send, true, nil)
 }
 
 // Only a redirect names the peer: the word of another one changes nothing.
 func TestOnlyARedirectNamesThePeer(t *testing.T) {
 	r, _ := fastpathRig(t)
 	_, answer, reply := r.established()
-	direct := direct(model.TCP, client4, vip4, interface4, "10.1.0.79", FastpathSend)
-	r.set(direct, FastpathNone, false, ErrFastpathUnnamed)
+	direct := direct(model.TCP, client4, vip4, interface4, "10.1.0.79", agentfastpath.Send)
+	r.set(direct, agentfastpath.None, false, agentfastpath.ErrUnnamed)
 	r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
 	named := direct
 	named.Peer = netip.MustParseAddr(far4)
 	there := reply.Inside(fromTo(interface4, far4))
 	r.leave(named)
-	r.set(direct, FastpathNone, false, ErrFastpathUnnamed)
+	r.set(direct, agentfastpath.None, false, agentfastpath.ErrUnnamed)
 	r.check("to the peer", outbound("from_workload", answer, "reply_direct", &there))
 }
 
 // control is the next record; it must be there.
-func (r *rig) control(c *ControlMessages) ControlMessage {
+func (r *rig) control(c *agentfastpath.ControlMessages) agentfastpath.ControlMessage {
 	r.t.Helper()
-	c.reader.SetDeadline(time.Now().Add(10 * time.Second))
+	defer time.AfterFunc(10*time.Second, func() { _ = c.Close() }).Stop() // ends Read
 	control, err := c.Read()
 	if err != nil {
 		r.t.Fatal(err)
@@ -142,25 +143,25 @@ func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol mo
 	if kind == "interface" {
 		program, byMuxes = "from_workload", "reply_uplink"
 	}
-	w := direct(protocol, client, vip, own, peer, FastpathAccept)
+	w := direct(protocol, client, vip, own, peer, agentfastpath.Accept)
 
-	r.set(w, FastpathNone, false, ErrFastpathUnknown)
+	r.set(w, agentfastpath.None, false, agentfastpath.ErrUnknown)
 	r.check("by a mux", inbound(byMux, "deliver_"+kind, &workload))
-	r.set(w, FastpathNone, false, ErrFastpathUnknown) // the workload has not answered
+	r.set(w, agentfastpath.None, false, agentfastpath.ErrUnknown) // the workload has not answered
 	r.check("past the muxes too early", inbound(byPeer, "drop_not_a_mux", nil))
 	if got := r.control(controls); got.Stray != w.Connection || got.Source.String() != peer || got.Destination.String() != own || got.Message != nil {
 		t.Errorf("told %+v", got)
 	}
 	r.check("answer by the muxes", outbound(program, answer, byMuxes, &reply))
 
-	r.set(w, FastpathAccept, true, nil)
+	r.set(w, agentfastpath.Accept, true, nil)
 	r.check("past the muxes", inbound(byPeer, "deliver_"+kind, &workload))
 	r.check("answer by the muxes still", outbound(program, answer, byMuxes, &reply))
-	w.State = FastpathSend
-	r.set(w, FastpathSend, true, nil)
-	r.set(w, FastpathSend, false, nil)
-	w.State = FastpathAccept
-	r.set(w, FastpathSend, false, nil)
+	w.State = agentfastpath.Send
+	r.set(w, agentfastpath.Send, true, nil)
+	r.set(w, agentfastpath.Send, false, nil)
+	w.State = agentfastpath.Accept
+	r.set(w, agentfastpath.Send, false, nil)
 	r.check("answer past the muxes", outbound(program, answer, "reply_direct", &there))
 	r.check("by a mux all the same", inbound(byMux, "deliver_"+kind, &workload))
 
@@ -181,9 +182,9 @@ func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol mo
 }
 
 // checkDirects holds that w is the only connection, and packets have passed it lately.
-func (r *rig) checkDirects(w FastpathConnection) {
+func (r *rig) checkDirects(w agentfastpath.Entry) {
 	r.t.Helper()
-	w.State = FastpathSend
+	w.State = agentfastpath.Send
 	listed, err := r.FastpathConnections()
 	if err != nil || len(listed) != 1 || listed[0].String() != w.String() || listed[0].Own != w.Own || listed[0].Sent == 0 || listed[0].Heard == 0 {
 		r.t.Errorf("listed are %v, %v, not %s", listed, err, w)
@@ -205,10 +206,10 @@ func TestDirectsEndWithTheirRule(t *testing.T) {
 		reply := answer.With(from(vip))
 		r.check("in", inbound(packet.Inside(outer(dip)), "deliver_native", &workload))
 		r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
-		w := direct(model.TCP, client, vip, dip, peer, FastpathSend)
+		w := direct(model.TCP, client, vip, dip, peer, agentfastpath.Send)
 		r.leave(w)
 		r.leavable()
-		r.set(w, FastpathNone, false, ErrFastpathForbidden)
+		r.set(w, agentfastpath.None, false, agentfastpath.ErrForbidden)
 		if err := r.endAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -236,8 +237,8 @@ func TestDirectRefusals(t *testing.T) {
 	reply := answer.With(from(otherVIP4))
 	r.check("in", inbound(in, "deliver_native", &want))
 	r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
-	r.set(direct(model.TCP, client4, otherVIP4, native4, far4, FastpathSend), FastpathNone, false, ErrFastpathForbidden)
-	r.set(direct(model.TCP, client4, vip4, native4, far4, FastpathSend), FastpathNone, false, ErrFastpathUnknown)
+	r.set(direct(model.TCP, client4, otherVIP4, native4, far4, agentfastpath.Send), agentfastpath.None, false, agentfastpath.ErrForbidden)
+	r.set(direct(model.TCP, client4, vip4, native4, far4, agentfastpath.Send), agentfastpath.None, false, agentfastpath.ErrUnknown)
 
 	in = pkt.TCP(client4, vip4, pkt.ACK).Inside(outer(interface4))
 	want = delivered(in, interface4)
@@ -245,9 +246,9 @@ func TestDirectRefusals(t *testing.T) {
 	reply = answer.With(from(vip4))
 	r.check("in", inbound(in, "deliver_interface", &want))
 	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
-	r.set(direct(model.TCP, client4, vip4, interface4, native4, FastpathSend), FastpathNone, false, ErrFastpathLocal)
+	r.set(direct(model.TCP, client4, vip4, interface4, native4, agentfastpath.Send), agentfastpath.None, false, agentfastpath.ErrLocal)
 
-	r.leave(direct(model.TCP, client4, vip4, interface4, far4, FastpathSend))
+	r.leave(direct(model.TCP, client4, vip4, interface4, far4, agentfastpath.Send))
 	large := answer.With(pkt.Payload(make([]byte, uplinkMTU-40)))
 	whole := large.With(from(vip4))
 	r.check("too large for the way", outbound("from_workload", large, "reply_uplink", &whole))
@@ -290,8 +291,8 @@ func TestLateRedirects(t *testing.T) {
 			r, _ := fastpathRig(t)
 			packet, answer, _ := r.established()
 			c.later(r, packet, answer)
-			r.set(direct(model.TCP, client4, vip4, interface4, far4, FastpathAccept), FastpathNone, false, ErrFastpathUnknown)
-			r.set(direct(model.TCP, client4, vip4, interface4, far4, FastpathSend), FastpathNone, false, ErrFastpathUnknown)
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, agentfastpath.Accept), agentfastpath.None, false, agentfastpath.ErrUnknown)
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, agentfastpath.Send), agentfastpath.None, false, agentfastpath.ErrUnknown)
 			if listed, err := r.FastpathConnections(); err != nil || len(listed) != 0 {
 				t.Errorf("listed are %v, %v", listed, err)
 			}
@@ -309,18 +310,18 @@ func TestThePeerMoves(t *testing.T) {
 	r, _ := fastpathRig(t)
 	packet, answer, reply := r.established()
 	before, now := reply.Inside(fromTo(interface4, far4)), reply.Inside(fromTo(interface4, moved))
-	to := func(peer string, state FastpathState) FastpathConnection {
+	to := func(peer string, state agentfastpath.State) agentfastpath.Entry {
 		return direct(model.TCP, client4, vip4, interface4, peer, state)
 	}
-	r.leave(to(far4, FastpathSend))
+	r.leave(to(far4, agentfastpath.Send))
 	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &before))
 	for range 2 { // the second time when a late redirect has led back
-		r.set(to(moved, FastpathAccept), FastpathAccept, true, nil)
+		r.set(to(moved, agentfastpath.Accept), agentfastpath.Accept, true, nil)
 		r.check("until it says so", outbound("from_workload", answer, "reply_uplink", &reply))
-		r.set(to(moved, FastpathSend), FastpathSend, true, nil)
+		r.set(to(moved, agentfastpath.Send), agentfastpath.Send, true, nil)
 		r.check("to where it is now", outbound("from_workload", answer, "reply_direct", &now))
 		r.check("from where it was", inbound(packet.Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
-		r.set(to(far4, FastpathAccept), FastpathAccept, true, nil)
+		r.set(to(far4, agentfastpath.Accept), agentfastpath.Accept, true, nil)
 		r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
 	}
 }
@@ -343,7 +344,7 @@ func TestDirectSegmentsFit(t *testing.T) {
 			}
 			r.check("in", inbound(in, "deliver_interface", &want))
 			r.run("from_workload", answer.Frame(), nil)
-			r.leave(direct(model.TCP, client4, vip4, own, peer, FastpathSend))
+			r.leave(direct(model.TCP, client4, vip4, own, peer, agentfastpath.Send))
 			for size, verdict := range map[int]string{uplinkMTU - headers: "drop_direct", uplinkMTU - headers + 1: "reply_uplink"} {
 				if got := r.run("from_workload", answer.Frame(), gso(2, uint32(size))); got.verdict != verdict {
 					t.Errorf("to %s, timestamps %t, segments of %d bytes: %s, want %s", peer, timestamps, size, got.verdict, verdict)
@@ -356,9 +357,9 @@ func TestDirectSegmentsFit(t *testing.T) {
 // TestDirectClient has a workload's own connection leave the muxes.
 func TestDirectClientIsFound(t *testing.T) {
 	r, _ := fastpathRig(t)
-	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, FastpathSend)
+	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, agentfastpath.Send)
 	w.Client = true
-	r.set(w, FastpathNone, false, ErrFastpathUnknown)
+	r.set(w, agentfastpath.None, false, agentfastpath.ErrUnknown)
 	vip, remote, dip := bpf.ToAddress(w.Connection.Client.Addr()), bpf.ToAddress(w.Connection.Server.Addr()), bpf.ToAddress(netip.MustParseAddr(interface4))
 	port := bpf.AgentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: bpf.AgentSnatEventSNAT_SPOKE}
 	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Queued: 1 << 31}
@@ -373,7 +374,7 @@ func TestDirectClientIsFound(t *testing.T) {
 		}
 	}
 	put()
-	r.set(w, FastpathNone, false, ErrFastpathUnknown) // the handshake is not done
+	r.set(w, agentfastpath.None, false, agentfastpath.ErrUnknown) // the handshake is not done
 	flow.Events = bpf.AgentSnatEventSNAT_SPOKE | bpf.AgentSnatEventSNAT_ACKED
 	put()
 	r.leave(w)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -26,7 +27,7 @@ func TestForgedFIN(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
 		established := func(when string) {
 			t.Helper()
-			if _, state := c.sweep(time.Hour); state != StateEstablished {
+			if _, state := c.sweep(time.Hour); state != session.StateEstablished {
 				t.Fatalf("%s an hour later the session is %q", when, state)
 			}
 		}
@@ -77,7 +78,7 @@ func TestFINIsAcknowledged(t *testing.T) {
 			talks(t, func(t *testing.T, c talk) {
 				c.shake()
 				finish(c)
-				if state := c.state(); state != StateClosing {
+				if state := c.state(); state != session.StateClosing {
 					t.Errorf("the session is %q", state)
 				}
 			})
@@ -90,11 +91,11 @@ func TestFINOfAnUnknownConnection(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
 		c.hears(pkt.FIN|pkt.ACK, clientNext, workloadNext)
 		c.answers(pkt.FIN|pkt.ACK, workloadNext, clientNext)
-		if state := c.state(); state != StateEstablished {
+		if state := c.state(); state != session.StateEstablished {
 			t.Errorf("before the workload has acknowledged the FIN the session is %q", state)
 		}
 		c.answers(pkt.ACK, workloadEnd, clientEnd)
-		if state := c.state(); state != StateClosing {
+		if state := c.state(); state != session.StateClosing {
 			t.Errorf("then the session is %q", state)
 		}
 	})

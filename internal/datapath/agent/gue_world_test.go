@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -238,6 +239,6 @@ func TestBucketMoves(t *testing.T) {
 
 // forgetAll ends all sessions.
 func forgetAll(d *agent.Datapath) error {
-	_, err := d.Sweep(agent.Now()+100*time.Hour, agent.DefaultTimeouts())
+	_, err := d.Sweep(session.Now()+100*time.Hour, session.DefaultTimeouts())
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/natrule"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -25,7 +26,7 @@ type Status struct {
 	Muxes      []netip.Prefix
 	Rules      map[model.HostBackendKey]model.HostBackend // what their rows say
 	Workloads  map[netip.Addr]int                         // DIP to ifindex; 0: native
-	Sessions   map[State]int
+	Sessions   map[session.State]int
 	Verdicts   map[string]model.Counter
 	SNAT       map[model.SNATKey][]model.Range // the ports of workloads that leave as a VIP, in order
 	// CheckNativeSYNCookies says whether the host's own stack makes sockets of SYN cookies.
@@ -47,7 +48,11 @@ func Inspect(pinPath string) (Status, error) {
 		return Status{}, err
 	}
 	maps := make(map[string]*ebpf.Map)
-	defer closeMaps(maps)
+	defer func() {
+		for _, m := range maps {
+			m.Close()
+		}
+	}()
 	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "new_sessions", "sessions", "verdicts", "snat_workloads", "snat_blocks"} {
 		m, err := ebpf.LoadPinnedMap(pin.Live(pinPath, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +79,7 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		MTU:                   int(settings.Mtu),
 		CheckNativeSYNCookies: settings.TakeOver != 0,
 		Workloads:             make(map[netip.Addr]int),
-		Sessions:              make(map[State]int),
+		Sessions:              make(map[session.State]int),
 	}
 
 	muxes, err := bpf.ReadTable[bpf.AgentPrefix, uint8](maps["muxes"])
@@ -86,7 +91,7 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 
 	rules, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
 	failed = append(failed, err)
-	status.Rules = fromRules(rules)
+	status.Rules = natrule.FromRows(rules)
 
 	workloads, err := bpf.ReadTable[bpf.AgentAddress, uint32](maps["workloads"])
 	failed = append(failed, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 )
 
 // shortTick has the clients' clock of a connection wrap within seconds.
@@ -20,9 +21,9 @@ func TestKeepAlive(t *testing.T) {
 	all := w.silentConnections()
 	seen := w.lastSeen()
 	asked := 0
-	for end := time.Now().Add(agent.CookieBound(shortTick) * 5 / 4); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(session.CookieBound(shortTick) * 5 / 4); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		w.must(w.host.Do(func() error {
-			n, err := w.datapath.KeepAlive(agent.Now())
+			n, err := w.datapath.KeepAlive(session.Now())
 			asked += n
 			return err
 		}))
@@ -49,7 +50,7 @@ func TestWithoutKeepAlive(t *testing.T) {
 	w := newWorld(t)
 	w.shortenClock()
 	all := w.silentConnections()
-	for end := time.Now().Add(agent.CookieBound(shortTick) * 5 / 4); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(session.CookieBound(shortTick) * 5 / 4); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 	}
 	for _, c := range all {
 		_, err := c.workload.Write([]byte("still there"))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -57,7 +58,7 @@ func TestRestartDuringTransfer(t *testing.T) {
 	}
 }
 
-func (w *world) sessions() []agent.Session {
+func (w *world) sessions() []session.Session {
 	w.t.Helper()
 	all, err := w.datapath.Sessions()
 	w.must(err)
@@ -68,38 +69,38 @@ func (w *world) sessions() []agent.Session {
 // its state allows.
 func TestSessionsEnd(t *testing.T) {
 	w := newWorld(t)
-	timeouts := agent.DefaultTimeouts()
+	timeouts := session.DefaultTimeouts()
 	listener := listen(t, w.host, hostDIP4)
 	connection := dial(t, w.client, nativeVIP4)
 	accepted, err := listener.Accept()
 	w.must(err)
 
-	w.sweepAfter(agent.StateEstablished, timeouts.Established-time.Minute, true)
+	w.sweepAfter(session.StateEstablished, timeouts.Established-time.Minute, true)
 	w.must(connection.CloseWrite())
-	w.sweepAfter(agent.StateEstablished, timeouts.Closing+time.Minute, true)
+	w.sweepAfter(session.StateEstablished, timeouts.Closing+time.Minute, true)
 	w.must(accepted.Close())
-	w.sweepAfter(agent.StateClosing, timeouts.Closing-time.Minute, true)
-	w.sweepAfter(agent.StateClosing, timeouts.Closing+time.Minute, false)
+	w.sweepAfter(session.StateClosing, timeouts.Closing-time.Minute, true)
+	w.sweepAfter(session.StateClosing, timeouts.Closing+time.Minute, false)
 	w.must(connection.Close())
 
 	connection = dial(t, w.client, nativeVIP4)
 	w.must(connection.SetLinger(0), connection.Close())
-	w.sweepAfter(agent.StateReset, timeouts.Reset+time.Second, false)
+	w.sweepAfter(session.StateReset, timeouts.Reset+time.Second, false)
 
 	connection = dial(t, w.client, nativeVIP4)
 	defer connection.Close()
-	w.sweepAfter(agent.StateEstablished, timeouts.Established+time.Minute, false)
+	w.sweepAfter(session.StateEstablished, timeouts.Established+time.Minute, false)
 }
 
 // sweepAfter waits until the only session has the state, then pretends that so much time has
 // passed.
-func (w *world) sweepAfter(state agent.State, idle time.Duration, lives bool) {
+func (w *world) sweepAfter(state session.State, idle time.Duration, lives bool) {
 	w.t.Helper()
 	w.eventually("session is "+string(state), func() bool {
 		all := w.sessions()
 		return len(all) == 1 && all[0].State == state
 	})
-	found, err := w.datapath.Sweep(agent.Now()+idle, agent.DefaultTimeouts())
+	found, err := w.datapath.Sweep(session.Now()+idle, session.DefaultTimeouts())
 	w.must(err)
 	if lives != (found.Live == 1) || lives == (found.Ended == 1) {
 		w.t.Errorf("%s session after %s: %+v", state, idle, found)
@@ -142,7 +143,7 @@ func TestUDP(t *testing.T) {
 			}
 		})
 	}
-	found, err := w.datapath.Sweep(agent.Now()+agent.DefaultTimeouts().UDP+time.Minute, agent.DefaultTimeouts())
+	found, err := w.datapath.Sweep(session.Now()+session.DefaultTimeouts().UDP+time.Minute, session.DefaultTimeouts())
 	if err != nil || found.Live != 0 || found.Ended != len(w.ways()) {
 		t.Errorf("sweep found %+v (%v)", found, err)
 	}

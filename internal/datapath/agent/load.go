@@ -3,14 +3,13 @@ package agent
 import (
 	"crypto/rand"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/migration"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/flowhash"
 )
@@ -40,7 +39,7 @@ func (d *Datapath) load() error {
 		return fmt.Errorf("load agent's programs: %w", err)
 	}
 	defer collection.Close()
-	if err := d.folder.Publish(func(folder string) error { return pinTables(folder, collection) }); err != nil {
+	if err := d.folder.Publish(func(folder string) error { return migration.PinTables(folder, collection) }); err != nil {
 		return err
 	}
 	d.config.Log.Info("data plane loaded", "adopted", false, "pins", d.config.PinPath)
@@ -49,21 +48,21 @@ func (d *Datapath) load() error {
 
 // adopt goes on with what is live.
 func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
-	m, err := d.newMigration(spec)
+	m, err := migration.New(d.folder, spec)
 	if err != nil {
 		return fmt.Errorf("%w; %s", err, remedy)
 	}
-	defer m.close()
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: m.unchanged()})
+	defer m.Close()
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: m.Unchanged()})
 	if err != nil {
 		return fmt.Errorf("load agent's programs: %w", err)
 	}
 	defer collection.Close()
-	if len(m.changed)+len(m.missing) > 0 {
-		if err := d.migrate(m, collection); err != nil {
+	if len(m.Changed)+len(m.Missing) > 0 {
+		if err := m.Run(collection); err != nil {
 			return fmt.Errorf("%w; %s", err, remedy)
 		}
-		d.config.Log.Info("tables of another version or size migrated", "changed", m.changed, "added", m.missing)
+		d.config.Log.Info("tables of another version or size migrated", "changed", m.Changed, "added", m.Missing)
 	}
 	d.config.Log.Info("data plane loaded", "adopted", true, "pins", d.config.PinPath)
 	return collection.Assign(&d.objects)
@@ -109,27 +108,3 @@ const (
 )
 
 const remedy = "run `weir-agent unload` to remove the data plane that runs, then start again"
-
-// constants is what the library calls what programs are loaded with: no other version goes on with that.
-const constants = ".rodata"
-
-func pinTables(folder string, collection *ebpf.Collection) error {
-	for name, m := range collection.Maps {
-		if name == constants {
-			continue
-		}
-		if err := m.Pin(filepath.Join(folder, pinName(name))); err != nil {
-			return fmt.Errorf("pin table %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// pinName is a map's file name: a bpffs allows no dots.
-func pinName(mapName string) string { return strings.TrimPrefix(mapName, ".data.") }
-
-func closeMaps(maps map[string]*ebpf.Map) {
-	for _, m := range maps {
-		m.Close()
-	}
-}

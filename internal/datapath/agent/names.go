@@ -3,14 +3,9 @@ package agent
 import (
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
-)
-
-// SessionTable are clients' sessions with workloads, SNATTable the connections that workloads open.
-type (
-	SessionTable = session.Table
-	SNATTable    = snat.Table
 )
 
 // Names of what these take and return.
@@ -34,6 +29,11 @@ type (
 	Notice            = snat.Notice
 	Notices           = snat.Notices
 	Sender            = snat.Sender
+
+	FastpathConnection = fastpath.Entry
+	FastpathState      = fastpath.State
+	ControlMessage     = fastpath.ControlMessage
+	ControlMessages    = fastpath.ControlMessages
 )
 
 // The states of sessions.
@@ -43,6 +43,22 @@ const (
 	StateClosing     = session.StateClosing
 	StateReset       = session.StateReset
 	StateUDP         = session.StateUDP
+)
+
+// The states of Fastpath connections.
+const (
+	FastpathNone   = fastpath.None
+	FastpathAccept = fastpath.Accept
+	FastpathSend   = fastpath.Send
+)
+
+// Why SetFastpath leaves a connection as it is.
+var (
+	ErrFastpathUnknown   = fastpath.ErrUnknown
+	ErrFastpathForbidden = fastpath.ErrForbidden
+	ErrFastpathLocal     = fastpath.ErrLocal
+	ErrFastpathUnnamed   = fastpath.ErrUnnamed
+	ErrFastpathFull      = fastpath.ErrFull
 )
 
 // The kinds of notices.

@@ -92,15 +92,15 @@ func TestQuotasSpareOtherVIPs(t *testing.T) {
 
 // backends are the rules as they are.
 func (r *rig) backends() (all []model.HostBackend) {
-	for _, b := range r.rules {
+	for _, b := range r.Rules.All() {
 		all = append(all, b)
 	}
 	return all
 }
 
-func (r *rig) sweep() SessionReport {
+func (r *rig) sweep() session.Report {
 	r.t.Helper()
-	sessionReport, err := r.Sweep(Now(), DefaultTimeouts())
+	sessionReport, err := r.Sweep(session.Now(), session.DefaultTimeouts())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestTenantsShareSessions(t *testing.T) {
 		now = r.confirmed()
 	}
 	theirs, ours := sum(now), now[ipOf(vip4)]
-	told := make(map[string]TenantSessions)
+	told := make(map[string]session.TenantSessions)
 	for _, tenant := range r.sweep().Tenants {
 		told[tenant.Tenant] = tenant
 	}
@@ -283,7 +283,7 @@ func TestQuotasFollowRules(t *testing.T) {
 		return all
 	}
 	want := map[netip.Addr]bool{session.Borrowed: true}
-	for key := range r.rules {
+	for key := range r.Rules.All() {
 		want[key.Endpoint.VIP] = true
 	}
 	if got := vips(); !maps.Equal(got, want) || len(want) < 4 {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestForgedResets(t *testing.T) {
 	w := newWorld(t)
 	all := w.silentConnections()
-	timeouts := agent.DefaultTimeouts()
+	timeouts := session.DefaultTimeouts()
 	for name, way := range w.ways() {
 		w.forgeReset(all[name].client, way.vip)
 	}
@@ -44,15 +44,15 @@ func TestForgedResets(t *testing.T) {
 	w.eventually("every session ends", func() bool { return w.ask(timeouts.Reset+time.Second).Live == 0 })
 }
 
-func (w *world) sweep(idle time.Duration) agent.SessionReport {
+func (w *world) sweep(idle time.Duration) session.Report {
 	w.t.Helper()
-	found, err := w.datapath.Sweep(agent.Now()+idle, agent.DefaultTimeouts())
+	found, err := w.datapath.Sweep(session.Now()+idle, session.DefaultTimeouts())
 	w.must(err)
 	return found
 }
 
 // ask sweeps after so much time, and sends the keepalive probes.
-func (w *world) ask(idle time.Duration) agent.SessionReport {
+func (w *world) ask(idle time.Duration) session.Report {
 	w.t.Helper()
 	found := w.sweep(idle)
 	w.must(w.host.Do(func() error { _, err := found.Doubtful.Send(); return err }))

@@ -107,7 +107,7 @@ func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
 }
 
 func (l *loaded) rig(t testing.TB) *rig {
-	d := newDatapath(Config{MaxRules: DefaultMaxRules})
+	d := newDatapath(Config{MaxRules: DefaultMaxRules}, nil)
 	d.objects, d.verdicts = l.AgentObjects, l.verdicts
 	return &rig{t: t, Datapath: d}
 }
@@ -146,6 +146,10 @@ func (r *rig) fill() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+func (r *rig) changeSettings(change func(*bpf.AgentAgentSettings)) error {
+	return bpf.ChangeSettings(&r.objects, change)
 }
 
 // rule sends a VIP's packets behind a tunnel address to the DIP of the VIP's family.

@@ -73,16 +73,16 @@ func (c talk) shake() {
 }
 
 // sweep pretends that so much time has passed, and says in which state the only session is then, if any.
-func (c talk) sweep(after time.Duration) (SessionReport, State) {
+func (c talk) sweep(after time.Duration) (session.Report, session.State) {
 	c.t.Helper()
-	sessionReport, err := c.Sweep(Now()+after, DefaultTimeouts())
+	sessionReport, err := c.Sweep(session.Now()+after, session.DefaultTimeouts())
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return sessionReport, c.state()
 }
 
-func (c talk) state() State {
+func (c talk) state() session.State {
 	c.t.Helper()
 	sessions, err := c.Sessions()
 	if err != nil || len(sessions) > 1 {
@@ -99,11 +99,11 @@ func TestForgedReset(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext-70000, 0)
-		if _, state := c.sweep(time.Minute); state != StateEstablished {
+		if _, state := c.sweep(time.Minute); state != session.StateEstablished {
 			t.Errorf("a minute later the session is %q", state)
 		}
 		c.answers(pkt.ACK|pkt.PSH, workloadNext, clientNext)
-		if _, state := c.sweep(2 * time.Hour); state != StateEstablished {
+		if _, state := c.sweep(2 * time.Hour); state != session.StateEstablished {
 			t.Errorf("two hours after the workload's answer the session is %q", state)
 		}
 	})
@@ -137,7 +137,7 @@ func TestForgedResetAndSYN(t *testing.T) {
 
 // Of a reset that may be forged the workload is asked: it says that the connection is there, or is not, or nothing.
 func TestResetIsVerified(t *testing.T) {
-	timeouts := DefaultTimeouts()
+	timeouts := session.DefaultTimeouts()
 	talks(t, func(t *testing.T, c talk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
@@ -154,18 +154,18 @@ func TestResetIsVerified(t *testing.T) {
 			t.Fatalf("asks %+v, not %+v", sessionReport.Doubtful, want)
 		}
 		c.answers(pkt.ACK, workloadNext, clientNext)
-		if sessionReport, state := c.sweep(time.Hour); len(sessionReport.Doubtful) != 0 || state != StateEstablished {
+		if sessionReport, state := c.sweep(time.Hour); len(sessionReport.Doubtful) != 0 || state != session.StateEstablished {
 			t.Errorf("when the workload has the connection, the session is %q, and asks %+v", state, sessionReport.Doubtful)
 		}
 		c.hears(pkt.RST, clientNext+1, 0)
 		c.answers(pkt.RST, workloadISN, 0)
-		if state := c.state(); state != StateReset {
+		if state := c.state(); state != session.StateReset {
 			t.Errorf("when the workload has no connection, the session is %q", state)
 		}
 
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
-		if _, state := c.sweep(timeouts.Closing - time.Minute); state != StateEstablished {
+		if _, state := c.sweep(timeouts.Closing - time.Minute); state != session.StateEstablished {
 			t.Errorf("before the workload has answered the session is %q", state)
 		}
 		if _, state := c.sweep(timeouts.Closing + time.Minute); state != "" {
@@ -174,7 +174,7 @@ func TestResetIsVerified(t *testing.T) {
 
 		c.shake()
 		c.hears(pkt.RST, clientNext, 0)
-		if state := c.state(); state != StateReset {
+		if state := c.state(); state != session.StateReset {
 			t.Errorf("after a reset with the number that the workload expects the session is %q", state)
 		}
 	})
@@ -199,15 +199,15 @@ func TestBlindAcknowledgement(t *testing.T) {
 		c.hears(pkt.FIN|pkt.ACK, clientNext, workloadISN-1)
 		c.answers(pkt.RST, workloadNext+1<<20, 0) // by which the workload answers one of them
 		blind()
-		if c.confirmed() || c.state() != StateSYN {
+		if c.confirmed() || c.state() != session.StateSYN {
 			t.Fatalf("a blind acknowledgement makes the session %s, confirmed: %v", c.state(), c.confirmed())
 		}
 		c.hears(pkt.ACK, clientNext, workloadNext)
-		if !c.confirmed() || c.state() != StateEstablished {
+		if !c.confirmed() || c.state() != session.StateEstablished {
 			t.Errorf("the client's acknowledgement makes the session %s, confirmed: %v", c.state(), c.confirmed())
 		}
 		blind()
-		if c.state() != StateEstablished {
+		if c.state() != session.StateEstablished {
 			t.Errorf("then a blind acknowledgement makes the session %s", c.state())
 		}
 	})
@@ -220,19 +220,19 @@ func TestPortUsedAgain(t *testing.T) {
 		c.shake()
 		c.hears(pkt.FIN|pkt.ACK, clientNext, workloadNext)
 		c.answers(pkt.FIN|pkt.ACK, workloadNext, clientEnd)
-		if state := c.state(); state != StateClosing {
+		if state := c.state(); state != session.StateClosing {
 			t.Fatalf("after both ends have finished the session is %q", state)
 		}
 		c.hears(pkt.SYN, secondISN, 0)
-		if state := c.state(); state != StateClosing {
+		if state := c.state(); state != session.StateClosing {
 			t.Errorf("a SYN, which may be forged, makes the session %s", state)
 		}
 		c.answers(pkt.SYN|pkt.ACK, workloadISN+1<<24, secondISN+1)
-		if state := c.state(); state != StateSYN {
+		if state := c.state(); state != session.StateSYN {
 			t.Errorf("the workload's SYN/ACK makes the session %s", state)
 		}
 		c.hears(pkt.ACK, secondISN+1, workloadISN+1<<24+1)
-		if state := c.state(); state != StateEstablished {
+		if state := c.state(); state != session.StateEstablished {
 			t.Errorf("the client's acknowledgement makes the session %s", state)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -48,7 +49,7 @@ func TestSessionReport(t *testing.T) {
 			}
 		}
 		r.run("from_uplink", withoutChecksum(inGUE(pkt.TCP(client4, allPorts4+":12345", pkt.SYN), outer(interface4), gue{})), nil)
-		got, err := r.Sweep(Now(), DefaultTimeouts())
+		got, err := r.Sweep(session.Now(), session.DefaultTimeouts())
 		if err != nil || got.Live != 201 || got.Ended != 0 {
 			t.Errorf("sweep found %d, ended %d (%v)", got.Live, got.Ended, err)
 		}
@@ -58,7 +59,7 @@ func TestSessionReport(t *testing.T) {
 		if want[0].Draining == 0 || want[0].Draining == 200 {
 			t.Errorf("%d of 200 flows are draining: it tells nothing", want[0].Draining)
 		}
-		got, err = r.Sweep(Now()+time.Hour, DefaultTimeouts())
+		got, err = r.Sweep(session.Now()+time.Hour, session.DefaultTimeouts())
 		if err != nil || got.Live != 0 || len(got.Backends) != 2 {
 			t.Errorf("an hour later: %+v (%v)", got, err)
 		}
@@ -74,7 +75,7 @@ func TestSessionReportWithoutKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.run("from_uplink", withoutChecksum(inGUE(pkt.UDP(client4, vip4), outer(native4), gue{})), nil)
-	got, err := r.Sweep(Now(), DefaultTimeouts())
+	got, err := r.Sweep(session.Now(), session.DefaultTimeouts())
 	if err != nil || len(got.Backends) != 1 || got.Backends[0].Draining != 1 {
 		t.Errorf("got %+v (%v), not one session of a draining bucket", got, err)
 	}

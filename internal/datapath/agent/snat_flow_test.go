@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -29,14 +31,14 @@ func TestSNATHold(t *testing.T) {
 			t.Fatalf("packet %d: verdict is %s", i, got)
 		}
 		n := r.notice(notices)
-		if n.Kind != NoticeQueued || int(n.Order) != i+1 || !bytes.Equal(n.Frame, toUs(p.Frame())) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
+		if n.Kind != snat.NoticeQueued || int(n.Order) != i+1 || !bytes.Equal(n.Frame, toUs(p.Frame())) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
 			t.Errorf("notice %d is %+v", i, n)
 		}
 		if want := "UDP 10.1.0.5:50000 → 198.51.100.7:443"; n.Flow.String() != want {
 			t.Errorf("notice of %s, not %s", n.Flow, want)
 		}
 	}
-	flow := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(native4, 50000)), Remote: netip.MustParseAddrPort(remote4)}
+	flow := snat.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(native4, 50000)), Remote: netip.MustParseAddrPort(remote4)}
 	if _, found, err := r.AssignPort(flow); found || err != nil {
 		t.Errorf("a port without ports: %v, %v", found, err)
 	}
@@ -82,7 +84,7 @@ func TestSNATSYNComesAgain(t *testing.T) {
 		}
 		r.listed(ranges(1))
 		out := r.leaves(dip, syn)
-		flow := Flow{Protocol: model.TCP, Workload: netip.MustParseAddrPort(own(dip, 50000)), Remote: netip.MustParseAddrPort(remote)}
+		flow := snat.Flow{Protocol: model.TCP, Workload: netip.MustParseAddrPort(own(dip, 50000)), Remote: netip.MustParseAddrPort(remote)}
 		if external, found, err := r.AssignPort(flow); err != nil || !found || external.Port() != out.SourcePort {
 			t.Errorf("%s: assigned %v, %v, %v, not %d", dip, external, found, err, out.SourcePort)
 		}
@@ -124,14 +126,14 @@ func TestSNATExhausted(t *testing.T) {
 	r := snatRig(t, ranges(0))
 	notices := r.notices()
 	dip := netip.MustParseAddr(native4)
-	if err := r.RefusePorts(dip, Now()+time.Hour); err != nil {
+	if err := r.RefusePorts(dip, session.Now()+time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	syn := pkt.TCP(own(native4, 50000), remote4, pkt.SYN)
 	if got := r.verdict("to_uplink", syn); got != "drop_ports_exhausted" {
 		t.Errorf("verdict is %s", got)
 	}
-	if n := r.notice(notices); n.Kind != NoticeRefused || !bytes.Equal(n.Frame, toUs(syn.Frame())) || n.Workload != dip {
+	if n := r.notice(notices); n.Kind != snat.NoticeRefused || !bytes.Equal(n.Frame, toUs(syn.Frame())) || n.Workload != dip {
 		t.Errorf("notice is %+v", n)
 	}
 	if err := r.RefusePorts(dip, 0); err != nil {
@@ -152,7 +154,7 @@ func TestSNATFlowsFull(t *testing.T) {
 	if got := r.verdict("to_uplink", late); got != "drop_flows_full" {
 		t.Errorf("verdict is %s", got)
 	}
-	if n := r.notice(notices); n.Kind != NoticeFull || n.Workload.String() != native4 || !bytes.Equal(n.Frame, toUs(late.Frame())) {
+	if n := r.notice(notices); n.Kind != snat.NoticeFull || n.Workload.String() != native4 || !bytes.Equal(n.Frame, toUs(late.Frame())) {
 		t.Errorf("notice is %+v", n)
 	}
 	r.leaves(guest4, pkt.UDP(own(guest4, 50000), remote4))
@@ -204,7 +206,7 @@ func TestSNATPortsAreUsedUp(t *testing.T) {
 	t.Logf("%d connections to %d destinations use %d ports", len(seen), targets, use.PortsInUse)
 }
 
-func (r *rig) use(dip string) SNATUse {
+func (r *rig) use(dip string) snat.Use {
 	r.t.Helper()
 	all, err := r.SNATUse(true)
 	if err != nil {
@@ -216,7 +218,7 @@ func (r *rig) use(dip string) SNATUse {
 		}
 	}
 	r.t.Fatalf("no use of %s", dip)
-	return SNATUse{}
+	return snat.Use{}
 }
 
 // Short connections in a row take the eight ports in turns; whoever closes first, none is refused.
@@ -290,7 +292,7 @@ func TestSNATSweep(t *testing.T) {
 		after time.Duration
 		live  int
 	}{{20 * time.Second, 3}, {time.Minute, 2}, {6 * time.Minute, 1}, {3 * time.Hour, 0}} {
-		sessionReport, err := r.SweepSNAT(Now()+c.after, DefaultTimeouts())
+		sessionReport, err := r.SweepSNAT(session.Now()+c.after, session.DefaultTimeouts())
 		if live := sessionReport.Live; err != nil || live != c.live {
 			t.Errorf("after %s: %d flows are left, not %d (%v)", c.after, live, c.live, err)
 		}
@@ -369,7 +371,7 @@ func TestSNATAgainstOracle(t *testing.T) {
 				t.Fatalf("step %d: no port is free, verdict is %s", i, got)
 			}
 			workload, remote := netip.MustParseAddrPort(own(native4, f.port)), netip.AddrPortFrom(p.IP.Destination, 443)
-			if err := r.EndFlow(Flow{Protocol: model.TCP, Workload: workload, Remote: remote}); err != nil {
+			if err := r.EndFlow(snat.Flow{Protocol: model.TCP, Workload: workload, Remote: remote}); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.ReleaseQueued(1, 1); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -159,7 +160,7 @@ func TestSNATMappingOfHeldFlows(t *testing.T) {
 		}
 		r.listed(filtering(model.FilterNone), ranges(1))
 		r.leaves(remote.dip, pkt.UDP(own(remote.dip, 50001), remote.second)) // has the first of the ports
-		flow := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(remote.dip, 50000)), Remote: netip.MustParseAddrPort(remote.first)}
+		flow := snat.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(remote.dip, 50000)), Remote: netip.MustParseAddrPort(remote.first)}
 		external, found, err := r.AssignPort(flow)
 		if err != nil || !found {
 			t.Fatal(external, found, err)
@@ -269,7 +270,7 @@ func TestSNATWorkloadMoves(t *testing.T) {
 	r := snatRig(t)
 	p := pkt.UDP(own(guest4, 50000), remote4)
 	out := r.leaves(guest4, p)
-	key := Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(guest4, 50000)), Remote: netip.MustParseAddrPort(remote4)}.Key()
+	key := snat.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort(own(guest4, 50000)), Remote: netip.MustParseAddrPort(remote4)}.Key()
 	var flow bpf.AgentSnatFlow
 	if err := r.objects.SnatFlows.Lookup(key, &flow); err != nil {
 		t.Fatal(err)

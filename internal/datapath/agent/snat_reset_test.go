@@ -54,9 +54,9 @@ func (c ownTalk) shake() {
 	c.says(pkt.ACK, workloadNext, clientNext)
 }
 
-func (c ownTalk) sweep(after time.Duration) SNATReport {
+func (c ownTalk) sweep(after time.Duration) session.SNATReport {
 	c.t.Helper()
-	sessionReport, err := c.SweepSNAT(Now()+after, DefaultTimeouts())
+	sessionReport, err := c.SweepSNAT(session.Now()+after, session.DefaultTimeouts())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestSNATForgedReset(t *testing.T) {
 
 // Of a reset that may be forged the workload is asked, as of a session's.
 func TestSNATResetIsVerified(t *testing.T) {
-	timeouts := DefaultTimeouts()
+	timeouts := session.DefaultTimeouts()
 	ownTalks(t, func(t *testing.T, c ownTalk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)

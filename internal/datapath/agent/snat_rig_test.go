@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -122,7 +123,7 @@ func (r *rig) verdict(program string, p pkt.Packet) string {
 }
 
 // notice is the next one.
-func (r *rig) notice(notices *Notices) Notice {
+func (r *rig) notice(notices *snat.Notices) snat.Notice {
 	r.t.Helper()
 	n, err := notices.Read(time.Now().Add(10 * time.Second))
 	if err != nil {
@@ -131,7 +132,7 @@ func (r *rig) notice(notices *Notices) Notice {
 	return n
 }
 
-func (r *rig) notices() *Notices {
+func (r *rig) notices() *snat.Notices {
 	r.t.Helper()
 	notices, err := r.Notices()
 	if err != nil {

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -96,8 +95,8 @@ func (s sharer) first(protocol model.Protocol, port, n int) pkt.Packet {
 	return pkt.TCP(own(s.dip, port), remote, pkt.SYN)
 }
 
-func (s sharer) flow(protocol model.Protocol, p pkt.Packet) Flow {
-	return Flow{Protocol: protocol, Workload: netip.AddrPortFrom(p.IP.Source, p.SourcePort), Remote: netip.AddrPortFrom(p.IP.Destination, p.DestinationPort)}
+func (s sharer) flow(protocol model.Protocol, p pkt.Packet) snat.Flow {
+	return snat.Flow{Protocol: protocol, Workload: netip.AddrPortFrom(p.IP.Source, p.SourcePort), Remote: netip.AddrPortFrom(p.IP.Destination, p.DestinationPort)}
 }
 
 // begins counts how many of n connections to four remotes a workload may begin.
@@ -192,9 +191,9 @@ func TestSNATManyDestinations(t *testing.T) {
 }
 
 // sweepAll ends what is idle, which is all.
-func (r *rig) sweepAll() SNATReport {
+func (r *rig) sweepAll() session.SNATReport {
 	r.t.Helper()
-	sessionReport, err := r.SweepSNAT(Now()+24*time.Hour, DefaultTimeouts())
+	sessionReport, err := r.SweepSNAT(session.Now()+24*time.Hour, session.DefaultTimeouts())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -212,7 +211,7 @@ func TestSNATBorrowersShare(t *testing.T) {
 	if got := r.begins(all[1], model.UDP, shareFlows); got != owns {
 		t.Fatalf("globex began %d", got)
 	}
-	sessionReport, err := r.SweepSNAT(Now(), DefaultTimeouts())
+	sessionReport, err := r.SweepSNAT(session.Now(), session.DefaultTimeouts())
 	if err != nil || sessionReport.Live != shareFlows {
 		t.Fatalf("%d live (%v)", sessionReport.Live, err)
 	}
@@ -251,7 +250,7 @@ func TestSNATCounts(t *testing.T) {
 						var err error
 						switch what := random.IntN(200); {
 						case what == 0 && cpu == 0:
-							err = r.SweepRows(&bpf.AgentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
+							err = r.SweepRows(&bpf.AgentSnatSweepCall{Now: uint64(session.Now() + time.Hour), Udp: 1})
 						case what < 3 && cpu == 0: // as the sweep, by one at a time
 							_, _, err = r.AssignPort(s.flow(model.TCP, p))
 						case what < 12:
@@ -262,7 +261,7 @@ func TestSNATCounts(t *testing.T) {
 							}
 							_, err = program.Run(ebpfOptions(p.Frame(), make([]byte, 256)))
 						}
-						if err != nil && !errors.Is(err, ErrFlowGone) {
+						if err != nil && !errors.Is(err, snat.ErrFlowGone) {
 							t.Error(err)
 							return
 						}
@@ -292,7 +291,7 @@ func (r *rig) wantCounts() {
 	check(r.t, bpf.EachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
 	check(r.t, bpf.EachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
 	check(r.t, bpf.EachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
-	a, err := r.Accounts()
+	a, err := r.Shares.Accounts()
 	check(r.t, err)
 	for number, state := range a.States {
 		var want [snat.Tables]int
@@ -321,7 +320,7 @@ func check(t testing.TB, err error) {
 // wantNothing holds that no row is left, and none counted.
 func (r *rig) wantNothing() {
 	r.t.Helper()
-	a, err := r.Accounts()
+	a, err := r.Shares.Accounts()
 	check(r.t, err)
 	for number, state := range a.States {
 		if state.Rows != [snat.Tables]uint32{} {
@@ -339,9 +338,9 @@ func (r *rig) wantNothing() {
 // restarted is the data plane as a later process finds it.
 func (r *rig) restarted() *rig {
 	r.t.Helper()
-	after := &rig{t: r.t, Datapath: newDatapath(r.config)}
+	after := &rig{t: r.t, Datapath: newDatapath(r.config, nil)}
 	after.objects, after.Datapath.verdicts = r.objects, r.Datapath.verdicts
-	for _, err := range []error{after.numbers.Read(), after.readRules(), after.Read()} {
+	for _, err := range []error{after.numbers.Read(), after.Rules.Read(), after.Translator.Read()} {
 		check(r.t, err)
 	}
 	return after
@@ -354,11 +353,11 @@ func TestSNATCountsOverARestart(t *testing.T) {
 	for _, s := range all {
 		r.begins(s, model.TCP, 40)
 	}
-	before, err := r.Accounts()
+	before, err := r.Shares.Accounts()
 	check(t, err)
 	r = r.restarted()
 	r.wantCounts()
-	after, err := r.Accounts()
+	after, err := r.Shares.Accounts()
 	check(t, err)
 	for number, row := range before.Tenants {
 		if after.Tenants[number] != row {
@@ -393,7 +392,7 @@ func TestSNATCountsAreMended(t *testing.T) {
 	check(t, bpf.Call(r.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
 	check(t, bpf.Call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Guaranteed: 3, Limit: 9, Off: -70}))
 	for range 4 {
-		_, err := r.SweepSNAT(Now(), DefaultTimeouts())
+		_, err := r.SweepSNAT(session.Now(), session.DefaultTimeouts())
 		check(t, err)
 	}
 	r.wantCounts()
@@ -405,38 +404,4 @@ func TestSNATCountsAreMended(t *testing.T) {
 	r.wantCounts()
 	r.share(nil)
 	r.wantNothing()
-}
-
-// Workloads' state as a version has left it that did not count rows: what else it notes stays.
-func TestSNATStatesAreMigrated(t *testing.T) {
-	spec, err := bpf.LoadAgent()
-	check(t, err)
-	ours := spec.Maps["snat_stats"]
-	word, long := &btf.Int{Name: "unsigned int", Size: 4}, &btf.Int{Name: "unsigned long long", Size: 8}
-	old := ours.Copy()
-	old.ValueSize = 32
-	old.Value = &btf.Struct{Name: "snat_stat", Size: 32, Members: []btf.Member{
-		{Name: "flows", Type: word},
-		{Name: "queued", Type: word, Offset: 32},
-		{Name: "low_notified", Type: long, Offset: 64},
-		{Name: "refused_until", Type: long, Offset: 128},
-		{Name: "begun", Type: long, Offset: 192},
-	}}
-	from, err := ebpf.NewMap(old)
-	check(t, err)
-	defer from.Close()
-	to, err := ebpf.NewMap(ours)
-	check(t, err)
-	defer to.Close()
-	check(t, from.Put(uint32(7), struct {
-		Flows, Queued       uint32
-		Asked, Until, Begun uint64
-	}{1, 2, 3, 4, 5}))
-	m := &migration{spec: spec, live: map[string]*ebpf.Map{"snat_stats": from}, seed: maphash.MakeSeed(), copied: map[uint64]struct{}{}}
-	check(t, m.copyTable("snat_stats", to, ebpf.UpdateAny))
-	var got bpf.AgentSnatStat
-	check(t, to.Lookup(uint32(7), &got))
-	if want := (bpf.AgentSnatStat{Queued: 2, LowNotified: 3, RefusedUntil: 4, Begun: 5}); got != want {
-		t.Errorf("became %+v, not %+v", got, want)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -28,7 +29,7 @@ func TestSNATIsSweptInPieces(t *testing.T) {
 	for n := range flows {
 		begin(first(2000, n))
 	}
-	sessionReport, err := r.SweepSNAT(Now(), DefaultTimeouts())
+	sessionReport, err := r.SweepSNAT(session.Now(), session.DefaultTimeouts())
 	check(t, err)
 	if sessionReport.Live != flows || sessionReport.Ended != 0 {
 		t.Errorf("of %d flows that live the sweep finds %d, and ends %d", flows, sessionReport.Live, sessionReport.Ended)

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -52,7 +53,7 @@ func TestSNATHoldsInOrder(t *testing.T) {
 	notices, err := w.datapath.Notices()
 	w.must(err)
 	defer notices.Close()
-	var sender *agent.Sender
+	var sender *snat.Sender
 	w.must(w.host.Do(func() (err error) { sender, err = w.datapath.NewSender(); return err }))
 	defer sender.Close()
 	server, workload := w.listenUDP(w.client, clientHost4+wellKnown), w.listenUDP(w.workload, workloadDIP4+":5000")
@@ -65,7 +66,7 @@ func TestSNATHoldsInOrder(t *testing.T) {
 		send(i)
 	}
 	sent := make(chan struct{})
-	var held []agent.Notice
+	var held []snat.Notice
 	for len(held) < before {
 		n, err := notices.Read(time.Now().Add(10 * time.Second))
 		w.must(err)
@@ -89,7 +90,7 @@ func TestSNATHoldsInOrder(t *testing.T) {
 }
 
 // sendHeld sends what waits in a flow, and what comes to wait meanwhile, until the flow is open.
-func (w *world) sendHeld(notices *agent.Notices, sender *agent.Sender, held []agent.Notice, external netip.AddrPort) {
+func (w *world) sendHeld(notices *snat.Notices, sender *snat.Sender, held []snat.Notice, external netip.AddrPort) {
 	w.t.Helper()
 	for {
 		for _, n := range held {
@@ -104,7 +105,7 @@ func (w *world) sendHeld(notices *agent.Notices, sender *agent.Sender, held []ag
 		}
 		n, err := notices.Read(time.Now().Add(10 * time.Second))
 		w.must(err)
-		held = []agent.Notice{n}
+		held = []snat.Notice{n}
 	}
 }
 
@@ -191,11 +192,11 @@ func sendsBack(server string, bytes int) error {
 func (w *world) refuses(server string) {
 	w.t.Helper()
 	w.leave()
-	w.must(w.datapath.RefusePorts(netip.MustParseAddr(workloadDIP4), agent.Now()+time.Hour))
+	w.must(w.datapath.RefusePorts(netip.MustParseAddr(workloadDIP4), session.Now()+time.Hour))
 	notices, err := w.datapath.Notices()
 	w.must(err)
 	defer notices.Close()
-	var sender *agent.Sender
+	var sender *snat.Sender
 	w.must(w.host.Do(func() (err error) { sender, err = w.datapath.NewSender(); return err }))
 	defer sender.Close()
 	failed := make(chan error, 1)
@@ -203,7 +204,7 @@ func (w *world) refuses(server string) {
 	for {
 		n, err := notices.Read(time.Now().Add(10 * time.Second))
 		w.must(err)
-		if n.Kind == agent.NoticeRefused {
+		if n.Kind == snat.NoticeRefused {
 			w.must(sender.Reject(n.Workload, n.Refusal()))
 			break
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -142,7 +143,7 @@ func TestForgedReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range sessions {
-			if s.Backend.Addr().String() == c.dip && s.State != StateSYN {
+			if s.Backend.Addr().String() == c.dip && s.State != session.StateSYN {
 				t.Errorf("the session of %s is %s after what was forged", c.dip, s.State)
 			}
 		}

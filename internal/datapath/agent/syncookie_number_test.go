@@ -148,7 +148,7 @@ func TestClocksWithoutCookies(t *testing.T) {
 	r := newRig(t)
 	r.withSYNCookies(model.SYNCookiesAuto)
 	var all []model.HostBackend
-	for _, rule := range r.rules {
+	for _, rule := range r.Rules.All() {
 		rule.Cookies = false
 		all = append(all, rule)
 	}

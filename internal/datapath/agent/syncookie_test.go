@@ -36,7 +36,7 @@ func synSecrets(first uint32) []model.SYNSecret {
 func (r *rig) withSYNCookies(mode model.SYNCookies) {
 	r.t.Helper()
 	var all []model.HostBackend
-	for _, rule := range r.rules {
+	for _, rule := range r.Rules.All() {
 		if rule.Endpoint.Protocol == model.TCP {
 			rule.SYNCookies = mode
 			all = append(all, rule)

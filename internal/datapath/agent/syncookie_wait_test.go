@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -30,7 +31,7 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 		Client: bpf.ToAddress(from.Addr()), Dip: bpf.ToAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
 	}
 	row := bpf.AgentSession{
-		Vip: bpf.ToAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
+		Vip: bpf.ToAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(session.Now()),
 	}
 	if err := bpf.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
 		t.Fatal(err)

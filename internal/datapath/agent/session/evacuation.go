@@ -16,7 +16,7 @@ type EvacuatedSessions struct{ probes Probes }
 func (d EvacuatedSessions) Len() int { return len(d.probes) }
 
 // EvacuateSessions ends the sessions of workloads that have left the host, and returns those of TCP that were open.
-func (t *Table) EvacuateSessions(workloads map[netip.Addr]bool) (EvacuatedSessions, error) {
+func (t *Tracker) EvacuateSessions(workloads map[netip.Addr]bool) (EvacuatedSessions, error) {
 	var departed EvacuatedSessions
 	for _, table := range t.Tables() {
 		err := Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {

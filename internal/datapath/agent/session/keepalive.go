@@ -17,7 +17,7 @@ import (
 // client would take the next timestamp for an old one. The probe is a segment as from the client, with an old sequence
 // number; TCP answers it with an acknowledgement (RFC 9293, section 3.10.7.4), and the client's record of the timestamp
 // moves on. It returns how many probes it sent, and must be called in the uplink's network namespace.
-func (t *Table) KeepAlive(now time.Duration) (asked int, err error) {
+func (t *Tracker) KeepAlive(now time.Duration) (asked int, err error) {
 	var due Probes
 	for _, table := range t.Tables() {
 		err = Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {

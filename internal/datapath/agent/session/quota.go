@@ -60,7 +60,7 @@ func tableRoom(table *ebpf.Map) int {
 
 // rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
 // began. Of the VIP that is no address they say what may be Borrowed.
-func (t *Table) quotaRows(
+func (t *Tracker) quotaRows(
 	tenants map[string]*tenantVIPs, held map[netip.Addr]*vipSessions, made map[netip.Addr]bpf.AgentSessionUsage,
 ) map[netip.Addr]bpf.AgentSessionQuota {
 	rows := make(map[netip.Addr]bpf.AgentSessionQuota, len(held)+1)
@@ -83,7 +83,7 @@ func (t *Table) quotaRows(
 }
 
 // TableRows is the number of rows of a table that VIPs share.
-func (t *Table) TableRows(table sessionTable) int {
+func (t *Tracker) TableRows(table sessionTable) int {
 	if table == newTable {
 		return tableRoom(t.objects.NewSessions) - t.OverflowRoom()
 	}
@@ -91,13 +91,13 @@ func (t *Table) TableRows(table sessionTable) int {
 }
 
 // OverflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
-func (t *Table) OverflowRoom() int {
+func (t *Tracker) OverflowRoom() int {
 	return min(tableRoom(t.objects.NewSessions)/4, int(t.objects.OverflowKeys.MaxEntries()))
 }
 
 // CountVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet. The caller holds
 // the lock.
-func (t *Table) CountVIPs(rules map[model.HostBackendKey]model.HostBackend) error {
+func (t *Tracker) CountVIPs(rules map[model.HostBackendKey]model.HostBackend) error {
 	made, err := t.usages()
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func deleteRow(table *ebpf.Map, of netip.Addr) error {
 	return nil
 }
 
-func (t *Table) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
+func (t *Tracker) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
 	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSessionUsage](t.objects.SessionUsages)
 	if err != nil {
 		return nil, fmt.Errorf("read what VIPs have of sessions: %w", err)
@@ -150,7 +150,7 @@ type Ledger struct {
 }
 
 // NewLedger has counted nothing yet.
-func (t *Table) NewLedger() (*Ledger, error) {
+func (t *Tracker) NewLedger() (*Ledger, error) {
 	made, err := t.usages()
 	l := &Ledger{confirmed: t.objects.Sessions, made: made, Held: make(map[netip.Addr]*vipSessions, len(made))}
 	for vip := range made {
@@ -183,7 +183,7 @@ func (l *Ledger) add(in *ebpf.Map, s Session, overflow bool) {
 
 // ApplyQuotas sets quotas by what the ledger has counted. It ends sessions that VIPs borrowed rows for and others need:
 // those that have been idle for longest.
-func (t *Table) ApplyQuotas(l *Ledger) ([]VIPSessions, []TenantSessions, error) {
+func (t *Tracker) ApplyQuotas(l *Ledger) ([]VIPSessions, []TenantSessions, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for vip, h := range l.Held {
@@ -237,7 +237,7 @@ func sumTenants(tenants map[string]*tenantVIPs, vips []VIPSessions) []TenantSess
 }
 
 // giveBack ends so many confirmed sessions of each VIP: those that have been idle for longest.
-func (t *Table) giveBack(excess map[netip.Addr]int) error {
+func (t *Tracker) giveBack(excess map[netip.Addr]int) error {
 	if len(excess) == 0 {
 		return nil
 	}

@@ -26,7 +26,7 @@ type Report struct {
 
 // SetHashKey sets the pool's hash key. Without it a session report takes every session without a cookie
 // for one in a draining bucket.
-func (t *Table) SetHashKey(key flowhash.Key) {
+func (t *Tracker) SetHashKey(key flowhash.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.key = &key
@@ -50,7 +50,7 @@ type sessionReport struct {
 	rules map[served]*counted
 }
 
-func (t *Table) newSessionReport() sessionReport {
+func (t *Tracker) newSessionReport() sessionReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := sessionReport{key: t.key, rules: make(map[served]*counted, len(t.rules()))}

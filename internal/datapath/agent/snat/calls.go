@@ -99,7 +99,7 @@ func (t *calls) ReleaseQueued(workload uint32, packets int) error {
 }
 
 // RefusePorts has packets of a workload that find no port dropped at once until a time on the clock of Now.
-func (t *Table) RefusePorts(dip netip.Addr, until time.Duration) error {
+func (t *Translator) RefusePorts(dip netip.Addr, until time.Duration) error {
 	t.mu.Lock()
 	row := t.rows[dip]
 	t.mu.Unlock()

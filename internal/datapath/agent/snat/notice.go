@@ -37,12 +37,12 @@ const (
 
 // Notices reads the messages.
 type Notices struct {
-	t      *Table
+	t      *Translator
 	reader *ringbuf.Reader
 }
 
 // Notices opens the ring of messages. There is one reader at a time.
-func (t *Table) Notices() (*Notices, error) {
+func (t *Translator) Notices() (*Notices, error) {
 	reader, err := ringbuf.NewReader(t.objects.SnatNotices)
 	if err != nil {
 		return nil, fmt.Errorf("read notices of source NAT: %w", err)
@@ -73,7 +73,7 @@ func (n *Notices) Read(deadline time.Time) (Notice, error) {
 	}
 }
 
-func (t *Table) readNotice(data []byte) (Notice, bool) {
+func (t *Translator) readNotice(data []byte) (Notice, bool) {
 	var head bpf.AgentSnatQueueEntry
 	size := binary.Size(head)
 	if len(data) < size {

@@ -184,7 +184,7 @@ func ipPacket(from, to netip.Addr, protocol byte, payload []byte) []byte {
 type Sender struct{ sockets [4]int } // by family, and whether they leave by the uplink; -1: not open
 
 // NewSender makes one. It must be called in the uplink's network namespace, as must Send.
-func (t *Table) NewSender() (*Sender, error) {
+func (t *Translator) NewSender() (*Sender, error) {
 	s := &Sender{}
 	for i := range s.sockets {
 		s.sockets[i] = -1

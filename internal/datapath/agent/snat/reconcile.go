@@ -46,8 +46,8 @@ func (a Accounts) Off() map[snatCount]int32 {
 	return off
 }
 
-// reconcileSNAT corrects counts: at once with now, else by errors that the last sweep has found, too.
-func (t *Table) reconcileSNAT(a Accounts, now bool) error {
+// reconcile corrects counts: at once with now, else by errors that the last sweep has found, too.
+func (t *Shares) reconcile(a Accounts, now bool) error {
 	off := a.Off()
 	for count, lacks := range off {
 		if !now && t.off[count] != lacks {

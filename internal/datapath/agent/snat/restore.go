@@ -14,7 +14,7 @@ import (
 
 // Read restores what an earlier process has set, as far as the tables tell: what is the manager's
 // alone comes with its first message.
-func (t *Table) Read() error {
+func (t *Translator) Read() error {
 	t.rows = make(map[netip.Addr]*snatRow)
 	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](t.objects.SnatWorkloads)
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *Table) Read() error {
 		return err
 	}
 	if len(t.rows) > 0 { // which of them are whose, the manager's first message tells
-		t.Adopted, err = bpf.ReadTable[bpf.AgentAddress, uint8](t.objects.Tunnels)
+		t.adopted, err = bpf.ReadTable[bpf.AgentAddress, uint8](t.objects.Tunnels)
 	}
 	return err
 }
@@ -78,19 +78,12 @@ func RangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, r
 }
 
 // readTenantsOfSNAT goes on with the counts of an earlier process, or counts what a version has left that did not.
-func (t *Table) readTenantsOfSNAT() error {
-	a, err := t.Accounts()
+func (t *Translator) readTenantsOfSNAT() error {
+	a, err := t.Shares.Accounts()
 	if err != nil {
 		return err
 	}
-	uncounted := false
-	t.refused = make(map[uint32][Tables]uint32)
-	for _, row := range t.rows {
-		state := a.States[row.number]
-		row.tenant, row.refused = state.Tenant, state.Refused
-		t.refused[row.tenant] = a.Tenants[row.tenant].Refused
-		uncounted = uncounted || row.tenant == 0
-	}
+	uncounted := t.Shares.adopt(t.rows, a)
 	if err := errors.Join(t.numbers.Set(tenant.OwnersOf(t.rules(), configs(t.rows))), t.FollowTenants()); err != nil || !uncounted {
 		return err
 	}
@@ -98,15 +91,15 @@ func (t *Table) readTenantsOfSNAT() error {
 }
 
 // countSNAT counts all rows anew.
-func (t *Table) countSNAT() error {
+func (t *Translator) countSNAT() error {
 	if err := t.SweepRows(&bpf.AgentSnatSweepCall{}); err != nil { // nothing is idle at no time
 		return fmt.Errorf("count flows: %w", err)
 	}
-	a, err := t.Accounts()
+	a, err := t.Shares.Accounts()
 	if err != nil {
 		return err
 	}
-	return t.reconcileSNAT(a, true)
+	return t.Shares.reconcile(a, true)
 }
 
 func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
@@ -120,7 +113,7 @@ func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
 }
 
 // readExcepts restores which destinations are left alone.
-func (t *Table) readExcepts(byNumber map[uint32]*snatRow) error {
+func (t *Translator) readExcepts(byNumber map[uint32]*snatRow) error {
 	excepts, err := bpf.ReadTable[bpf.AgentSnatExempt, uint8](t.objects.SnatExempts)
 	if err != nil {
 		return fmt.Errorf("read destinations that are left alone: %w", err)
@@ -134,7 +127,7 @@ func (t *Table) readExcepts(byNumber map[uint32]*snatRow) error {
 }
 
 // endHeld ends the flows that waited in an earlier process, which has their packets.
-func (t *Table) endHeld() error {
+func (t *Translator) endHeld() error {
 	flows, err := t.Flows()
 	if err != nil {
 		return err
@@ -156,7 +149,7 @@ func (t *Table) endHeld() error {
 
 // LiveSNAT is what the data plane holds. After a restart it is what the tables tell: bounds are the
 // widest, until the manager's first message.
-func (t *Table) LiveSNAT() []model.HostSNAT {
+func (t *Translator) LiveSNAT() []model.HostSNAT {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]model.HostSNAT, 0, len(t.rows))

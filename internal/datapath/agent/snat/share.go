@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/fairshare"
+	"github.com/weirlb/weir/internal/model"
 )
 
 // Tables are those that workloads' own connections fill, as enum snat_table.
@@ -25,12 +26,24 @@ type snatTenant struct {
 	vips      map[netip.Addr]bool
 }
 
-func (t *Table) tables() [Tables]*ebpf.Map {
+// Shares divides the tables of source NAT among tenants, by the rows that the programs count. The caller of its methods
+// holds the data plane's lock.
+type Shares struct {
+	objects *bpf.AgentObjects
+	rules   func() map[model.HostBackendKey]model.HostBackend // of the host
+	numbers *tenant.Numbers
+
+	weights map[uint32]int            // that the tables were divided by, by tenant
+	refused map[uint32][Tables]uint32 // what tenants' counts said at the last sweep
+	off     map[snatCount]int32       // counts that were off at the last sweep
+}
+
+func (t *Shares) tables() [Tables]*ebpf.Map {
 	return [Tables]*ebpf.Map{t.objects.SnatFlows, t.objects.SnatPorts, t.objects.SnatDests, t.objects.SnatBlockUse}
 }
 
-// snatTenants are those of rows.
-func (t *Table) snatTenants(rows map[netip.Addr]*snatRow) map[uint32]snatTenant {
+// tenantsOf are those of rows.
+func (t *Shares) tenantsOf(rows map[netip.Addr]*snatRow) map[uint32]snatTenant {
 	owners := tenant.OwnersOf(t.rules(), configs(rows))
 	all := make(map[uint32]snatTenant)
 	for _, row := range rows {
@@ -57,7 +70,7 @@ type Accounts struct {
 }
 
 // Accounts reads the counts.
-func (t *Table) Accounts() (Accounts, error) {
+func (t *Shares) Accounts() (Accounts, error) {
 	a := Accounts{
 		States: make([]bpf.AgentSnatStat, t.objects.SnatStats.MaxEntries()), Tenants: make([]bpf.AgentSnatTenant, t.objects.SnatTenants.MaxEntries()),
 	}
@@ -70,8 +83,8 @@ func (t *Table) Accounts() (Accounts, error) {
 	return a, nil
 }
 
-// setShares brings what tenants may have into the tables: they are divided by workloads with source NAT.
-func (t *Table) setShares(tenants map[uint32]snatTenant, a Accounts) error {
+// set brings what tenants may have into the tables: they are divided by workloads with source NAT.
+func (t *Shares) set(tenants map[uint32]snatTenant, a Accounts) error {
 	numbers := slices.Sorted(maps.Keys(tenants))
 	for table, of := range t.tables() {
 		parties := make([]fairshare.Claim[int], len(numbers))
@@ -99,9 +112,9 @@ func (t *Table) setShares(tenants map[uint32]snatTenant, a Accounts) error {
 	return nil
 }
 
-// shareAnew divides the tables after workloads or their tenants have changed.
-func (t *Table) shareAnew(rows map[netip.Addr]*snatRow) error {
-	tenants := t.snatTenants(rows)
+// divide divides the tables after workloads or their tenants have changed.
+func (t *Shares) divide(rows map[netip.Addr]*snatRow) error {
+	tenants := t.tenantsOf(rows)
 	weights := make(map[uint32]int, len(tenants))
 	for number, who := range tenants {
 		weights[number] = who.workloads
@@ -113,28 +126,28 @@ func (t *Table) shareAnew(rows map[netip.Addr]*snatRow) error {
 	if err != nil {
 		return err
 	}
-	if err := t.setShares(tenants, a); err != nil {
+	if err := t.set(tenants, a); err != nil {
 		return err
 	}
 	t.weights = weights
 	return nil
 }
 
-// FollowTenants has the tables divided among, and rows counted for, the tenants as their VIPs are numbered now.
-func (t *Table) FollowTenants() error {
-	if err := t.shareAnew(t.rows); err != nil {
+// follow has the tables divided among, and rows counted for, the tenants as their VIPs are numbered now.
+func (t *Shares) follow(rows map[netip.Addr]*snatRow) error {
+	if err := t.divide(rows); err != nil {
 		return err
 	}
-	for _, row := range t.rows {
-		if err := t.listSNAT(row, false); err != nil {
+	for _, row := range rows {
+		if err := t.list(row, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// listSNAT has the rows of a workload counted for its tenant.
-func (t *Table) listSNAT(row *snatRow, fresh bool) error {
+// list has the rows of a workload counted for its tenant.
+func (t *Shares) list(row *snatRow, fresh bool) error {
 	number := t.numbers.Of(row.config.Key.VIP)
 	if number == row.tenant && !fresh {
 		return nil
@@ -150,29 +163,27 @@ func (t *Table) listSNAT(row *snatRow, fresh bool) error {
 	return nil
 }
 
-// settleSNAT is called after each sweep, which has counted the rows: it mends counts, divides the tables by what
-// tenants have and want, and tells how near they are to what they may have.
-func (t *Table) settleSNAT() ([]session.SNATTableUsage, []session.SNATRefusal, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.rows) == 0 {
+// settle is called after each sweep, which has counted the rows: it mends counts, divides the tables by what tenants have
+// and want, and tells how near they are to what they may have.
+func (t *Shares) settle(rows map[netip.Addr]*snatRow) ([]session.SNATTableUsage, []session.SNATRefusal, error) {
+	if len(rows) == 0 {
 		return nil, nil, nil
 	}
 	a, err := t.Accounts()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := t.reconcileSNAT(a, false); err != nil {
+	if err := t.reconcile(a, false); err != nil {
 		return nil, nil, err
 	}
-	tenants := t.snatTenants(t.rows)
-	if err := t.setShares(tenants, a); err != nil {
+	tenants := t.tenantsOf(rows)
+	if err := t.set(tenants, a); err != nil {
 		return nil, nil, err
 	}
 	if a, err = t.Accounts(); err != nil {
 		return nil, nil, err
 	}
-	rooms, refusals := t.snatRooms(tenants, a)
+	rooms, refusals := roomsOf(tenants, rows, a)
 	t.refused = make(map[uint32][Tables]uint32, len(tenants))
 	for number := range tenants {
 		t.refused[number] = a.Tenants[number].Refused
@@ -180,10 +191,24 @@ func (t *Table) settleSNAT() ([]session.SNATTableUsage, []session.SNATRefusal, e
 	return rooms, refusals, nil
 }
 
-// snatRooms tells what tenants have and may have, and which VIPs were refused more.
-func (t *Table) snatRooms(tenants map[uint32]snatTenant, a Accounts) (rooms []session.SNATTableUsage, refusals []session.SNATRefusal) {
+// adopt goes on with the counts of an earlier process. It says whether some rows are not counted.
+func (t *Shares) adopt(rows map[netip.Addr]*snatRow, a Accounts) (uncounted bool) {
+	t.refused = make(map[uint32][Tables]uint32)
+	for _, row := range rows {
+		state := a.States[row.number]
+		row.tenant, row.refused = state.Tenant, state.Refused
+		t.refused[row.tenant] = a.Tenants[row.tenant].Refused
+		uncounted = uncounted || row.tenant == 0
+	}
+	return uncounted
+}
+
+// roomsOf tells what tenants have and may have, and which VIPs were refused more.
+func roomsOf(
+	tenants map[uint32]snatTenant, rows map[netip.Addr]*snatRow, a Accounts,
+) (rooms []session.SNATTableUsage, refusals []session.SNATRefusal) {
 	refused := make(map[netip.Addr]bool)
-	for _, row := range t.rows {
+	for _, row := range rows {
 		if now := a.States[row.number].Refused; now != row.refused {
 			refused[row.config.Key.VIP], row.refused = true, now
 		}

@@ -16,7 +16,7 @@ const sweepPiece = 1024
 
 // SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
 // tables anew by what tenants have.
-func (t *Table) SweepSNAT(now time.Duration, timeouts session.Timeouts) (session.SNATReport, error) {
+func (t *Translator) SweepSNAT(now time.Duration, timeouts session.Timeouts) (session.SNATReport, error) {
 	c := bpf.AgentSnatSweepCall{
 		Now: uint64(now), Syn: uint64(timeouts.SYN), Established: uint64(timeouts.Established), Closing: uint64(timeouts.Closing),
 		Reset: uint64(timeouts.Reset), Udp: uint64(timeouts.SNATUDP), Icmp: uint64(timeouts.ICMP),
@@ -31,7 +31,9 @@ func (t *Table) SweepSNAT(now time.Duration, timeouts session.Timeouts) (session
 			return sessionReport, err
 		}
 	}
-	sessionReport.Tenants, sessionReport.Refused, err = t.settleSNAT()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sessionReport.Tenants, sessionReport.Refused, err = t.Shares.settle(t.rows)
 	return sessionReport, err
 }
 

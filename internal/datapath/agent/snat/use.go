@@ -45,7 +45,7 @@ const mostDestinations = 10
 
 // SNATUse tells of all workloads that leave as a VIP, in order. Without whole, ports in use and destinations
 // are left out, which are counted from tables as large as there are connections.
-func (t *Table) SNATUse(whole bool) ([]Use, error) {
+func (t *Translator) SNATUse(whole bool) ([]Use, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.rows) == 0 {

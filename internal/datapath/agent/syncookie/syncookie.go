@@ -1,25 +1,42 @@
-package agent
+package syncookie
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 )
 
+// SYNCookies are what muxes answer SYNs with: the programs check the ones that clients send back.
+type SYNCookies struct {
+	objects *bpf.AgentObjects
+	mu      *sync.Mutex // the data plane's
+	log     *slog.Logger
+
+	cannotTakeOver func() error // says why the kernel makes no sockets of SYN cookies; nil: it does
+}
+
+// New is of the tables of objects.
+func New(objects *bpf.AgentObjects, mu *sync.Mutex, log *slog.Logger) *SYNCookies {
+	return &SYNCookies{objects: objects, mu: mu, log: log, cannotTakeOver: sync.OnceValue(kernelTakesOver)}
+}
+
 // SetSYNSecrets tells which secrets make SYN cookies right; with none, no cookie is.
-func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (c *SYNCookies) SetSYNSecrets(secrets []model.SYNSecret) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var row bpf.AgentSynSecrets
-	if err := d.objects.SynSecrets.Get(&row); err != nil {
+	if err := c.objects.SynSecrets.Get(&row); err != nil {
 		return fmt.Errorf("read syn secrets: %w", err)
 	}
 	before := row
@@ -36,25 +53,25 @@ func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	if row == before {
 		return nil
 	}
-	if err := d.objects.SynSecrets.Set(&row); err != nil {
+	if err := c.objects.SynSecrets.Set(&row); err != nil {
 		return fmt.Errorf("set syn secrets: %w", err)
 	}
 	return nil
 }
 
 // SetSYNClock has SYN cookies judged by the system's clock as it is now, which may have been set.
-func (d *Datapath) SetSYNClock() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (c *SYNCookies) SetSYNClock() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var row bpf.AgentSynSecrets
-	if err := d.objects.SynSecrets.Get(&row); err != nil {
+	if err := c.objects.SynSecrets.Get(&row); err != nil {
 		return fmt.Errorf("read syn secrets: %w", err)
 	}
 	if row.Clock == 0 {
 		return nil
 	}
 	row.Clock = synClock(true)
-	if err := d.objects.SynSecrets.Set(&row); err != nil {
+	if err := c.objects.SynSecrets.Set(&row); err != nil {
 		return fmt.Errorf("set the clock of syn cookies: %w", err)
 	}
 	return nil
@@ -65,7 +82,7 @@ func synClock(secrets bool) uint64 {
 	if !secrets {
 		return 0
 	}
-	return uint64(time.Now().UnixNano() - int64(Now()))
+	return uint64(time.Now().UnixNano() - int64(session.Now()))
 }
 
 // kernelTakesOver says why the kernel can make no socket of a SYN cookie that the agent has checked; nil: it
@@ -84,9 +101,9 @@ func kernelTakesOver() error {
 
 // CheckNativeSYNCookies says why the host's own stack makes no sockets of SYN cookies; nil: it does. Where it does
 // not, the agent leads it through a handshake, as it does with a workload behind an interface.
-func (d *Datapath) CheckNativeSYNCookies() error {
-	if d.cannotTakeOver != nil {
-		return d.cannotTakeOver
+func (c *SYNCookies) CheckNativeSYNCookies() error {
+	if err := c.cannotTakeOver(); err != nil {
+		return err
 	}
 	mode, err := os.ReadFile("/proc/sys/net/ipv4/tcp_syncookies")
 	if err != nil {
@@ -98,10 +115,10 @@ func (d *Datapath) CheckNativeSYNCookies() error {
 	return nil
 }
 
-// takeOver is CheckNativeSYNCookies for the programs.
-func (d *Datapath) takeOver() uint32 {
-	if err := d.CheckNativeSYNCookies(); err != nil {
-		d.config.Log.Info("the host's stack takes no SYN cookies: the agent leads it through handshakes", "reason", err.Error())
+// TakeOver is CheckNativeSYNCookies for the programs.
+func (c *SYNCookies) TakeOver() uint32 {
+	if err := c.CheckNativeSYNCookies(); err != nil {
+		c.log.Info("the host's stack takes no SYN cookies: the agent leads it through handshakes", "reason", err.Error())
 		return 0
 	}
 	return 1

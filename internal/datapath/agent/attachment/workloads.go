@@ -1,4 +1,4 @@
-package agent
+package attachment
 
 import (
 	"errors"
@@ -8,19 +8,23 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
-// linkPrefix begins the names of from_workload's links; the ifindex ends them.
-const linkPrefix = "from_workload_"
+// Workloads are the interfaces behind which workloads live.
+type Workloads struct{ c Config }
+
+// NewWorkloads is of what the tables hold.
+func NewWorkloads(c Config) *Workloads { return &Workloads{c} }
 
 // SetWorkloads says where each DIP lives: the ifindex of its host-side interface, or 0 for a
 // native workload on the host itself. The workload program runs on exactly the interfaces named.
 // The addresses refused are no workloads, even if the uplink has them. An interface that can't be
 // had, because it has just vanished, is an error, but the others are set.
-func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Addr) error {
-	host, err := findUplink(d.config.Uplink)
+func (w *Workloads) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Addr) error {
+	host, err := findUplink(w.c.Uplink)
 	if err != nil {
 		return err
 	}
@@ -35,58 +39,61 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Ad
 	for dip, ifindex := range workloads {
 		rows[bpf.ToAddress(dip)] = uint32(ifindex)
 		if ifindex != 0 {
-			links[linkPrefix+strconv.Itoa(ifindex)] = ifindex
+			links[workloadPrefix+strconv.Itoa(ifindex)] = ifindex
 			indexes[uint32(ifindex)] = 1
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	w.c.Lock.Lock()
+	defer w.c.Lock.Unlock()
 	// A workload's replies must be rewritten before its first request can arrive.
-	attached := d.attachWorkloads(links)
-	if err := bpf.WriteTable(d.objects.Workloads, rows); err != nil {
+	attached := w.attachAll(links)
+	if err := bpf.WriteTable(w.c.Objects.Workloads, rows); err != nil {
 		return fmt.Errorf("set workloads: %w", err)
 	}
-	if err := bpf.WriteTable(d.objects.WorkloadLinks, indexes); err != nil {
+	if err := bpf.WriteTable(w.c.Objects.WorkloadLinks, indexes); err != nil {
 		return fmt.Errorf("set workloads' interfaces: %w", err)
 	}
-	return errors.Join(attached, d.detachWorkloads(links))
+	return errors.Join(attached, w.detachBut(links))
 }
 
-func (d *Datapath) attachWorkloads(links map[string]int) error {
+func (w *Workloads) attach(name string, ifindex int) error {
+	return w.c.Folder.Attach(name, link.TCXOptions{Interface: ifindex, Program: w.c.Objects.FromWorkload, Attach: ebpf.AttachTCXIngress})
+}
+
+func (w *Workloads) attachAll(links map[string]int) error {
 	var failed []error
 	for name, ifindex := range links {
-		err := d.attach(name, ifindex, d.objects.FromWorkload, ebpf.AttachTCXIngress)
-		failed = append(failed, err)
+		failed = append(failed, w.attach(name, ifindex))
 	}
 	return errors.Join(failed...)
 }
 
-func (d *Datapath) detachWorkloads(keep map[string]int) error {
-	names, err := d.folder.Names(linkPrefix)
+func (w *Workloads) detachBut(keep map[string]int) error {
+	names, err := w.c.Folder.Names(workloadPrefix)
 	failed := []error{err}
 	for _, name := range names {
 		if _, kept := keep[name]; !kept {
-			failed = append(failed, d.detach(name))
+			failed = append(failed, w.c.Folder.Detach(name))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// updateWorkloadLinks has the links of an earlier process run this one's program, and removes
+// UpdateLinks has the links of an earlier process run this one's program, and removes
 // those whose interface has vanished meanwhile.
-func (d *Datapath) updateWorkloadLinks() error {
-	names, err := d.folder.Names(linkPrefix)
+func (w *Workloads) UpdateLinks() error {
+	names, err := w.c.Folder.Names(workloadPrefix)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		ifindex, err := strconv.Atoi(strings.TrimPrefix(name, linkPrefix))
+		ifindex, err := strconv.Atoi(strings.TrimPrefix(name, workloadPrefix))
 		if err != nil {
 			return fmt.Errorf("read link %s: %w", name, err)
 		}
-		if err := d.attach(name, ifindex, d.objects.FromWorkload, ebpf.AttachTCXIngress); err != nil {
-			d.config.Log.Warn("workload's interface is gone", "ifindex", ifindex, "err", err)
-			if err := d.detach(name); err != nil {
+		if err := w.attach(name, ifindex); err != nil {
+			w.c.Log.Warn("workload's interface is gone", "ifindex", ifindex, "err", err)
+			if err := w.c.Folder.Detach(name); err != nil {
 				return err
 			}
 		}

@@ -1,4 +1,4 @@
-package agent
+package migration
 
 import (
 	"encoding/binary"
@@ -6,81 +6,80 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
-// migration brings the rows of live tables into new ones of this version's layout and size, while the
+// Migration brings the rows of live tables into new ones of this version's layout and size, while the
 // programs of the old version go on running with the old ones.
-type migration struct {
-	spec *ebpf.CollectionSpec
-	live map[string]*ebpf.Map // of every table of spec that is pinned
+type Migration struct {
+	spec   *ebpf.CollectionSpec
+	folder *pin.Folder
+	live   map[string]*ebpf.Map // of every table of spec that is pinned
 
-	changed []string // tables that are live in another layout or size
-	missing []string // tables that the old version did not have
+	Changed []string // tables that are live in another layout or size
+	Missing []string // tables that the old version did not have
 
 	seed   maphash.Seed
 	copied map[uint64]struct{} // sums of the rows of copyAll: what is as it was need not be copied again
 }
 
-// newMigration compares what is live with what this version has.
-func (d *Datapath) newMigration(spec *ebpf.CollectionSpec) (_ *migration, err error) {
-	m := &migration{
-		spec: spec, live: make(map[string]*ebpf.Map), seed: maphash.MakeSeed(), copied: make(map[uint64]struct{}),
+// New compares what is live in the folder with what this version has.
+func New(folder *pin.Folder, spec *ebpf.CollectionSpec) (_ *Migration, err error) {
+	m := &Migration{
+		spec: spec, folder: folder, live: make(map[string]*ebpf.Map), seed: maphash.MakeSeed(), copied: make(map[uint64]struct{}),
 	}
 	defer func() {
 		if err != nil {
-			m.close()
+			m.Close()
 		}
 	}()
-	if err := d.checkPins(spec); err != nil {
-		return m, err
+	if err := m.checkPins(); err != nil {
+		return nil, err
 	}
 	for name, ours := range spec.Maps {
 		if name == constants {
 			continue
 		}
-		live, err := ebpf.LoadPinnedMap(d.folder.Live(pinName(name)), nil)
+		live, err := ebpf.LoadPinnedMap(folder.Live(pinName(name)), nil)
 		if errors.Is(err, fs.ErrNotExist) {
-			m.missing = append(m.missing, name)
+			m.Missing = append(m.Missing, name)
 			continue
 		}
 		if err != nil {
-			return m, fmt.Errorf("adopt table %s: %w", pinName(name), err)
+			return nil, fmt.Errorf("adopt table %s: %w", pinName(name), err)
 		}
 		m.live[name] = live
 		if same, err := isSame(live, ours); err != nil {
-			return m, fmt.Errorf("adopt table %s: %w", pinName(name), err)
+			return nil, fmt.Errorf("adopt table %s: %w", pinName(name), err)
 		} else if !same {
-			m.changed = append(m.changed, name)
+			m.Changed = append(m.Changed, name)
 		}
 	}
-	slices.Sort(m.changed)
+	slices.Sort(m.Changed)
 	return m, nil
 }
 
 // checkPins refuses pins that a newer version has left.
-func (d *Datapath) checkPins(spec *ebpf.CollectionSpec) error {
-	names, err := d.folder.Names("")
+func (m *Migration) checkPins() error {
+	names, err := m.folder.Names("")
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{"from_uplink": true, "to_uplink": true}
-	for name := range spec.Maps {
+	known := make(map[string]bool)
+	for name := range m.spec.Maps {
 		known[pinName(name)] = true
 	}
 	for _, name := range names {
-		if !known[name] && !strings.HasPrefix(name, linkPrefix) {
+		if !known[name] && attachment.ProgramOf(name) == "" {
 			return fmt.Errorf("adopt table %s: this version has none", name)
 		}
 	}
@@ -102,13 +101,18 @@ func isSame(live *ebpf.Map, spec *ebpf.MapSpec) (bool, error) {
 	return err == nil && theirs.equal(ours), err
 }
 
-func (m *migration) close() { closeMaps(m.live) }
+// Close lets go of the live tables.
+func (m *Migration) Close() {
+	for _, table := range m.live {
+		table.Close()
+	}
+}
 
-// unchanged are the tables that both versions can share.
-func (m *migration) unchanged() map[string]*ebpf.Map {
+// Unchanged are the tables that both versions can share.
+func (m *Migration) Unchanged() map[string]*ebpf.Map {
 	shared := make(map[string]*ebpf.Map)
 	for name, table := range m.live {
-		if !slices.Contains(m.changed, name) {
+		if !slices.Contains(m.Changed, name) {
 			shared[name] = table
 		}
 	}
@@ -116,8 +120,8 @@ func (m *migration) unchanged() map[string]*ebpf.Map {
 }
 
 // copyAll fills the new tables. Nobody uses them yet.
-func (m *migration) copyAll(to map[string]*ebpf.Map) error {
-	for _, name := range m.changed {
+func (m *Migration) copyAll(to map[string]*ebpf.Map) error {
+	for _, name := range m.Changed {
 		if err := m.copyTable(name, to[name], ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("migrate table %s: %w", pinName(name), err)
 		}
@@ -126,9 +130,9 @@ func (m *migration) copyAll(to map[string]*ebpf.Map) error {
 }
 
 // copyLate brings what became of sessions since copyAll.
-func (m *migration) copyLate(to map[string]*ebpf.Map) error {
+func (m *Migration) copyLate(to map[string]*ebpf.Map) error {
 	for _, name := range []string{"new_sessions", "sessions"} {
-		if !slices.Contains(m.changed, name) {
+		if !slices.Contains(m.Changed, name) {
 			continue
 		}
 		if err := m.copyTable(name, to[name], ebpf.UpdateNoExist); err != nil {
@@ -177,7 +181,7 @@ func putLate(to *ebpf.Map, key, late []byte, values []move) error {
 	return to.Put(key, merged)
 }
 
-func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFlags) error {
+func (m *Migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFlags) error {
 	from, spec := m.live[name], m.spec.Maps[name]
 	ours, err := specLayout(spec)
 	if err != nil {
@@ -259,72 +263,33 @@ func eachRow(table *ebpf.Map, visit func(key, value []byte) error) error {
 	}
 }
 
-// migrate lets collection, which shares unchanged tables, take the place of what is live. New
-// connections that begin between the first program's change and the last one's may have to send
-// their SYN again: within milliseconds, or up to a second when the table is full.
-func (d *Datapath) migrate(m *migration, collection *ebpf.Collection) error {
+// Run lets collection, which shares unchanged tables, take the place of what is live. New connections that begin between
+// the first program's change and the last one's may have to send their SYN again: within milliseconds, or up to a second
+// when the table is full.
+func (m *Migration) Run(collection *ebpf.Collection) error {
 	if err := m.copyAll(collection.Maps); err != nil {
 		return err
 	}
-	links, err := d.folder.Names("")
+	links, err := m.folder.Names("")
 	if err != nil {
 		return err
 	}
-	links = slices.DeleteFunc(links, func(name string) bool { return programOf(name) == "" })
-	return d.folder.Replace(
+	links = slices.DeleteFunc(links, func(name string) bool { return attachment.ProgramOf(name) == "" })
+	return m.folder.Replace(
 		func(folder string) error {
-			return errors.Join(pinTables(folder, collection), d.pinLinks(folder, links))
+			return errors.Join(PinTables(folder, collection), m.folder.PinLinks(folder, links))
 		},
-		func() error { return d.swap(m, links, collection) })
-}
-
-// programOf is the program that a pinned link runs; empty: no link has that name.
-func programOf(link string) string {
-	switch {
-	case link == "from_uplink", link == "to_uplink":
-		return link
-	case strings.HasPrefix(link, linkPrefix):
-		return "from_workload"
-	}
-	return ""
-}
-
-// pinLinks pins the live links a second time.
-func (d *Datapath) pinLinks(folder string, names []string) error {
-	for _, name := range names {
-		if err := pinAgain(d.folder.Live(name), filepath.Join(folder, name)); err != nil {
-			return fmt.Errorf("pin link %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-func pinAgain(from, to string) error {
-	live, err := link.LoadPinnedLink(from, nil)
-	if err != nil {
-		return err
-	}
-	defer live.Close()
-	info, err := live.Info()
-	if err != nil {
-		return err
-	}
-	second, err := link.NewFromID(info.ID) // live itself would be moved
-	if err != nil {
-		return err
-	}
-	defer second.Close()
-	return second.Pin(to)
+		func() error { return m.swap(links, collection) })
 }
 
 // swap changes the programs: first the one that makes sessions, so that after it no old table gets
 // new ones; then those that replies pass. When one can't be changed, all are as before.
-func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collection) (err error) {
+func (m *Migration) swap(links []string, collection *ebpf.Collection) (err error) {
 	before := make(map[string]*ebpf.Program)
 	defer func() {
 		for name, program := range before {
 			if err != nil {
-				replaced, undone := d.update(name, program)
+				replaced, undone := m.folder.Update(name, program)
 				if err = errors.Join(err, undone); replaced != nil {
 					replaced.Close()
 				}
@@ -333,15 +298,15 @@ func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collectio
 		}
 	}()
 	change := func(name string) error {
-		old, err := d.update(name, collection.Programs[programOf(name)])
+		old, err := m.folder.Update(name, collection.Programs[attachment.ProgramOf(name)])
 		if old != nil {
 			before[name] = old
 		}
 		return err
 	}
-	rest := slices.DeleteFunc(slices.Clone(links), func(name string) bool { return name == "from_uplink" })
+	rest := slices.DeleteFunc(slices.Clone(links), func(name string) bool { return name == attachment.FromUplink })
 	if len(rest) != len(links) {
-		if err := change("from_uplink"); err != nil {
+		if err := change(attachment.FromUplink); err != nil {
 			return err
 		}
 	}
@@ -354,34 +319,4 @@ func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collectio
 		}
 	}
 	return nil
-}
-
-// update has a pinned link run program, and returns the one that it ran; nil: its interface has gone, and
-// it is left to those who look for interfaces later.
-func (d *Datapath) update(name string, program *ebpf.Program) (*ebpf.Program, error) {
-	live, err := link.LoadPinnedLink(d.folder.Live(name), nil)
-	if err != nil {
-		return nil, fmt.Errorf("open link %s: %w", name, err)
-	}
-	defer live.Close()
-	info, err := live.Info()
-	if err != nil {
-		return nil, fmt.Errorf("read link %s: %w", name, err)
-	}
-	if tcx := info.TCX(); tcx == nil || tcx.Ifindex == 0 {
-		return nil, nil
-	}
-	old, err := ebpf.NewProgramFromID(info.Program)
-	if err != nil {
-		return nil, fmt.Errorf("open program of %s: %w", name, err)
-	}
-	err = live.Update(program)
-	if err == nil {
-		return old, nil
-	}
-	old.Close()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("replace program of %s: %w", name, err)
 }

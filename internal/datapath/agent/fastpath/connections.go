@@ -1,4 +1,4 @@
-package agent
+package fastpath
 
 import (
 	"encoding/binary"
@@ -13,108 +13,115 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// FastpathState is how far a connection has left the muxes.
-type FastpathState uint8
+// State is how far a connection has left the muxes.
+type State uint8
 
 // The states.
 const (
-	FastpathNone   FastpathState = 0
-	FastpathAccept               = FastpathState(bpf.AgentFastpathStateFASTPATH_ACCEPT) // the peer may send here
-	FastpathSend                 = FastpathState(bpf.AgentFastpathStateFASTPATH_SEND)   // and packets go there
+	None   State = 0
+	Accept       = State(bpf.AgentFastpathStateFASTPATH_ACCEPT) // the peer may send here
+	Send         = State(bpf.AgentFastpathStateFASTPATH_SEND)   // and packets go there
 )
 
 // String is the word that operators see: "send".
-func (s FastpathState) String() string { return [...]string{"none", "accept", "send"}[s] }
+func (s State) String() string { return [...]string{"none", "accept", "send"}[s] }
 
-// FastpathConnection is a connection of one of this host's workloads that has left the muxes, or is about to.
-type FastpathConnection struct {
+// Connections are those of this host's workloads that have left the muxes: the table fastpath.
+type Connections struct{ objects *bpf.AgentObjects }
+
+// New is of the tables of objects.
+func New(objects *bpf.AgentObjects) *Connections { return &Connections{objects} }
+
+// Entry is a connection of one of this host's workloads that has left the muxes, or is about to.
+type Entry struct {
 	Connection  fastpath.Connection
 	Client      bool       // the workload opened it
 	Own, Peer   netip.Addr // tunnels at both ends
-	State       FastpathState
+	State       State
 	Sent, Heard time.Duration // when packets passed, on the clock of Now; may lag by 134 ms
 
 	key bpf.AgentSessionKey // of the row
 }
 
 // String is "TCP 203.0.113.20:1024 → 203.0.113.10:80 to 10.1.0.9 send".
-func (d FastpathConnection) String() string {
-	return fmt.Sprintf("%s to %s %s", d.Connection, d.Peer, d.State)
+func (e Entry) String() string {
+	return fmt.Sprintf("%s to %s %s", e.Connection, e.Peer, e.State)
 }
 
 // Why SetFastpath leaves a connection as it is.
 var (
-	ErrFastpathUnknown   = errors.New("no such connection here that is established")
-	ErrFastpathForbidden = errors.New("its vip has no fastpath")
-	ErrFastpathLocal     = errors.New("both ends are on this host")
-	ErrFastpathUnnamed   = errors.New("no redirect has named this peer")
-	ErrFastpathFull      = errors.New("too many connections have left the muxes")
+	ErrUnknown   = errors.New("no such connection here that is established")
+	ErrForbidden = errors.New("its vip has no fastpath")
+	ErrLocal     = errors.New("both ends are on this host")
+	ErrUnnamed   = errors.New("no redirect has named this peer")
+	ErrFull      = errors.New("too many connections have left the muxes")
 )
 
-// SetFastpath lets a connection go as far as w.State; FastpathNone brings it back to the muxes. It never goes back from
-// FastpathSend to FastpathAccept, unless the peer is another, and to FastpathSend only with the peer of FastpathAccept.
-// It returns the state that the connection is in, and whether that is news.
-func (d *Datapath) SetFastpath(w FastpathConnection) (state FastpathState, changed bool, err error) {
+// SetFastpath lets a connection go as far as w.State; None brings it back to the muxes. It never goes back from Send to
+// Accept, unless the peer is another, and to Send only with the peer of Accept. It returns the state that the connection
+// is in, and whether that is news.
+func (f *Connections) SetFastpath(w Entry) (state State, changed bool, err error) {
 	c := bpf.AgentFastpathCommand{
 		Connection: toConnection(w.Connection), Own: bpf.ToAddress(w.Own), Peer: bpf.ToAddress(w.Peer),
-		Time: uint64(Now()), State: bpf.AgentFastpathState(w.State),
+		Time: uint64(session.Now()), State: bpf.AgentFastpathState(w.State),
 	}
 	if w.Client {
 		c.Client = 1
 	}
-	if _, err := d.objects.FastpathSet.Run(&ebpf.RunOptions{Context: &c, ContextOut: &c}); err != nil {
-		return FastpathNone, false, fmt.Errorf("set fastpath of %s: %w", w.Connection, err)
+	if _, err := f.objects.FastpathSet.Run(&ebpf.RunOptions{Context: &c, ContextOut: &c}); err != nil {
+		return None, false, fmt.Errorf("set fastpath of %s: %w", w.Connection, err)
 	}
-	state = FastpathState(c.Now)
+	state = State(c.Now)
 	switch c.Answer {
 	case bpf.AgentFastpathAnswerFASTPATH_SET:
 		return state, true, nil
 	case bpf.AgentFastpathAnswerFASTPATH_SAME:
 		return state, false, nil
 	case bpf.AgentFastpathAnswerFASTPATH_FORBIDDEN:
-		return state, false, ErrFastpathForbidden
+		return state, false, ErrForbidden
 	case bpf.AgentFastpathAnswerFASTPATH_LOCAL:
-		return state, false, ErrFastpathLocal
+		return state, false, ErrLocal
 	case bpf.AgentFastpathAnswerFASTPATH_UNNAMED:
-		return state, false, ErrFastpathUnnamed
+		return state, false, ErrUnnamed
 	case bpf.AgentFastpathAnswerFASTPATH_FULL:
-		return state, false, ErrFastpathFull
+		return state, false, ErrFull
 	}
-	return state, false, ErrFastpathUnknown
+	return state, false, ErrUnknown
 }
 
 // EndFastpath brings a connection that FastpathConnections has listed back to the muxes, also if its session is gone.
-func (d *Datapath) EndFastpath(w FastpathConnection) error {
-	w.State = FastpathNone
-	if _, _, err := d.SetFastpath(w); err != nil && !errors.Is(err, ErrFastpathUnknown) && !errors.Is(err, ErrFastpathForbidden) {
+func (f *Connections) EndFastpath(w Entry) error {
+	w.State = None
+	if _, _, err := f.SetFastpath(w); err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrForbidden) {
 		return err
 	}
-	if err := d.objects.Fastpath.Delete(w.key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := f.objects.Fastpath.Delete(w.key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("end fastpath of %s: %w", w.Connection, err)
 	}
 	return nil
 }
 
 // FastpathConnections lists the connections that have left the muxes, or are about to.
-func (d *Datapath) FastpathConnections() ([]FastpathConnection, error) {
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentFastpath](d.objects.Fastpath)
+func (f *Connections) FastpathConnections() ([]Entry, error) {
+	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentFastpath](f.objects.Fastpath)
 	if err != nil {
 		return nil, fmt.Errorf("list fastpath: %w", err)
 	}
-	all := make([]FastpathConnection, 0, len(rows))
+	all := make([]Entry, 0, len(rows))
 	for key, row := range rows {
 		all = append(all, fromDirect(key, row))
 	}
 	return all, nil
 }
 
-func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) FastpathConnection {
-	w := FastpathConnection{
-		Own: bpf.FromAddress(row.Own), Peer: bpf.FromAddress(row.Peer), State: FastpathState(row.State), Client: row.Client != 0,
+func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) Entry {
+	w := Entry{
+		Own: bpf.FromAddress(row.Own), Peer: bpf.FromAddress(row.Peer), State: State(row.State), Client: row.Client != 0,
 		Sent: time.Duration(row.Sent), Heard: time.Duration(row.Heard), key: key,
 	}
 	own, remote := bpf.FromAddrPort(row.Vip, row.VipPort), bpf.FromAddrPort(key.Client, key.ClientPort)
@@ -145,8 +152,8 @@ type ControlMessage struct {
 type ControlMessages struct{ reader *ringbuf.Reader }
 
 // ControlMessages begins to read. There may be one reader at a time.
-func (d *Datapath) ControlMessages() (*ControlMessages, error) {
-	reader, err := ringbuf.NewReader(d.objects.Controls)
+func (f *Connections) ControlMessages() (*ControlMessages, error) {
+	reader, err := ringbuf.NewReader(f.objects.Controls)
 	if err != nil {
 		return nil, fmt.Errorf("read table controls: %w", err)
 	}

@@ -30,8 +30,8 @@ const groupBits = 32
 // MaxWorkloads is the room in snat_workloads and snat_stats, whose first row is nobody's.
 const MaxWorkloads = 4096
 
-// Table is the workloads whose own connections leave as a VIP: what their ranges are, and the flows of these.
-type Table struct {
+// Translator is of the workloads whose own connections leave as a VIP: what their ranges are, and the flows of these.
+type Translator struct {
 	calls
 	uplink       string
 	rules        func() map[model.HostBackendKey]model.HostBackend // of the host
@@ -42,13 +42,11 @@ type Table struct {
 	mu      *sync.Mutex             // the data plane's: guards the below, and the rules
 	rows    map[netip.Addr]*snatRow // by workload, as the tables hold them
 	excepts map[bpf.AgentSnatExempt]uint8
-	Adopted map[bpf.AgentAddress]uint8 // tunnels that an earlier process had, until SetSNAT
-	weights map[uint32]int             // that the tables were divided by, by tenant
-	refused map[uint32][Tables]uint32  // what tenants' counts said at the last sweep
-	off     map[snatCount]int32        // counts that were off at the last sweep
+	adopted map[bpf.AgentAddress]uint8 // tunnels that an earlier process had, until SetSNAT
+	Shares  *Shares
 }
 
-// Config is what a Table needs of the data plane.
+// Config is what a Translator needs of the data plane.
 type Config struct {
 	Objects      *bpf.AgentObjects
 	Uplink       string
@@ -60,16 +58,17 @@ type Config struct {
 }
 
 // New is of the tables of the objects.
-func New(c Config) *Table {
-	return &Table{
+func New(c Config) *Translator {
+	return &Translator{
 		calls: calls{objects: c.Objects}, uplink: c.Uplink, rules: c.Rules, numbers: c.Numbers,
 		setTunnels: c.SetTunnels, setWorkloads: c.SetWorkloads, mu: c.Lock,
+		Shares: &Shares{objects: c.Objects, rules: c.Rules, numbers: c.Numbers},
 	}
 }
 
 // Tunnels are those of workloads. The caller holds the lock.
-func (t *Table) Tunnels() map[bpf.AgentAddress]uint8 {
-	tunnels := maps.Clone(t.Adopted)
+func (t *Translator) Tunnels() map[bpf.AgentAddress]uint8 {
+	tunnels := maps.Clone(t.adopted)
 	if tunnels == nil {
 		tunnels = make(map[bpf.AgentAddress]uint8)
 	}
@@ -80,7 +79,7 @@ func (t *Table) Tunnels() map[bpf.AgentAddress]uint8 {
 }
 
 // Configs are what the workloads are to be. The caller holds the lock.
-func (t *Table) Configs() iter.Seq[model.HostSNAT] { return configs(t.rows) }
+func (t *Translator) Configs() iter.Seq[model.HostSNAT] { return configs(t.rows) }
 
 func configs(rows map[netip.Addr]*snatRow) iter.Seq[model.HostSNAT] {
 	return func(yield func(model.HostSNAT) bool) {
@@ -104,6 +103,10 @@ type snatRow struct {
 	refused uint32 // what its count said at the last sweep
 }
 
+// FollowTenants has the tables divided among, and rows counted for, the tenants as their VIPs are numbered now. The caller
+// holds the lock.
+func (t *Translator) FollowTenants() error { return t.Shares.follow(t.rows) }
+
 // alwaysExcepted are destinations that no connection of a workload's own is translated for.
 var alwaysExcepted = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
@@ -114,7 +117,7 @@ var alwaysExcepted = []netip.Prefix{
 // SetSNAT makes these the only workloads whose own connections leave as a VIP. What they have open stays,
 // but connections of a workload that leaves as another VIP, is filtered otherwise, or is there no more end,
 // and so do those on ranges that it lost. Nobody's connections to excepted are translated.
-func (t *Table) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
+func (t *Translator) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if room := MaxWorkloads - 1; len(wanted) > room {
@@ -137,7 +140,7 @@ func (t *Table) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error 
 	if err := t.numbers.Set(tenant.OwnersOf(t.rules(), configs(rows))); err != nil {
 		return err
 	}
-	if err := t.shareAnew(rows); err != nil {
+	if err := t.Shares.divide(rows); err != nil {
 		return err
 	}
 	if err := t.writeExcepts(rows, excepted); err != nil {
@@ -149,7 +152,7 @@ func (t *Table) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error 
 		}
 		t.rows[dip] = rows[dip]
 	}
-	t.Adopted = nil
+	t.adopted = nil
 	if err := t.setTunnels(); err != nil {
 		return err
 	}
@@ -157,7 +160,7 @@ func (t *Table) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error 
 }
 
 // endSNAT removes the workloads that are not in rows, or not as they were.
-func (t *Table) endSNAT(rows map[netip.Addr]*snatRow) error {
+func (t *Translator) endSNAT(rows map[netip.Addr]*snatRow) error {
 	for dip, old := range t.rows {
 		now, stays := rows[dip]
 		if stays && now.config.Key == old.config.Key && now.config.Filtering == old.config.Filtering {
@@ -181,7 +184,7 @@ func (t *Table) endSNAT(rows map[netip.Addr]*snatRow) error {
 }
 
 // numberSNAT gives each row the number and what else it had, or a free number.
-func (t *Table) numberSNAT(rows map[netip.Addr]*snatRow) {
+func (t *Translator) numberSNAT(rows map[netip.Addr]*snatRow) {
 	taken := make(map[uint32]bool)
 	for dip, row := range rows {
 		if old := t.rows[dip]; old != nil {
@@ -203,10 +206,10 @@ func (t *Table) numberSNAT(rows map[netip.Addr]*snatRow) {
 }
 
 // writeSNAT brings one workload's ports, and then the workload, into the tables.
-func (t *Table) writeSNAT(row *snatRow) error {
+func (t *Translator) writeSNAT(row *snatRow) error {
 	blocks := blocksOf(row.config)
 	old := row.blocks
-	if err := t.listSNAT(row, old == nil); err != nil {
+	if err := t.Shares.list(row, old == nil); err != nil {
 		return err
 	}
 	if now, was := row.config, row.before; old != nil && (now.Written != was.Written || now.Cluster != was.Cluster) {
@@ -245,7 +248,7 @@ func (t *Table) writeSNAT(row *snatRow) error {
 }
 
 // writeBlocks writes the rows of blocks that are not as they were.
-func (t *Table) writeBlocks(number uint32, old, blocks map[uint32]uint64) error {
+func (t *Translator) writeBlocks(number uint32, old, blocks map[uint32]uint64) error {
 	for block := range old {
 		if _, stays := blocks[block]; !stays {
 			if err := t.own(number, block, 0); err != nil {
@@ -321,7 +324,7 @@ func (row *snatRow) value() bpf.AgentSnatWorkload {
 }
 
 // writeExcepts makes the destinations of all workloads' groups those that they leave alone.
-func (t *Table) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
+func (t *Translator) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
 	excepts := make(map[bpf.AgentSnatExempt]uint8)
 	for _, row := range rows {
 		for _, prefix := range slices.Concat(alwaysExcepted, always, row.config.Except) {

@@ -15,8 +15,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Table is the clients' sessions with workloads: the tables new_sessions, sessions and their quotas.
-type Table struct {
+// Tracker is of the clients' sessions with workloads: the tables new_sessions, sessions and their quotas.
+type Tracker struct {
 	objects *bpf.AgentObjects
 	maxVIP  int                                               // bounds the sessions of a VIP; 0: what others leave does
 	rules   func() map[model.HostBackendKey]model.HostBackend // of the host
@@ -27,8 +27,8 @@ type Table struct {
 }
 
 // New is of the tables of objects.
-func New(objects *bpf.AgentObjects, mu *sync.Mutex, maxVIP int, rules func() map[model.HostBackendKey]model.HostBackend) *Table {
-	return &Table{objects: objects, mu: mu, maxVIP: maxVIP, rules: rules}
+func New(objects *bpf.AgentObjects, mu *sync.Mutex, maxVIP int, rules func() map[model.HostBackendKey]model.HostBackend) *Tracker {
+	return &Tracker{objects: objects, mu: mu, maxVIP: maxVIP, rules: rules}
 }
 
 // State is how far a session has got.
@@ -103,7 +103,7 @@ func Now() time.Duration {
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
 // and counts the others. Of those that were reset, maybe by a forged segment, the result has the keepalive probes.
-func (t *Table) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
+func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 	var result Report
 	count := t.newSessionReport()
 	vips, err := t.NewLedger()
@@ -140,7 +140,7 @@ func (t *Table) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 
 // Tables are where sessions are. One may move from the first to the second meanwhile, so the
 // second comes later: it is seen twice rather than missed.
-func (t *Table) Tables() []*ebpf.Map {
+func (t *Tracker) Tables() []*ebpf.Map {
 	return []*ebpf.Map{t.objects.NewSessions, t.objects.Sessions}
 }
 
@@ -157,7 +157,7 @@ func endSession(table *ebpf.Map, key bpf.AgentSessionKey, looked error) error {
 }
 
 // Sessions lists what is live.
-func (t *Table) Sessions() ([]Session, error) {
+func (t *Tracker) Sessions() ([]Session, error) {
 	var all []Session
 	for _, table := range t.Tables() {
 		err := Each(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {

@@ -1,4 +1,4 @@
-package agent
+package migration
 
 import (
 	"encoding/binary"
@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
@@ -22,48 +25,53 @@ func TestSwapGoesBack(t *testing.T) {
 	if err := netns.Veth(ns, "uplink", ns, "other"); err != nil {
 		t.Fatal(err)
 	}
-	var d *Datapath
-	if err := ns.Do(func() (err error) {
-		d, err = Open(Config{Uplink: "uplink", PinPath: fmt.Sprintf("/sys/fs/bpf/weir-agent-swap-%d", os.Getpid()), MaxSessions: 1 << 12})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Unload(); err != nil {
-			t.Error(err)
-		}
-	})
+	folder, err := pin.Open(fmt.Sprintf("/sys/fs/bpf/weir-agent-swap-%d", os.Getpid()))
+	check(t, err)
+	t.Cleanup(func() { check(t, errors.Join(folder.Remove(), folder.Close())) })
 	spec, err := bpf.LoadAgent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
+	first, err := ebpf.NewCollection(spec)
+	check(t, err)
+	defer first.Close()
 	next, err := ebpf.NewCollection(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer next.Close()
-	links := []string{"from_uplink", "to_uplink", linkPrefix + "0"}
-	before := d.running(t, links[:2])
-	if err := d.swap(&migration{spec: spec}, links, next); !errors.Is(err, os.ErrNotExist) {
+	check(t, folder.Publish(func(at string) error { return PinTables(at, first) }))
+	var objects bpf.AgentObjects
+	check(t, first.Assign(&objects))
+	defer objects.Close()
+	uplink := attachment.NewUplink(attachment.Config{
+		Uplink: "uplink", Settings: func(*bpf.AgentAgentSettings) {}, Objects: &objects, Folder: folder, Lock: &sync.Mutex{},
+	})
+	check(t, ns.Do(uplink.Refresh))
+
+	m := &Migration{spec: spec, folder: folder}
+	links := []string{attachment.FromUplink, attachment.ToUplink, "from_workload_0"}
+	before := m.running(t, links[:2])
+	if err := m.swap(links, next); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("swap with a link that is not there: %v", err)
 	}
-	if after := d.running(t, links[:2]); !slices.Equal(before, after) {
+	if after := m.running(t, links[:2]); !slices.Equal(before, after) {
 		t.Errorf("programs %v run, not %v", after, before)
 	}
-	if err := d.swap(&migration{spec: spec}, links[:2], next); err != nil {
-		t.Fatal(err)
-	}
-	if after := d.running(t, links[:2]); slices.Equal(before, after) {
+	check(t, m.swap(links[:2], next))
+	if after := m.running(t, links[:2]); slices.Equal(before, after) {
 		t.Errorf("programs %v run on", after)
 	}
 }
 
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // running are the programs that links run.
-func (d *Datapath) running(t *testing.T, links []string) (programs []ebpf.ProgramID) {
+func (m *Migration) running(t *testing.T, links []string) (programs []ebpf.ProgramID) {
 	t.Helper()
 	for _, name := range links {
-		live, err := link.LoadPinnedLink(d.folder.Live(name), nil)
+		live, err := link.LoadPinnedLink(m.folder.Live(name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

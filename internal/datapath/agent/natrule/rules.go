@@ -1,46 +1,74 @@
-package agent
+package natrule
 
 import (
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
 )
 
+// Config is what Rules need of the data plane.
+type Config struct {
+	Objects  *bpf.AgentObjects
+	Max      int // rules
+	Numbers  *tenant.Numbers
+	Sessions *session.Tracker
+	SNAT     *snat.Translator
+	Lock     *sync.Mutex
+}
+
+// Rules are the backends of the host, as in the tables nat_rules, chain_peers, tunnels and muxes.
+type Rules struct {
+	c    Config
+	live map[model.HostBackendKey]model.HostBackend // guarded by the lock; what rows come from
+}
+
+// New has no rules yet.
+func New(c Config) *Rules {
+	return &Rules{c: c, live: make(map[model.HostBackendKey]model.HostBackend)}
+}
+
+// All are the backends by their keys. The caller holds the lock.
+func (r *Rules) All() map[model.HostBackendKey]model.HostBackend { return r.live }
+
 // Apply changes some backends: those of upserts are added or replaced, those of removed go. It
 // changes nothing if they do not fit.
-func (d *Datapath) Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	rules := maps.Clone(d.rules)
+func (r *Rules) Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error {
+	r.c.Lock.Lock()
+	defer r.c.Lock.Unlock()
+	rules := maps.Clone(r.live)
 	for _, key := range removed {
 		delete(rules, key)
 	}
 	for _, b := range upserts {
 		rules[b.Key()] = b
 	}
-	return d.setRules(rules)
+	return r.set(rules)
 }
 
 // Replace makes all the only backends of the host.
-func (d *Datapath) Replace(all []model.HostBackend) error {
+func (r *Rules) Replace(all []model.HostBackend) error {
 	rules := make(map[model.HostBackendKey]model.HostBackend, len(all))
 	for _, b := range all {
 		rules[b.Key()] = b
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.setRules(rules)
+	r.c.Lock.Lock()
+	defer r.c.Lock.Unlock()
+	return r.set(rules)
 }
 
-func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) error {
-	if room := d.config.MaxRules; len(rules) > room {
+func (r *Rules) set(rules map[model.HostBackendKey]model.HostBackend) error {
+	if room := r.c.Max; len(rules) > room {
 		return fmt.Errorf("set rules: needs %d, has room for %d", len(rules), room)
 	}
 	rows := make(map[bpf.AgentNatRuleKey]bpf.AgentNatRule, len(rules))
@@ -50,43 +78,76 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := errors.Join(d.CountVIPs(rules), d.numbers.Set(tenant.OwnersOf(rules, d.Configs())), d.setChainPeers(rules)); err != nil {
+	if err := errors.Join(r.c.Sessions.CountVIPs(rules), r.c.Numbers.Set(tenant.OwnersOf(rules, r.c.SNAT.Configs())), r.setChainPeers(rules)); err != nil {
 		return err
 	}
-	if err := bpf.WriteTable(d.objects.NatRules, rows); err != nil {
+	if err := bpf.WriteTable(r.c.Objects.NatRules, rows); err != nil {
 		return fmt.Errorf("set rules: %w", err)
 	}
-	if err := d.setTunnels(rules); err != nil {
+	if err := r.setTunnels(rules); err != nil {
 		return err
 	}
-	d.rules = rules
-	return d.FollowTenants()
+	r.live = rules
+	return r.c.SNAT.FollowTenants()
 }
+
+// SetTunnels has the host decapsulate for workloads with source NAT as they are now. The caller holds the lock.
+func (r *Rules) SetTunnels() error { return r.setTunnels(r.live) }
 
 // setTunnels writes the tunnel addresses that the host decapsulates for: those of rules, and of workloads with source
 // NAT.
-func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
-	tunnels := d.Tunnels()
+func (r *Rules) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
+	tunnels := r.c.SNAT.Tunnels()
 	for key := range rules {
 		tunnels[bpf.ToAddress(key.Tunnel)] = 1
 	}
-	if err := bpf.WriteTable(d.objects.Tunnels, tunnels); err != nil {
+	if err := bpf.WriteTable(r.c.Objects.Tunnels, tunnels); err != nil {
 		return fmt.Errorf("set tunnels: %w", err)
 	}
 	return nil
 }
 
-// readRules restores what an earlier process has set.
-func (d *Datapath) readRules() error {
-	rows, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](d.objects.NatRules)
-	if err != nil {
-		return fmt.Errorf("read rules: %w", err)
+// SetMuxes makes the addresses of prefixes the only outer sources whose packets are decapsulated,
+// beside those of a rule's peers.
+func (r *Rules) SetMuxes(prefixes []netip.Prefix) error {
+	rows := make(map[bpf.AgentPrefix]uint8, len(prefixes))
+	for _, p := range prefixes {
+		rows[bpf.ToPrefix(p.Masked())] = 1
 	}
-	d.rules = fromRules(rows)
+	r.c.Lock.Lock()
+	defer r.c.Lock.Unlock()
+	if err := bpf.WriteTable(r.c.Objects.Muxes, rows); err != nil {
+		return fmt.Errorf("set muxes: %w", err)
+	}
 	return nil
 }
 
-func fromRules(rows map[bpf.AgentNatRuleKey]bpf.AgentNatRule) map[model.HostBackendKey]model.HostBackend {
+// setChainPeers makes the peers of the rules the only ones that may hand packets on to them.
+func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) error {
+	rows := make(map[bpf.AgentChainPeer]uint8)
+	for key, backend := range rules {
+		for _, peer := range backend.ChainPeers {
+			rows[bpf.AgentChainPeer{Rule: toRuleKey(key), Source: bpf.ToAddress(peer)}] = 1
+		}
+	}
+	if err := bpf.WriteTable(r.c.Objects.ChainPeers, rows); err != nil {
+		return fmt.Errorf("set peers: %w", err)
+	}
+	return nil
+}
+
+// Read restores what an earlier process has set.
+func (r *Rules) Read() error {
+	rows, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](r.c.Objects.NatRules)
+	if err != nil {
+		return fmt.Errorf("read rules: %w", err)
+	}
+	r.live = FromRows(rows)
+	return nil
+}
+
+// FromRows is what rows say of backends; the rest only the manager knows.
+func FromRows(rows map[bpf.AgentNatRuleKey]bpf.AgentNatRule) map[model.HostBackendKey]model.HostBackend {
 	rules := make(map[model.HostBackendKey]model.HostBackend, len(rows))
 	for key, row := range rows {
 		b := fromRule(fromRuleKey(key), row)
