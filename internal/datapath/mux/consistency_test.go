@@ -5,6 +5,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -104,7 +105,7 @@ func chainCases() []packetCase {
 	mixed := newEndpoint(vip6, model.TCP, tunnel6, second)
 	guePool := func(t *testing.T, d *Datapath) {
 		p := testSettings()
-		p.Encapsulation = GUE
+		p.Encapsulation = pool.GUE
 		if err := d.SetSettings(p); err != nil {
 			t.Fatal(err)
 		}

@@ -30,13 +30,13 @@ import (
 // Datapath is an open data plane. It loads, pins and attaches the programs; what it forwards by is up to its facets.
 // Their methods may be called from several goroutines.
 type Datapath struct {
-	*Services
-	*PrefixLists
-	*Pools
-	*Flows
-	*Shares
-	*SYNCookies
-	*SNAT
+	*endpoint.Services
+	*acl.PrefixLists
+	*pool.Pool
+	*flow.Flows
+	*share.Shares
+	*endpoint.SYNCookies
+	*snat.Ranges
 	*SlowPath
 	*Counters
 	*trace.Tracer
@@ -70,13 +70,12 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 		SNAT: snat.New(tables, sizes, rows, hops, tunnels), Hops: hops, Tunnels: tunnels, Pool: row,
 	}, sizes, log)
 	d.members, d.shares = pool.NewMembers(tables, hops), share.New(d.endpoints)
-	d.Services = &Services{&d.mu, d.endpoints, d.members}
-	d.PrefixLists = &PrefixLists{&d.mu, d.endpoints.Lists}
-	d.Pools = &Pools{&d.mu, row, d.members}
-	d.Flows = &Flows{&d.mu, flows}
-	d.Shares = &Shares{&d.mu, endpoint.Accounts{Table: d.endpoints}, d.shares}
-	d.SYNCookies = &SYNCookies{&d.mu, endpoint.SYNs{Table: d.endpoints}}
-	d.SNAT = &SNAT{&d.mu, d.endpoints.SNAT}
+	d.Services, d.SYNCookies = endpoint.NewServices(&d.mu, d.endpoints, d.members), endpoint.NewSYNCookies(&d.mu, d.endpoints)
+	d.PrefixLists = acl.NewPrefixLists(&d.mu, d.endpoints.Lists)
+	d.Pool = pool.New(&d.mu, row, d.members)
+	d.Flows = flow.NewFlows(&d.mu, flows)
+	d.Shares = share.NewShares(&d.mu, d.shares)
+	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
 	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
 	d.Counters = &Counters{tables}
 	d.Tracer = trace.New(trace.Config{

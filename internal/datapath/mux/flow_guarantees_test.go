@@ -312,7 +312,7 @@ func wantOwn(t *testing.T, vip uint32, before, after flowAccounts) (lost uint64)
 // wantLimits holds what VIPs, tenants and sets have against what they may have.
 func wantLimits(t *testing.T, d *Datapath, m *flow.Memory) {
 	t.Helper()
-	within := func(what string, have FlowUsage, limit uint64) {
+	within := func(what string, have flow.Usage, limit uint64) {
 		if have.Trusted > limit || have.Untrusted > limit/2 {
 			t.Errorf("%s has %+v of %d", what, have, limit)
 		}

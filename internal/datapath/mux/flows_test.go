@@ -17,14 +17,14 @@ import (
 )
 
 // accounts counts the cells that are owned, by VIP: what vip_usage must say.
-func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]FlowUsage) {
+func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]flow.Usage) {
 	t.Helper()
 	m, err := flow.Map(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	counted, told = map[uint32]FlowUsage{}, map[uint32]FlowUsage{}
+	counted, told = map[uint32]flow.Usage{}, map[uint32]flow.Usage{}
 	for _, set := range m.Sets {
 		for _, cell := range set.Cells {
 			if cell.Owner == 0 {
@@ -41,7 +41,7 @@ func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]FlowUsage) {
 	}
 	for vip, usage := range m.Usage {
 		if usage.Cells != [2]uint64{} {
-			told[uint32(vip)] = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
+			told[uint32(vip)] = flow.Usage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
 		}
 	}
 	return counted, told
@@ -123,7 +123,7 @@ func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
 		run(t, d, pkt.UDP(randomTuple(0x0b000000, i).String(), vip4).Frame())
 	}
 	owner := d.endpoints.Rows.Live[gone.Key.VIP].Row.Vip
-	if _, told := accounts(t, d); told[owner] == (FlowUsage{}) {
+	if _, told := accounts(t, d); told[owner] == (flow.Usage{}) {
 		t.Fatal("the flows were not remembered")
 	}
 	if err := d.Apply(nil, []model.EndpointKey{gone.Key}); err != nil {
@@ -134,7 +134,7 @@ func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
 		next := newEndpoint(fmt.Sprintf("203.0.%d.%d:80", 114+i/200, 1+i%200), model.UDP, first)
 		apply(t, d, next)
 		id := d.endpoints.Rows.Live[next.Key.VIP].Row.Vip
-		if _, told := accounts(t, d); told[id] != (FlowUsage{}) {
+		if _, told := accounts(t, d); told[id] != (flow.Usage{}) {
 			t.Fatalf("the VIP with index %d begins with %+v", id, told[id])
 		}
 		run(t, d, pkt.UDP(client4, next.Key.VIP.String()+":80").Frame())

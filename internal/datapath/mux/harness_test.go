@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -86,12 +87,12 @@ func (l *loaded) datapath(t testing.TB, sizes bpf.Sizes) *Datapath {
 	return d
 }
 
-func testSettings() Settings {
+func testSettings() pool.Settings {
 	key := flowhash.Key{}
 	for i := range key {
 		key[i] = byte(7*i + 3)
 	}
-	return Settings{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: IPIP}
+	return pool.Settings{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: pool.IPIP}
 }
 
 // newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -28,10 +29,10 @@ var ErrNotLoaded = errors.New("no data plane is loaded")
 type Status struct {
 	Interface  string
 	Mode       Mode
-	Settings   Settings
+	Settings   pool.Settings
 	Generation model.Generation
 	Endpoints  []EndpointStatus // in order
-	SNAT       []SNATStatus     // by VIP
+	SNAT       []snat.Status    // by VIP
 	Verdicts   map[string]model.Counter
 }
 
@@ -41,8 +42,8 @@ type EndpointStatus struct {
 	Counter  model.Counter
 	Buckets  int
 	Moving   int // of the buckets, those that name a previous backend too
-	Settings EndpointSettings
-	Flows    FlowUsage       // of the VIP, all its endpoints together
+	Settings endpoint.Settings
+	Flows    flow.Usage      // of the VIP, all its endpoints together
 	Backends []BackendStatus // by slot
 	// Digest is of all that the pool must agree on: buckets, the slots they left, backends, settings.
 	Digest string
@@ -147,7 +148,7 @@ func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (
 	if err := t.VIPUsage.Lookup(row.Vip, &usage); err != nil {
 		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
 	}
-	e.Flows = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
+	e.Flows = flow.Usage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
 	e.Settings = endpoint.ReadSettings(row, tick)
 	shares := map[model.Slot]int{}
 	for _, slot := range buckets {

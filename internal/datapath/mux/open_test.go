@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -143,7 +144,7 @@ func TestInspectReadsBesideTheOwner(t *testing.T) {
 	}
 	want := []EndpointStatus{{
 		Key: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}, Buckets: 256,
-		Settings: EndpointSettings{Cookies: model.CookiesSettling, Ping: true, IdleTimeout: model.DefaultIdleTCP, FlowLimit: 77},
+		Settings: endpoint.Settings{Cookies: model.CookiesSettling, Ping: true, IdleTimeout: model.DefaultIdleTCP, FlowLimit: 77},
 		Backends: []BackendStatus{
 			{Slot: 1, Tunnel: netip.MustParseAddr(tunnel4), Buckets: 128, NextHop: testHop},
 			{Slot: 2, Tunnel: netip.MustParseAddr(tunnel6), Buckets: 128, NextHop: testHop},

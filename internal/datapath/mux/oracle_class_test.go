@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 )
 
 // oracleClass is one kind of packets.
@@ -12,7 +14,7 @@ type oracleClass struct {
 	name     string
 	verdict  string // one that it must produce
 	more     []string
-	settings func(Settings) Settings
+	settings func(pool.Settings) pool.Settings
 	alone    bool // the mux is, in its pool
 	snat     bool // workloads have ranges
 	draw     func(*rand.Rand) draft
@@ -24,7 +26,7 @@ func oracleClasses() []oracleClass {
 		for _, c := range allClasses(scene{vip: oracleVIPs[i], allPorts: oracleAllPorts[i], other: oracleOthers[i], snat: oracleSNAT[i]}) {
 			c.name = family + "/" + c.name
 			if c.settings == nil {
-				c.settings = func(p Settings) Settings { return p }
+				c.settings = func(p pool.Settings) pool.Settings { return p }
 			}
 			classes = append(classes, c)
 		}
@@ -110,7 +112,7 @@ func familyClasses(s scene) []oracleClass {
 			f.protocol = byte(r.Uint32())
 			return f
 		}},
-		{name: "no-source", verdict: "drop_no_source", draw: s.any, settings: func(p Settings) Settings {
+		{name: "no-source", verdict: "drop_no_source", draw: s.any, settings: func(p pool.Settings) pool.Settings {
 			p.Source6 = netip.Addr{}
 			return p
 		}},
@@ -151,16 +153,16 @@ func poolClasses(s scene) []oracleClass {
 		return s.tcp(r, drawFlags(r), drawOptions(r), everyPort...)
 	}
 	return []oracleClass{
-		{name: "gue", verdict: "forward_syn", draw: any, settings: func(p Settings) Settings {
-			p.Encapsulation = GUE
+		{name: "gue", verdict: "forward_syn", draw: any, settings: func(p pool.Settings) pool.Settings {
+			p.Encapsulation = pool.GUE
 			return p
 		}},
-		{name: "spread", verdict: "forward_syn", draw: any, settings: func(p Settings) Settings {
+		{name: "spread", verdict: "forward_syn", draw: any, settings: func(p pool.Settings) pool.Settings {
 			p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.4.0/22"), netip.MustParsePrefix("fd00:ff:1::/64")
 			return p
 		}},
-		{name: "spread-gue", verdict: "forward_chained", draw: any, settings: func(p Settings) Settings {
-			p.Encapsulation = GUE
+		{name: "spread-gue", verdict: "forward_chained", draw: any, settings: func(p pool.Settings) pool.Settings {
+			p.Encapsulation = pool.GUE
 			p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00:ff:1::/120")
 			return p
 		}},

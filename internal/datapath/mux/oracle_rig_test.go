@@ -15,6 +15,8 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/oracle"
 )
@@ -29,7 +31,7 @@ var oracleSizes = bpf.Sizes{
 type rig struct {
 	datapath      *Datapath
 	mux           *oracle.Mux
-	settings      Settings
+	settings      pool.Settings
 	hops          map[netip.Addr]model.NextHop
 	before, after []model.MuxEndpoint
 	ranges        []model.MuxSNAT
@@ -81,7 +83,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 	return g
 }
 
-func (g *rig) setSettings(t testing.TB, p Settings) {
+func (g *rig) setSettings(t testing.TB, p pool.Settings) {
 	t.Helper()
 	g.settings = p
 	if err := g.datapath.SetSettings(p); err != nil {
@@ -109,9 +111,9 @@ func (g *rig) members() []model.PoolMember {
 func (g *rig) setSNAT(t testing.TB, on bool) {
 	t.Helper()
 	g.snat = on
-	u := Update{SNAT: g.ranges}
+	u := endpoint.Update{SNAT: g.ranges}
 	if !on {
-		u = Update{}
+		u = endpoint.Update{}
 		for _, s := range g.ranges {
 			u.SNATRemoved = append(u.SNATRemoved, s.Key)
 		}
@@ -135,7 +137,7 @@ func (g *rig) reset(t testing.TB) {
 	g.mux = &oracle.Mux{
 		Self: oracleMembers[0].Name, Members: g.members(),
 		HashKey: g.settings.HashKey, Source4: g.settings.Source4, Source6: g.settings.Source6,
-		Prefix4: g.settings.Prefix4, Prefix6: g.settings.Prefix6, GUE: g.settings.Encapsulation == GUE,
+		Prefix4: g.settings.Prefix4, Prefix6: g.settings.Prefix6, GUE: g.settings.Encapsulation == pool.GUE,
 		MTU: g.settings.MTU, MAC: testMAC, Hops: g.hops,
 	}
 	if g.snat {

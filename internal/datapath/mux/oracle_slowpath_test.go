@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 )
 
 // sometimes is one of the choices, mostly the first.
@@ -51,17 +53,17 @@ func (s scene) adorn(r *rand.Rand, f draft) draft {
 }
 
 // pools are those of the other encapsulations.
-func inGUE(p Settings) Settings {
-	p.Encapsulation = GUE
+func inGUE(p pool.Settings) pool.Settings {
+	p.Encapsulation = pool.GUE
 	return p
 }
 
-func spreadOut(p Settings) Settings {
+func spreadOut(p pool.Settings) pool.Settings {
 	p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.4.0/22"), netip.MustParsePrefix("fd00:ff:1::/64")
 	return p
 }
 
-func narrow(p Settings) Settings {
+func narrow(p pool.Settings) pool.Settings {
 	p.MTU = 500
 	return p
 }
@@ -114,7 +116,7 @@ func icmpClasses(s scene) []oracleClass {
 		{name: "icmp-error", verdict: "forward_icmp", more: append(more, "drop_no_next_hop"), draw: errors},
 		{name: "icmp-error-gue", verdict: "forward_icmp", more: more, draw: errors, settings: inGUE},
 		{name: "icmp-error-spread", verdict: "forward_icmp", more: more, draw: errors, settings: spreadOut},
-		{name: "icmp-error-narrow", verdict: "forward_icmp", more: append(more, "drop_too_big"), draw: errors, settings: func(p Settings) Settings {
+		{name: "icmp-error-narrow", verdict: "forward_icmp", more: append(more, "drop_too_big"), draw: errors, settings: func(p pool.Settings) pool.Settings {
 			p.MTU = 150
 			return p
 		}},
@@ -189,14 +191,14 @@ func fragmentClasses(s scene) []oracleClass {
 	return []oracleClass{
 		{name: "fragments", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any},
 		{name: "fragments-alone", verdict: "forward_fragment", more: early, draw: any, alone: true},
-		{name: "fragments-spread", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any, settings: func(p Settings) Settings {
+		{name: "fragments-spread", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any, settings: func(p pool.Settings) pool.Settings {
 			return spreadOut(inGUE(p))
 		}},
 		{name: "fragments-big", verdict: "reply_too_big", draw: func(r *rand.Rand) draft {
 			return s.adornFragment(r, s.drawFragment(r, testMTU-180+r.IntN(120)))
 		}, more: byFamily(s, []string{"punt_split", "drop_too_big"}, nil)},
 		{name: "relayed", verdict: "forward_fragment", more: []string{"punt_fragment", "drop_not_a_mux", "drop_relay_invalid"}, draw: s.drawRelayed},
-		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, settings: func(p Settings) Settings {
+		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, settings: func(p pool.Settings) pool.Settings {
 			p.MTU = 120
 			return p
 		}},

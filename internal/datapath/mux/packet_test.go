@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -144,7 +145,7 @@ func passCases() []packetCase {
 func dropCases() []packetCase {
 	tooLong := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-20-20+1))
 	merged := pkt.Payload(bytes.Repeat([]byte{7}, 2*(testMTU-60)))
-	pool := func(change func(*Settings)) func(*testing.T, *Datapath) {
+	with := func(change func(*pool.Settings)) func(*testing.T, *Datapath) {
 		return func(t *testing.T, d *Datapath) {
 			p := testSettings()
 			change(&p)
@@ -167,8 +168,8 @@ func dropCases() []packetCase {
 		{name: "merged", packet: pkt.TCP(client4, vip4, pkt.ACK, merged, dontFragment), verdict: "drop_merged"},
 		{name: "merged, may be fragmented", packet: pkt.TCP(client4, vip4, pkt.ACK, merged), verdict: "drop_merged"},
 		{name: "merged, v6", packet: pkt.TCP(client6, vip6, pkt.ACK, merged), verdict: "drop_merged"},
-		{name: "no source of v4", packet: syn4, change: pool(func(p *Settings) { p.Source4 = netip.Addr{} }), verdict: "drop_no_source"},
-		{name: "no source of v6", packet: syn6, change: pool(func(p *Settings) { p.Source6 = netip.Addr{} }), verdict: "drop_no_source"},
+		{name: "no source of v4", packet: syn4, change: with(func(p *pool.Settings) { p.Source4 = netip.Addr{} }), verdict: "drop_no_source"},
+		{name: "no source of v6", packet: syn6, change: with(func(p *pool.Settings) { p.Source6 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "hop not resolved", packet: syn4, change: unresolve, verdict: "drop_no_next_hop"},
 		{name: "no headroom", packet: syn4, meta: 216, verdict: "drop_no_headroom"},
 		{name: "no headroom for v6", packet: syn6, meta: 200, verdict: "drop_no_headroom"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux/acl"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -29,7 +30,7 @@ func TestNamedLists(t *testing.T) {
 	for _, list := range lists {
 		sets[list.Name] = list.Prefixes
 	}
-	update(t, d, Update{Lists: lists})
+	update(t, d, endpoint.Update{Lists: lists})
 	inline := [][]netip.Prefix{nil, prefixes("198.51.100.7/32", "2001:db8::7/128"), prefixes("192.0.2.0/24", "2001:db8:2::/48")}
 	names := [][]string{nil, {"client"}, {"others"}, {"none"}, {"nobody", "none", "others", "wide"}}
 	packets := map[string]pkt.Packet{vip4: pkt.TCP(client4, vip4, pkt.SYN), vip6: pkt.TCP(client6, vip6, pkt.SYN)}
@@ -62,7 +63,7 @@ func TestNamedLists(t *testing.T) {
 	for _, e := range world() {
 		apply(t, d, e)
 	}
-	update(t, d, Update{ListsRemoved: []string{"client", "others", "wide", "none", "nobody"}})
+	update(t, d, endpoint.Update{ListsRemoved: []string{"client", "others", "wide", "none", "nobody"}})
 	holdNothingLeft(t, d)
 }
 
@@ -87,7 +88,7 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 	d := newFilledOf(t, sizes, world()...)
 	tcp, udp := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip4, model.UDP, tunnel4)
 	tcp.DenyLists, udp.DenyLists = []string{"blocked"}, []string{"blocked"}
-	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp, udp}, Lists: []model.MuxPrefixList{named("blocked", "10.0.0.0/8", "2001:db8::/32")}})
+	update(t, d, endpoint.Update{Endpoints: []model.MuxEndpoint{tcp, udp}, Lists: []model.MuxPrefixList{named("blocked", "10.0.0.0/8", "2001:db8::/32")}})
 	number := d.endpoints.Lists.Named["blocked"].ID
 	holds := func(what string, rows int, wantTCP, wantUDP uint32) {
 		t.Helper()
@@ -107,27 +108,27 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		}
 	}
 	holds("at first", 2, xdpTX, xdpTX)
-	update(t, d, Update{Lists: []model.MuxPrefixList{named("blocked", "10.0.0.0/8", "2001:db8::/32", "198.51.100.7/32")}})
+	update(t, d, endpoint.Update{Lists: []model.MuxPrefixList{named("blocked", "10.0.0.0/8", "2001:db8::/32", "198.51.100.7/32")}})
 	holds("with the client", 3, xdpDrop, xdpDrop)
-	update(t, d, Update{Lists: []model.MuxPrefixList{named("blocked", "198.51.100.0/24", "198.51.100.7/32")}})
+	update(t, d, endpoint.Update{Lists: []model.MuxPrefixList{named("blocked", "198.51.100.0/24", "198.51.100.7/32")}})
 	holds("with what is around it", 2, xdpDrop, xdpDrop)
 	full := named("blocked", "1.0.0.0/8", "2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/8", "5.0.0.0/8")
-	if err := d.Update(Update{Lists: []model.MuxPrefixList{full}}); err == nil || !strings.Contains(err.Error(), "raise --max-source-prefixes") {
+	if err := d.Update(endpoint.Update{Lists: []model.MuxPrefixList{full}}); err == nil || !strings.Contains(err.Error(), "raise --max-source-prefixes") {
 		t.Errorf("a list that is too long: %v", err)
 	}
 	holds("after one that is too long", 2, xdpDrop, xdpDrop)
 	unknown := newEndpoint(vip4, model.UDP, tunnel4)
 	unknown.DenyLists = []string{"unknown"}
-	err := d.Update(Update{Endpoints: []model.MuxEndpoint{unknown}, Lists: []model.MuxPrefixList{named("blocked", "5.0.0.0/8")}})
+	err := d.Update(endpoint.Update{Endpoints: []model.MuxEndpoint{unknown}, Lists: []model.MuxPrefixList{named("blocked", "5.0.0.0/8")}})
 	if err == nil || !strings.Contains(err.Error(), "prefix list unknown is not here") {
 		t.Errorf("a list that did not come: %v", err)
 	}
 	holds("after an update that was refused", 2, xdpDrop, xdpDrop)
-	update(t, d, Update{Lists: []model.MuxPrefixList{named("blocked")}})
+	update(t, d, endpoint.Update{Lists: []model.MuxPrefixList{named("blocked")}})
 	if d.endpoints.Lists.Rows != 0 || d.endpoints.Lists.Named["blocked"].ID != number {
 		t.Errorf("%d rows of an empty list, number %d, was %d", d.endpoints.Lists.Rows, d.endpoints.Lists.Named["blocked"].ID, number)
 	}
-	update(t, d, Update{Snapshot: true})
+	update(t, d, endpoint.Update{Snapshot: true})
 	holdNothingLeft(t, d)
 }
 
@@ -136,14 +137,14 @@ func TestNamedListsStayWhileEndpointsHaveThem(t *testing.T) {
 	d := newFilledOf(t, testSizes, world()...)
 	tcp := newEndpoint(vip4, model.TCP, tunnel4)
 	tcp.DenyLists = []string{"blocked"}
-	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp}, Lists: []model.MuxPrefixList{named("blocked", "198.51.100.7/32")}})
+	update(t, d, endpoint.Update{Endpoints: []model.MuxEndpoint{tcp}, Lists: []model.MuxPrefixList{named("blocked", "198.51.100.7/32")}})
 	syn := pkt.TCP(client4, vip4, pkt.SYN).Frame()
-	update(t, d, Update{ListsRemoved: []string{"blocked"}})
+	update(t, d, endpoint.Update{ListsRemoved: []string{"blocked"}})
 	if action, _ := run(t, d, syn); action != xdpDrop {
 		t.Errorf("action %d for a listed source, whose list is to go and is named still", action)
 	}
 	tcp.DenyLists = nil
-	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp}})
+	update(t, d, endpoint.Update{Endpoints: []model.MuxEndpoint{tcp}})
 	if action, _ := run(t, d, syn); action != xdpTX {
 		t.Errorf("action %d without the list", action)
 	}
@@ -171,7 +172,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	denied, six := newEndpoint(vip4, model.TCP, tunnel4), newEndpoint(vip6, model.TCP, tunnel6)
 	denied.Deny, denied.DenyLists = prefixes("192.0.2.0/24"), []string{"bad", "worse"}
 	six.AllowLists, six.DenyLists = []string{"good"}, []string{"bad"}
-	u := Update{Snapshot: true, Endpoints: []model.MuxEndpoint{denied, six}, Lists: []model.MuxPrefixList{
+	u := endpoint.Update{Snapshot: true, Endpoints: []model.MuxEndpoint{denied, six}, Lists: []model.MuxPrefixList{
 		named("bad", "198.51.100.0/24", "2001:db8::7/128"), named("worse", "10.0.0.0/8"), named("good", "2001:db8::/32"),
 	}}
 	update(t, d, u)
@@ -217,7 +218,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 			t.Errorf("list %s is number %d, was %d, and has %v in the table, want %v", name, list.ID, numbers[name], rows[list.ID].Prefixes, want)
 		}
 	}
-	update(t, d, Update{Snapshot: true})
+	update(t, d, endpoint.Update{Snapshot: true})
 	holdNothingLeft(t, d)
 }
 
@@ -231,14 +232,14 @@ func TestNoMomentWithoutAList(t *testing.T) {
 		named("sources", "198.51.100.0/25", "198.51.100.128/25", "2001:db8::/65", "2001:db8:0:0:8000::/65"),
 		named("sources", "198.51.100.7/32", "2001:db8::7/128", "10.0.0.0/8"),
 	}
-	update(t, d, Update{Endpoints: []model.MuxEndpoint{allowed, denied}, Lists: shapes[:1]})
+	update(t, d, endpoint.Update{Endpoints: []model.MuxEndpoint{allowed, denied}, Lists: shapes[:1]})
 	four, six := pkt.TCP(client4, vip4, pkt.SYN).Frame(), pkt.TCP("[2001:db8::7]:1", vip6, pkt.SYN).Frame()
 	done := make(chan error, 1)
 	defer func() { <-done }() // before the tables are closed
 	go func() {
 		defer close(done)
 		for i := range 3000 {
-			if err := d.Update(Update{Lists: shapes[i%3 : i%3+1]}); err != nil {
+			if err := d.Update(endpoint.Update{Lists: shapes[i%3 : i%3+1]}); err != nil {
 				done <- err
 				return
 			}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -68,7 +69,7 @@ func TestRedirectsAreNoted(t *testing.T) {
 		newEndpoint("203.0.113.10:81", model.TCP, "10.1.0.9"),
 		with(newEndpoint("203.0.113.10:53", model.UDP, "10.1.0.9"), &model.Fastpath{Sources: rules.Sources}),
 		with(refusing("203.0.113.10:82", client), rules))
-	if err := d.Update(Update{SNAT: []model.MuxSNAT{ranges("203.0.113.40", "10.1.0.2", "10.1.0.2", 128)}}); err != nil {
+	if err := d.Update(endpoint.Update{SNAT: []model.MuxSNAT{ranges("203.0.113.40", "10.1.0.2", "10.1.0.2", 128)}}); err != nil {
 		t.Fatal(err)
 	}
 	resolve(t, d)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/model"
@@ -29,7 +30,7 @@ func ranges(vip, workload, tunnel string, numbers ...model.Range) model.MuxSNAT 
 	}
 }
 
-func update(t testing.TB, d *Datapath, u Update) {
+func update(t testing.TB, d *Datapath, u endpoint.Update) {
 	t.Helper()
 	if err := d.Update(u); err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func update(t testing.TB, d *Datapath, u Update) {
 
 // leaving lets workloads leave as VIPs: port 5000 is in range 625.
 func leaving(t *testing.T, d *Datapath) {
-	update(t, d, Update{SNAT: []model.MuxSNAT{
+	update(t, d, endpoint.Update{SNAT: []model.MuxSNAT{
 		ranges("203.0.113.10", "10.1.0.2", tunnel4, 625, 700),
 		ranges("203.0.113.10", "10.1.0.3", tunnel6, 626),
 		ranges("2001:db8:1::10", "fd00::2", tunnel6, 625),
@@ -138,7 +139,7 @@ func TestRangesFollowUpdates(t *testing.T) {
 	}
 	refused := 0
 	for range 600 {
-		u := Update{Snapshot: r.IntN(20) == 0}
+		u := endpoint.Update{Snapshot: r.IntN(20) == 0}
 		next := maps.Clone(live)
 		if u.Snapshot {
 			u.Endpoints, next = world(), map[model.SNATKey]model.MuxSNAT{}
@@ -191,7 +192,7 @@ func checkDigest(t *testing.T, d *Datapath, live map[model.SNATKey]model.MuxSNAT
 // checkNoRangesLeft ends all source NAT: every row is free again then.
 func checkNoRangesLeft(t *testing.T, d *Datapath) {
 	t.Helper()
-	update(t, d, Update{Snapshot: true, Endpoints: world()})
+	update(t, d, endpoint.Update{Snapshot: true, Endpoints: world()})
 	vips, owners := d.endpoints.SNAT.Free()
 	if d.endpoints.SNAT.Len() != 0 || vips != int(testSizes.SNATVIPs) {
 		t.Errorf("%d VIPs have source NAT, %d slices are free", d.endpoints.SNAT.Len(), vips)
@@ -218,7 +219,7 @@ func TestARangeIsNeverAMixture(t *testing.T) {
 	go func() {
 		from, to := ranges("203.0.113.10", "10.1.0.2", tunnel4, 700), ranges("203.0.113.10", "10.1.0.3", tunnel6, 625, 626)
 		for ctx.Err() == nil {
-			for _, u := range []Update{
+			for _, u := range []endpoint.Update{
 				{SNAT: []model.MuxSNAT{to, from}},
 				{SNAT: []model.MuxSNAT{
 					ranges("203.0.113.10", "10.1.0.2", tunnel4, 625, 700), ranges("203.0.113.10", "10.1.0.3", tunnel6, 626),
@@ -261,7 +262,7 @@ func TestRangesAreKept(t *testing.T) {
 	p.config.MaxSNATPorts = 4 << 16
 	d := p.mustOpen(t)
 	first, second, lost := ranges("203.0.113.10", "10.1.0.2", tunnel4, 625), ranges("203.0.113.10", "10.1.0.3", tunnel6, 626, 627), ranges("203.0.113.20", "10.1.0.4", tunnel4, 628)
-	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second, lost}})
+	update(t, d, endpoint.Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second, lost}})
 	before := ownersOf(t, d)
 	holds := func(when string, want map[model.SNATKey]netip.Addr) {
 		t.Helper()
@@ -273,18 +274,18 @@ func TestRangesAreKept(t *testing.T) {
 	old := []model.MuxSNAT{ranges("203.0.113.10", "10.1.0.2", tunnel4, 626, 629), ranges("203.0.113.10", "10.1.0.3", tunnel6, 629)}
 	want := maps.Clone(before)
 	want[rangeKey(first.Key.VIP, 629)] = first.Tunnel
-	update(t, d, Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
+	update(t, d, endpoint.Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
 	holds("after a backup's snapshot", want)
-	update(t, d, Update{KeepSNAT: true, SNATRemoved: []model.SNATKey{second.Key}})
+	update(t, d, endpoint.Update{KeepSNAT: true, SNATRemoved: []model.SNATKey{second.Key}})
 	holds("after a removal", want)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = p.mustOpen(t)
 	defer d.Close()
-	update(t, d, Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
+	update(t, d, endpoint.Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
 	holds("after a restart", want)
-	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second}})
+	update(t, d, endpoint.Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second}})
 	holds("when it is settled", wanted(map[model.SNATKey]model.MuxSNAT{first.Key: first, second.Key: second}))
 }
 
@@ -299,7 +300,7 @@ func TestRangesLiveThroughARestart(t *testing.T) {
 	all := []model.MuxSNAT{
 		ranges("203.0.113.10", "10.1.0.2", tunnel4, 625, 700), ranges("203.0.113.20", "10.1.0.3", tunnel6, 626),
 	}
-	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: all})
+	update(t, d, endpoint.Update{Snapshot: true, Endpoints: world(), SNAT: all})
 	resolve(t, d)
 	answer := pkt.TCP("198.51.100.7:443", "203.0.113.10:5000", pkt.ACK).Frame()
 	run(t, d, answer)
@@ -326,7 +327,7 @@ func TestRangesLiveThroughARestart(t *testing.T) {
 	if diff := cmp.Diff(before, ownersOf(t, d), cmpopts.EquateComparable(model.SNATKey{}, netip.Addr{})); diff != "" {
 		t.Errorf("ranges after an update of endpoints (-before +after):\n%s", diff)
 	}
-	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: all[:1]})
+	update(t, d, endpoint.Update{Snapshot: true, Endpoints: world(), SNAT: all[:1]})
 	if got := ownersOf(t, d); len(got) != 2 {
 		t.Errorf("after a snapshot there are %v", got)
 	}

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
@@ -302,7 +304,7 @@ func TestSYNsAreAnswered(t *testing.T) {
 		}
 	})
 	usage, err := d.Usage()
-	remembers := slices.ContainsFunc(usage.VIPs, func(v VIPUsage) bool { return v.Flows != FlowUsage{} })
+	remembers := slices.ContainsFunc(usage.VIPs, func(v VIPUsage) bool { return v.Flows != flow.Usage{} })
 	if err != nil || remembers && !otherwise {
 		t.Errorf("flows are remembered of SYNs: %+v, %v", usage.VIPs, err)
 	}
@@ -360,7 +362,7 @@ func TestTheMuxDecidesWhatIsAnswered(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	set := func(state SYNState) {
+	set := func(state endpoint.SYNState) {
 		t.Helper()
 		if err := d.SetSYNState(auto.Key, state); err != nil {
 			t.Fatal(err)
@@ -374,19 +376,19 @@ func TestTheMuxDecidesWhatIsAnswered(t *testing.T) {
 		resolve(t, d)
 	}
 	expect("at first", "forward_syn")
-	set(SYNState{Answers: true})
+	set(endpoint.SYNState{Answers: true})
 	expect("without secrets", "forward_syn")
 	if err := d.SetSYNSecrets(synSecrets(1)); err != nil {
 		t.Fatal(err)
 	}
-	set(SYNState{Answers: true, Watches: true})
+	set(endpoint.SYNState{Answers: true, Watches: true})
 	expect("when told to", "reply_syn")
 	wider := inMode(newEndpoint(vip4, model.TCP, tunnel4, tunnel6), model.SYNCookiesAuto)
 	apply(wider)
 	expect("with another backend", "reply_syn")
 	apply(inMode(wider, model.SYNCookiesNever))
 	expect("never", "forward_syn")
-	set(SYNState{Answers: true})
+	set(endpoint.SYNState{Answers: true})
 	expect("never, whatever the mux says", "forward_syn")
 	apply(inMode(wider, model.SYNCookiesAlways))
 	expect("always", "reply_syn")

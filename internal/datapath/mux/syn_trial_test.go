@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -15,7 +16,7 @@ import (
 // Handshakes of a watched endpoint are looked at, whether its SYNs are answered, forwarded, or answered for a trial,
 // and of no other.
 func TestHandshakesAreFollowed(t *testing.T) {
-	for name, state := range map[string]SYNState{
+	for name, state := range map[string]endpoint.SYNState{
 		"answered": {Answers: true, Watches: true}, "tried": {Watches: true, Tries: true}, "forwarded": {Watches: true}, "not watched": {Answers: true},
 	} {
 		for _, vip := range []string{vip4, vip6} {
@@ -29,7 +30,7 @@ func TestHandshakesAreFollowed(t *testing.T) {
 				if state.Watches && (before.Completed*3 < before.Tried || before.Completed*3 > before.Tried*2) {
 					t.Errorf("%+v: half of them went on", before)
 				}
-				answered := map[SYNState]uint64{{Watches: true, Tries: true}: 2 * before.Tried, {Watches: true}: 0}
+				answered := map[endpoint.SYNState]uint64{{Watches: true, Tries: true}: 2 * before.Tried, {Watches: true}: 0}
 				if want, some := answered[state]; some && before.Answered != want || !some && before.Answered != before.SYNs {
 					t.Errorf("%+v: so many SYNs are not to be answered", before)
 				}
@@ -52,7 +53,7 @@ func TestHandshakesAreFollowed(t *testing.T) {
 // endpoint has one backend, so its slot is known.
 func TestForgedHandshakesAreNotCompleted(t *testing.T) {
 	forgeries := []handshake{forgedACK, forgedSlot, forgedCookie, forgedSYNACK}
-	for _, state := range []SYNState{{Watches: true, Tries: true}, {Watches: true, Answers: true}} {
+	for _, state := range []endpoint.SYNState{{Watches: true, Tries: true}, {Watches: true, Answers: true}} {
 		for _, vip := range []string{vip4, vip6} {
 			t.Run(fmt.Sprint(vip, " ", state), func(t *testing.T) {
 				d, key := trying(t, vip, state)
@@ -73,7 +74,7 @@ func TestForgedHandshakesAreNotCompleted(t *testing.T) {
 }
 
 // trying has an endpoint of one backend in the state.
-func trying(t *testing.T, vip string, state SYNState) (*Datapath, model.EndpointKey) {
+func trying(t *testing.T, vip string, state endpoint.SYNState) (*Datapath, model.EndpointKey) {
 	t.Helper()
 	auto := inMode(newEndpoint(vip, model.TCP, tunnel4), model.SYNCookiesAuto)
 	auto.Cookies = model.CookiesOn
@@ -157,7 +158,7 @@ func acknowledge(then *pkt.Packet, out []byte) {
 
 // wantTried wants so many SYNs, and an eighth of the connections to have been tried, or none if the endpoint is not
 // watched.
-func wantTried(t *testing.T, d *Datapath, key model.EndpointKey, syns, connections uint64) SYNCounter {
+func wantTried(t *testing.T, d *Datapath, key model.EndpointKey, syns, connections uint64) endpoint.SYNCounter {
 	t.Helper()
 	counters, err := d.SYNCounters()
 	if err != nil {

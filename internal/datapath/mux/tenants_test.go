@@ -55,18 +55,18 @@ func (w tenantWorld) send(t *testing.T, d *Datapath, vip string, seed uint32, fl
 }
 
 // tenantsHave is what tenants have of the flow table, after it was checked against what their VIPs have.
-func tenantsHave(t *testing.T, d *Datapath) map[string]TenantUsage {
+func tenantsHave(t *testing.T, d *Datapath) map[string]flow.TenantUsage {
 	t.Helper()
 	usage, err := d.Usage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, sums := map[string]TenantUsage{}, map[string]FlowUsage{}
+	all, sums := map[string]flow.TenantUsage{}, map[string]flow.Usage{}
 	for _, v := range usage.VIPs {
 		for key, live := range d.endpoints.Live {
 			if key.VIP == v.VIP {
 				sum := sums[live.Tenant]
-				sums[live.Tenant] = FlowUsage{Untrusted: sum.Untrusted + v.Flows.Untrusted, Trusted: sum.Trusted + v.Flows.Trusted}
+				sums[live.Tenant] = flow.Usage{Untrusted: sum.Untrusted + v.Flows.Untrusted, Trusted: sum.Trusted + v.Flows.Trusted}
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
 )
 
 // Usage is how full the tables are.
@@ -14,7 +15,7 @@ type Usage struct {
 	SNAT                         map[netip.Addr]int // ranges that workloads have, by VIP
 	FlowCells                    uint64             // size of the flow table
 	VIPs                         []VIPUsage
-	Tenants                      []TenantUsage // those whose flows are counted, by name
+	Tenants                      []flow.TenantUsage // those whose flows are counted, by name
 }
 
 // TableUsage is the rows of a table.
@@ -23,7 +24,7 @@ type TableUsage struct{ Used, Size uint64 }
 // VIPUsage is a VIP's part of the flow table.
 type VIPUsage struct {
 	VIP        netip.Addr
-	Flows      FlowUsage
+	Flows      flow.Usage
 	Guaranteed uint32 // trusted flows that others do not take
 	Limit      uint32 // of trusted flows
 }
@@ -36,7 +37,7 @@ func (d *Datapath) Usage() (Usage, error) {
 		if err := d.tables.VIPUsage.Lookup(ids[i], &row); err != nil {
 			return u, fmt.Errorf("read row %d of vip_usage: %w", ids[i], err)
 		}
-		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
+		u.VIPs[i].Flows = flow.Usage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
 		u.VIPs[i].Guaranteed = row.Guaranteed
 	}
 	var err error

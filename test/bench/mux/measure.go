@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -289,11 +290,11 @@ func (k *class) set(up bool) error {
 }
 
 func encapsulateInGUE(d *mux.Datapath, yes bool) error {
-	pool := poolOf()
+	settings := poolOf()
 	if yes {
-		pool.Encapsulation = mux.GUE
+		settings.Encapsulation = pool.GUE
 	}
-	return d.SetSettings(pool)
+	return d.SetSettings(settings)
 }
 
 func summarise(all []class, of family, flows int) []result {

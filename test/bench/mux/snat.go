@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -34,9 +35,9 @@ func workloads() (all []model.MuxSNAT) {
 
 // giveRanges gives workloads their ranges, or takes them away.
 func giveRanges(d *mux.Datapath, up bool) error {
-	u := mux.Update{SNAT: workloads()}
+	u := endpoint.Update{SNAT: workloads()}
 	if !up {
-		u = mux.Update{}
+		u = endpoint.Update{}
 		for _, s := range workloads() {
 			u.SNATRemoved = append(u.SNATRemoved, s.Key)
 		}

@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -93,7 +95,7 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.SetSYNSecrets(synSecrets()); err != nil {
 		return err
 	}
-	if err := w.datapath.Update(mux.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
+	if err := w.datapath.Update(endpoint.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
 		return err
 	}
 	if err := w.flood(all); err != nil {
@@ -108,7 +110,7 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 
 // flood has the mux treat those that leave it to the mux as it does during a flood.
 func (w *world) flood(all []model.MuxEndpoint) error {
-	flooded := mux.SYNState{Answers: true, Watches: true}
+	flooded := endpoint.SYNState{Answers: true, Watches: true}
 	for _, e := range all {
 		if e.SYNCookies != model.SYNCookiesAuto {
 			continue
@@ -138,15 +140,15 @@ func tables(listed int) []model.MuxEndpoint {
 
 var testHop = model.NextHop{Source: [6]byte{2, 1}, Destination: [6]byte{2, 2}}
 
-func poolOf() mux.Settings {
-	pool := mux.Settings{
+func poolOf() pool.Settings {
+	settings := pool.Settings{
 		Source4: netip.MustParseAddr("172.16.0.1"), Source6: netip.MustParseAddr("fd00::1"), MTU: 1500,
 		MAC: [6]byte{2, 0, 0, 0, 0, 2},
 	}
-	for i := range pool.HashKey {
-		pool.HashKey[i] = byte(37*i + 11)
+	for i := range settings.HashKey {
+		settings.HashKey[i] = byte(37*i + 11)
 	}
-	return pool
+	return settings
 }
 
 func synSecrets() (secrets []model.SYNSecret) {
