@@ -22,11 +22,14 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
+// Budgets of the programs, and of the one that traces besides.
+const budget, tracedBudget = 400_000, 500_000
+
 func checkVerifier(t *testing.T, sizes bpf.Sizes) {
 	l := loadNew(t, sizes)
 	defer l.Tables.Close()
 	defer l.Objects.Programs.Close()
-	checkWalk(t, l.Program)
+	checkWalk(t, l.Program, budget)
 	for row := range l.SlowpathProgs.MaxEntries() {
 		var step *ebpf.Program
 		if err := l.SlowpathProgs.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -34,7 +37,7 @@ func checkVerifier(t *testing.T, sizes bpf.Sizes) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		checkWalk(t, step)
+		checkWalk(t, step, budget)
 		_ = step.Close()
 	}
 	for _, mode := range []bpf.MuxTraceMode{bpf.MuxTraceModeTRACE_EXPLAIN, bpf.MuxTraceModeTRACE_CAPTURE} {
@@ -42,14 +45,13 @@ func checkVerifier(t *testing.T, sizes bpf.Sizes) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkWalk(t, traced.Program)
+		checkWalk(t, traced.Program, tracedBudget)
 		_ = traced.Close()
 	}
 }
 
-func checkWalk(t *testing.T, p *ebpf.Program) {
+func checkWalk(t *testing.T, p *ebpf.Program, budget uint32) {
 	t.Helper()
-	const budget = 400_000
 	info, err := p.Info()
 	if err != nil {
 		t.Fatal(err)
