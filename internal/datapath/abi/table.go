@@ -32,6 +32,12 @@ func WriteTable[K, V comparable](table *ebpf.Map, rows map[K]V) error {
 	if room := int(table.MaxEntries()); len(rows) > room {
 		return fmt.Errorf("write table: needs %d rows, has room for %d", len(rows), room)
 	}
+	// Removing comes first only if both would not fit together.
+	if union(live, rows) > int(table.MaxEntries()) {
+		if err := removeRows(table, live, rows); err != nil {
+			return err
+		}
+	}
 	for key, value := range rows {
 		if old, ok := live[key]; ok && old == value {
 			continue
@@ -40,8 +46,22 @@ func WriteTable[K, V comparable](table *ebpf.Map, rows map[K]V) error {
 			return fmt.Errorf("write table: %w", err)
 		}
 	}
+	return removeRows(table, live, rows)
+}
+
+func union[K comparable, V any](a, b map[K]V) int {
+	n := len(b)
+	for key := range a {
+		if _, both := b[key]; !both {
+			n++
+		}
+	}
+	return n
+}
+
+func removeRows[K comparable, V any](table *ebpf.Map, live, keep map[K]V) error {
 	for key := range live {
-		if _, kept := rows[key]; kept {
+		if _, kept := keep[key]; kept {
 			continue
 		}
 		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

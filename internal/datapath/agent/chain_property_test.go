@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -37,7 +38,7 @@ func newSide(t *testing.T, tunnel, host4, host6, dip4, dip6, peer string, peerHo
 	}
 	err := s.Replace(all)
 	if err == nil {
-		err = bpf.WriteTable(s.objects.Workloads, map[bpf.AgentAddress]uint32{
+		err = abi.WriteTable(s.objects.Workloads, map[bpf.AgentAddress]uint32{
 			bpf.ToAddress(netip.MustParseAddr(dip4)): interfaceIndex, bpf.ToAddress(netip.MustParseAddr(dip6)): interfaceIndex,
 		})
 	}
@@ -72,7 +73,7 @@ func (s *side) learn(t *testing.T, p pkt.Packet) {
 func (s *side) forget(t *testing.T) {
 	t.Helper()
 	for _, table := range s.Tables() {
-		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+		if err := abi.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/pkt"
@@ -40,7 +41,7 @@ func TestChainKnowsSockets(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := bpf.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+			if err := abi.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 				t.Fatal(err)
 			}
 		}

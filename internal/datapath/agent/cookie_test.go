@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
@@ -272,7 +273,7 @@ func TestCookiesAreCounted(t *testing.T) {
 	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
 	counts := func(when string, want bool) {
 		t.Helper()
-		rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
+		rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d sessions (%v)", len(rows), err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -53,7 +54,7 @@ func TestFloodsSpareConnections(t *testing.T) {
 func (r *rig) age(by time.Duration) {
 	r.t.Helper()
 	for _, table := range r.Tables() {
-		rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](table)
+		rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](table)
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -82,18 +82,18 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		Sessions:              make(map[session.State]int),
 	}
 
-	muxes, err := bpf.ReadTable[bpf.AgentPrefix, uint8](maps["muxes"])
+	muxes, err := abi.ReadTable[bpf.AgentPrefix, uint8](maps["muxes"])
 	failed = append(failed, err)
 	for p := range muxes {
 		status.Muxes = append(status.Muxes, bpf.FromPrefix(p))
 	}
 	slices.SortFunc(status.Muxes, netip.Prefix.Compare)
 
-	rules, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
+	rules, err := abi.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
 	failed = append(failed, err)
 	status.Rules = natrule.FromRows(rules)
 
-	workloads, err := bpf.ReadTable[bpf.AgentAddress, uint32](maps["workloads"])
+	workloads, err := abi.ReadTable[bpf.AgentAddress, uint32](maps["workloads"])
 	failed = append(failed, err)
 	for a, ifindex := range workloads {
 		status.Workloads[bpf.FromAddress(a)] = int(ifindex)
@@ -116,8 +116,8 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 
 // readPorts reads which ranges each workload has.
 func readPorts(workloads, owned *ebpf.Map) (map[model.SNATKey][]model.Range, error) {
-	rows, failed := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](workloads)
-	blocks, err := bpf.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](owned)
+	rows, failed := abi.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](workloads)
+	blocks, err := abi.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](owned)
 	ports, byNumber := make(map[model.SNATKey][]model.Range, len(rows)), make(map[uint32]model.SNATKey, len(rows))
 	for dip, row := range rows {
 		key := model.SNATKey{VIP: bpf.FromAddress(row.Vip), Address: bpf.FromAddress(dip)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
@@ -169,7 +170,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	before := r.confirmed()[ipOf(vip4)]
 	// As if the other had been refused that many; and the first half of ours had been idle for longest.
 	idle := make(map[bpf.AgentSessionKey]bool)
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+	rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	if limit >= before || limit == 0 {
 		t.Fatalf("limit is %d beside one that wants all, had %d", limit, before)
 	}
-	rows, err = bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+	rows, err = abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func ipOf(addrPort string) string { return netip.MustParseAddrPort(addrPort).Add
 func TestQuotasFollowRules(t *testing.T) {
 	r := newRig(t)
 	vips := func() map[netip.Addr]bool {
-		rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSessionQuota](r.objects.SessionQuotas)
+		rows, err := abi.ReadTable[bpf.AgentAddress, bpf.AgentSessionQuota](r.objects.SessionQuotas)
 		if err != nil {
 			t.Fatal(err)
 		}

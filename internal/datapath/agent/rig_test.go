@@ -138,7 +138,7 @@ func (r *rig) fill() {
 			netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128"),
 			netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd02::/64"),
 		}),
-		bpf.WriteTable(r.objects.Workloads, workloads),
+		abi.WriteTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
 			s.Address4, s.Address6 = bpf.ToAddress(netip.MustParseAddr(host4)), bpf.ToAddress(netip.MustParseAddr(host6))

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -46,7 +47,7 @@ func (r *rig) answer(client, vip, dip string) replied {
 
 func (r *rig) newSessions() map[bpf.AgentSessionKey]bpf.AgentSession {
 	r.t.Helper()
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
+	rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 	if err != nil {
 		r.t.Fatal(err)
 	}

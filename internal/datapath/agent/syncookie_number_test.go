@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
@@ -94,7 +95,7 @@ func TestWindowsAreTranslated(t *testing.T) {
 // setEvents changes what has been seen of the new sessions.
 func (r *rig) setEvents(change func(bpf.AgentSessionEvent) bpf.AgentSessionEvent) {
 	r.t.Helper()
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
+	rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 	for key, row := range rows {
 		row.Events = change(row.Events)
 		err = errors.Join(err, r.objects.NewSessions.Put(key, row))
@@ -168,7 +169,7 @@ func TestClocksWithoutCookies(t *testing.T) {
 	for i, s := range steps {
 		r.check(fmt.Sprintf("no slot: step %d", i), s)
 	}
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+	rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d sessions (%v)", len(rows), err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
@@ -315,7 +316,7 @@ func TestSecretsRotate(t *testing.T) {
 func (r *rig) forget() {
 	r.t.Helper()
 	for _, table := range r.Tables() {
-		if err := bpf.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
+		if err := abi.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -424,12 +425,12 @@ func TestEarlySessionsStayWhereTheyAre(t *testing.T) {
 		return e | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER
 	})
 	r.check("cookie again", steps[0])
-	if rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
+	if rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
 		t.Errorf("%d sessions have moved (%v)", len(rows), err)
 	}
 	r.check("SYN/ACK", steps[1])
 	r.check("data", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, pkt.Payload([]byte("data"))))
-	if rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
+	if rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
 		t.Errorf("%d sessions have moved behind the handshake (%v)", len(rows), err)
 	}
 }

@@ -33,7 +33,7 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 	row := bpf.AgentSession{
 		Vip: bpf.ToAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(session.Now()),
 	}
-	if err := bpf.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
+	if err := abi.WriteTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	defer listenAt(t, ns, native4).Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
@@ -47,10 +48,10 @@ func (w *Workloads) SetWorkloads(workloads map[netip.Addr]int, refused []netip.A
 	defer w.c.Lock.Unlock()
 	// A workload's replies must be rewritten before its first request can arrive.
 	attached := w.attachAll(links)
-	if err := bpf.WriteTable(w.c.Objects.Workloads, rows); err != nil {
+	if err := abi.WriteTable(w.c.Objects.Workloads, rows); err != nil {
 		return fmt.Errorf("set workloads: %w", err)
 	}
-	if err := bpf.WriteTable(w.c.Objects.WorkloadLinks, indexes); err != nil {
+	if err := abi.WriteTable(w.c.Objects.WorkloadLinks, indexes); err != nil {
 		return fmt.Errorf("set workloads' interfaces: %w", err)
 	}
 	return errors.Join(attached, w.detachBut(links))

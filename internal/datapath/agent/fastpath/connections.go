@@ -108,7 +108,7 @@ func (f *Connections) EndFastpath(w Entry) error {
 
 // FastpathConnections lists the connections that have left the muxes, or are about to.
 func (f *Connections) FastpathConnections() ([]Entry, error) {
-	rows, err := bpf.ReadTable[bpf.AgentSessionKey, bpf.AgentFastpath](f.objects.Fastpath)
+	rows, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentFastpath](f.objects.Fastpath)
 	if err != nil {
 		return nil, fmt.Errorf("list fastpath: %w", err)
 	}

@@ -81,7 +81,7 @@ func (r *Rules) set(rules map[model.HostBackendKey]model.HostBackend) error {
 	if err := errors.Join(r.c.Sessions.CountVIPs(rules), r.c.Numbers.Set(tenant.OwnersOf(rules, r.c.SNAT.Configs())), r.setChainPeers(rules)); err != nil {
 		return err
 	}
-	if err := bpf.WriteTable(r.c.Objects.NatRules, rows); err != nil {
+	if err := abi.WriteTable(r.c.Objects.NatRules, rows); err != nil {
 		return fmt.Errorf("set rules: %w", err)
 	}
 	if err := r.setTunnels(rules); err != nil {
@@ -101,7 +101,7 @@ func (r *Rules) setTunnels(rules map[model.HostBackendKey]model.HostBackend) err
 	for key := range rules {
 		tunnels[bpf.ToAddress(key.Tunnel)] = 1
 	}
-	if err := bpf.WriteTable(r.c.Objects.Tunnels, tunnels); err != nil {
+	if err := abi.WriteTable(r.c.Objects.Tunnels, tunnels); err != nil {
 		return fmt.Errorf("set tunnels: %w", err)
 	}
 	return nil
@@ -116,7 +116,7 @@ func (r *Rules) SetMuxes(prefixes []netip.Prefix) error {
 	}
 	r.c.Lock.Lock()
 	defer r.c.Lock.Unlock()
-	if err := bpf.WriteTable(r.c.Objects.Muxes, rows); err != nil {
+	if err := abi.WriteTable(r.c.Objects.Muxes, rows); err != nil {
 		return fmt.Errorf("set muxes: %w", err)
 	}
 	return nil
@@ -130,7 +130,7 @@ func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) 
 			rows[bpf.AgentChainPeer{Rule: toRuleKey(key), Source: bpf.ToAddress(peer)}] = 1
 		}
 	}
-	if err := bpf.WriteTable(r.c.Objects.ChainPeers, rows); err != nil {
+	if err := abi.WriteTable(r.c.Objects.ChainPeers, rows); err != nil {
 		return fmt.Errorf("set peers: %w", err)
 	}
 	return nil
@@ -138,7 +138,7 @@ func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) 
 
 // Read restores what an earlier process has set.
 func (r *Rules) Read() error {
-	rows, err := bpf.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](r.c.Objects.NatRules)
+	rows, err := abi.ReadTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](r.c.Objects.NatRules)
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -131,7 +132,7 @@ func deleteRow(table *ebpf.Map, of netip.Addr) error {
 }
 
 func (t *Tracker) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
-	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSessionUsage](t.objects.SessionUsages)
+	rows, err := abi.ReadTable[bpf.AgentAddress, bpf.AgentSessionUsage](t.objects.SessionUsages)
 	if err != nil {
 		return nil, fmt.Errorf("read what VIPs have of sessions: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
@@ -16,7 +17,7 @@ import (
 // alone comes with its first message.
 func (t *Translator) Read() error {
 	t.rows = make(map[netip.Addr]*snatRow)
-	rows, err := bpf.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](t.objects.SnatWorkloads)
+	rows, err := abi.ReadTable[bpf.AgentAddress, bpf.AgentSnatWorkload](t.objects.SnatWorkloads)
 	if err != nil {
 		return fmt.Errorf("read source NAT: %w", err)
 	}
@@ -36,7 +37,7 @@ func (t *Translator) Read() error {
 		}
 		t.rows[key.Address], byNumber[row.number] = row, row
 	}
-	owned, err := bpf.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](t.objects.SnatBlocks)
+	owned, err := abi.ReadTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](t.objects.SnatBlocks)
 	if err != nil {
 		return fmt.Errorf("read ports: %w", err)
 	}
@@ -58,7 +59,7 @@ func (t *Translator) Read() error {
 		return err
 	}
 	if len(t.rows) > 0 { // which of them are whose, the manager's first message tells
-		t.adopted, err = bpf.ReadTable[bpf.AgentAddress, uint8](t.objects.Tunnels)
+		t.adopted, err = abi.ReadTable[bpf.AgentAddress, uint8](t.objects.Tunnels)
 	}
 	return err
 }
@@ -114,7 +115,7 @@ func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
 
 // readExcepts restores which destinations are left alone.
 func (t *Translator) readExcepts(byNumber map[uint32]*snatRow) error {
-	excepts, err := bpf.ReadTable[bpf.AgentSnatExempt, uint8](t.objects.SnatExempts)
+	excepts, err := abi.ReadTable[bpf.AgentSnatExempt, uint8](t.objects.SnatExempts)
 	if err != nil {
 		return fmt.Errorf("read destinations that are left alone: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/model"
@@ -335,7 +336,7 @@ func (t *Translator) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.P
 	if t.excepts != nil && maps.Equal(excepts, t.excepts) {
 		return nil
 	}
-	if err := bpf.WriteTable(t.objects.SnatExempts, excepts); err != nil {
+	if err := abi.WriteTable(t.objects.SnatExempts, excepts); err != nil {
 		return fmt.Errorf("set destinations that are left alone: %w", err)
 	}
 	t.excepts = excepts

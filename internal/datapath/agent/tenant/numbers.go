@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -97,7 +98,7 @@ func (t *Numbers) Set(owners map[netip.Addr]string) error {
 	for vip, number := range vips {
 		rows[bpf.ToAddress(vip)] = number
 	}
-	if err := bpf.WriteTable(t.objects.VipTenants, rows); err != nil {
+	if err := abi.WriteTable(t.objects.VipTenants, rows); err != nil {
 		return fmt.Errorf("set whose VIPs are: %w", err)
 	}
 	t.vips = vips
@@ -106,7 +107,7 @@ func (t *Numbers) Set(owners map[netip.Addr]string) error {
 
 // Read restores the numbers that an earlier process has given.
 func (t *Numbers) Read() error {
-	rows, err := bpf.ReadTable[bpf.AgentAddress, uint32](t.objects.VipTenants)
+	rows, err := abi.ReadTable[bpf.AgentAddress, uint32](t.objects.VipTenants)
 	if err != nil {
 		return fmt.Errorf("read whose VIPs are: %w", err)
 	}
