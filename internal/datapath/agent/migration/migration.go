@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -200,7 +199,6 @@ func (m *Migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if err != nil {
 		return err
 	}
-	theirs.value = slices.DeleteFunc(theirs.value, func(f abi.Field) bool { return f.Name != "" && f.Name == dropped[name] })
 	keys, err := movesOf(theirs.key, ours.key)
 	if err != nil {
 		return err
@@ -225,10 +223,6 @@ func (m *Migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 		return err
 	})
 }
-
-// dropped are the members of tables' rows that older versions have and this one does without: it counts rows of
-// source NAT anew.
-var dropped = map[string]string{"snat_stats": "flows"}
 
 // copyMuxes makes a prefix of each address: the first version had no others.
 func copyMuxes(from, to *ebpf.Map) error {

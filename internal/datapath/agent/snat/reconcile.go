@@ -46,11 +46,11 @@ func (a Accounts) Off() map[snatCount]int32 {
 	return off
 }
 
-// reconcile corrects counts: at once with now, else by errors that the last sweep has found, too.
-func (t *Shares) reconcile(a Accounts, now bool) error {
+// reconcile corrects counts by errors that the last sweep has found, too.
+func (t *Shares) reconcile(a Accounts) error {
 	off := a.Off()
 	for count, lacks := range off {
-		if !now && t.off[count] != lacks {
+		if t.off[count] != lacks {
 			continue
 		}
 		var err error

@@ -78,29 +78,14 @@ func RangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, r
 	return held, reclaimed
 }
 
-// readTenantsOfSNAT goes on with the counts of an earlier process, or counts what a version has left that did not.
+// readTenantsOfSNAT goes on with the counts of an earlier process.
 func (t *Translator) readTenantsOfSNAT() error {
 	a, err := t.Shares.Accounts()
 	if err != nil {
 		return err
 	}
-	uncounted := t.Shares.adopt(t.rows, a)
-	if err := errors.Join(t.numbers.Set(tenant.OwnersOf(t.rules(), configs(t.rows))), t.FollowTenants()); err != nil || !uncounted {
-		return err
-	}
-	return t.countSNAT()
-}
-
-// countSNAT counts all rows anew.
-func (t *Translator) countSNAT() error {
-	if err := t.SweepRows(&bpf.AgentSnatSweepCall{}); err != nil { // nothing is idle at no time
-		return fmt.Errorf("count flows: %w", err)
-	}
-	a, err := t.Shares.Accounts()
-	if err != nil {
-		return err
-	}
-	return t.Shares.reconcile(a, true)
+	t.Shares.adopt(t.rows, a)
+	return errors.Join(t.numbers.Set(tenant.OwnersOf(t.rules(), configs(t.rows))), t.FollowTenants())
 }
 
 func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {

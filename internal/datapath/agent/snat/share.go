@@ -173,7 +173,7 @@ func (t *Shares) settle(rows map[netip.Addr]*snatRow) ([]session.SNATTableUsage,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := t.reconcile(a, false); err != nil {
+	if err := t.reconcile(a); err != nil {
 		return nil, nil, err
 	}
 	tenants := t.tenantsOf(rows)
@@ -191,16 +191,14 @@ func (t *Shares) settle(rows map[netip.Addr]*snatRow) ([]session.SNATTableUsage,
 	return rooms, refusals, nil
 }
 
-// adopt goes on with the counts of an earlier process. It says whether some rows are not counted.
-func (t *Shares) adopt(rows map[netip.Addr]*snatRow, a Accounts) (uncounted bool) {
+// adopt goes on with the counts of an earlier process.
+func (t *Shares) adopt(rows map[netip.Addr]*snatRow, a Accounts) {
 	t.refused = make(map[uint32][Tables]uint32)
 	for _, row := range rows {
 		state := a.States[row.number]
 		row.tenant, row.refused = state.Tenant, state.Refused
 		t.refused[row.tenant] = a.Tenants[row.tenant].Refused
-		uncounted = uncounted || row.tenant == 0
 	}
-	return uncounted
 }
 
 // roomsOf tells what tenants have and may have, and which VIPs were refused more.
