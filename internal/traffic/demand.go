@@ -31,3 +31,31 @@ func (d Demand) Rate() Rate {
 	}
 	return sum
 }
+
+// Scaled returns the demands with rates that sum to about total: each is rounded down.
+func Scaled(demands []Demand, total Rate) []Demand {
+	var sum Rate
+	for _, d := range demands {
+		sum += d.Rate()
+	}
+	factor := float64(total) / float64(max(1, sum))
+	scaled := make([]Demand, len(demands))
+	for i, d := range demands {
+		scaled[i] = d.scaled(factor)
+	}
+	return scaled
+}
+
+// scaled is the demand with all rates times a factor. A rack that would send nothing is left out.
+func (d Demand) scaled(factor float64) Demand {
+	next := Demand{
+		VIP: d.VIP, External: Rate(float64(d.External) * factor), Sources: make([]Share, 0, len(d.Sources)),
+		Backends: d.Backends,
+	}
+	for _, source := range d.Sources {
+		if rate := Rate(float64(source.Rate) * factor); rate > 0 {
+			next.Sources = append(next.Sources, Share{Rack: source.Rack, Rate: rate})
+		}
+	}
+	return next
+}

@@ -63,17 +63,7 @@ func scale(base []Demand, logs []float64, total, most float64) []Demand {
 	capShares(shares, most)
 	scaled := make([]Demand, len(base))
 	for i, d := range base {
-		factor := float64(shares[i]*total) / float64(max(1, d.Rate()))
-		next := Demand{
-			VIP: d.VIP, External: Rate(float64(d.External) * factor), Sources: make([]Share, 0, len(d.Sources)),
-			Backends: d.Backends,
-		}
-		for _, source := range d.Sources {
-			if rate := Rate(float64(source.Rate) * factor); rate > 0 {
-				next.Sources = append(next.Sources, Share{Rack: source.Rack, Rate: rate})
-			}
-		}
-		scaled[i] = next
+		scaled[i] = d.scaled(float64(shares[i]*total) / float64(max(1, d.Rate())))
 	}
 	return scaled
 }

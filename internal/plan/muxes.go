@@ -1,0 +1,68 @@
+package plan
+
+import (
+	"context"
+
+	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/placement"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// Scheme is a way to place VIPs, as figures name it.
+type Scheme struct {
+	Name   string
+	Policy placement.Policy
+}
+
+// Budgets of failures in millionths of all traffic. Less leaves VIPs unplaced, more is software muxes for failures.
+const (
+	twinsBudget   = 5_000
+	anycastBudget = 17_000
+)
+
+// Schemes are the ways to place VIPs that figures compare: the paper's two, and Weir's without twins and with them.
+func Schemes(seed uint64) []Scheme {
+	return []Scheme{
+		{"greedy", placement.Policy{Algorithm: placement.Greedy, Seed: seed}},
+		{"random", placement.Policy{Algorithm: placement.Random, Seed: seed}},
+		{"anycast", placement.Policy{Spread: placement.Anycast, FailureBudget: anycastBudget, Seed: seed}},
+		{"weir", placement.Policy{Spread: placement.Twins, FailureBudget: twinsBudget, Seed: seed}},
+	}
+}
+
+// MuxCount is the software muxes that a scheme needs at a sum of traffic.
+type MuxCount struct {
+	Scheme   string       `json:"scheme"`
+	Rate     traffic.Rate `json:"rate"`
+	Hardware traffic.Rate `json:"hardware"` // on switches
+	Failure  traffic.Rate `json:"failure"`  // that the worst container or the worst three switches send to software
+	Muxes    int64        `json:"muxes"`    // for what is not on switches, and for that failure
+	Random   int64        `json:"random"`   // the same with the worst of ten draws of three switches, as the paper has it
+	Software int64        `json:"software"` // without any switch: Ananta
+	Bound    int64        `json:"bound"`    // that no placement without sets across containers gets below
+
+	Placement *placement.Result `json:"-"`
+}
+
+// randomDraws is how often three switches are drawn, as in section 8.5 of Duet.
+const randomDraws = 10
+
+// CountMuxes places the demands and counts software muxes of a capacity: Figures 16 and 18 of Duet.
+func CountMuxes(
+	ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, s Scheme, capacity traffic.Rate,
+) (MuxCount, error) {
+	result, err := placement.Place(ctx, f, demands, nil, s.Policy)
+	if err != nil {
+		return MuxCount{}, err
+	}
+	failures := placement.FindFailures(f, result.Placed, randomDraws, s.Policy.Seed)
+	left := result.Total - result.Hardware
+	return MuxCount{
+		Scheme: s.Name, Rate: result.Total, Hardware: result.Hardware, Failure: failures.Worst(),
+		Muxes:     placement.Muxes(result.Software(failures), capacity),
+		Random:    placement.Muxes(left+max(failures.Container, failures.Random), capacity),
+		Software:  placement.Muxes(result.Total, capacity),
+		Bound:     placement.Muxes(placement.LeastSoftware(f, demands, placement.Anycast), capacity),
+		Placement: result,
+	}, nil
+}
