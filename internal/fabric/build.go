@@ -91,6 +91,8 @@ func (f *Fabric) addLink(i int, l LinkSpec, byName map[string]int32) error {
 	f.Links = append(f.Links,
 		Link{From: a, To: b, Rate: l.Rate, Background: l.Background, Down: down},
 		Link{From: b, To: a, Rate: l.Rate, Background: l.BackgroundBack, Down: down})
+	usable := LoadOf(l.Rate) / 100 * Load(f.LinkShare)
+	f.capacity = append(f.capacity, usable-LoadOf(l.Background), usable-LoadOf(l.BackgroundBack))
 	return nil
 }
 

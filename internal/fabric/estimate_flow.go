@@ -1,36 +1,34 @@
 package fabric
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // Estimate raises bounds to the least possible utilisation of the most used link: first of each set, then of each leaf.
 // Bounds above 1 are left as they are: nothing fits there. If best is not 0, only so many of the lowest bounds are needed,
-// and leaves that can't be among them are estimated roughly. Stubs have no estimate: their switches are sets.
-func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64, best int) {
-	e.round++
+// and others are estimated roughly. Stubs have no estimate: their switches are sets.
+func (e *Estimator) Estimate(flow *Flow, bounds []float64, best int) {
 	for _, x := range flow.Leaves {
 		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = float64(x.In), float64(x.Out)
 	}
+	var s sums
+	s.outside = float64(flow.Outside)
 	for _, c := range flow.Classes {
 		e.classIn[c.Class], e.classOut[c.Class] = float64(c.In), float64(c.Out)
+		s.in += float64(c.In)
+		s.out += float64(c.Out)
 	}
-	e.estimateEdges(flow, u)
-	for i := range e.outlines[:e.sets] {
-		if bounds[i] <= 1 {
-			bounds[i] = max(bounds[i], e.estimateOutline(&e.outlines[i], flow, u))
+	e.estimateEdges(flow)
+	e.round++
+	e.lowest = e.lowest[:0]
+	enough := 1.0
+	for i := len(e.sets) - 1; i >= 0; i-- { // those of several switches first: they are often the best
+		if bounds[i] <= enough {
+			bounds[i] = max(bounds[i], e.estimateOutline(&e.sets[i], flow, s))
+			enough = e.keepLowest(bounds[i], best)
 		}
 	}
-	enough := math.Inf(1)
-	if best > 0 && best <= e.sets {
-		e.sorted = append(e.sorted[:0], bounds[:e.sets]...)
-		slices.Sort(e.sorted)
-		enough = e.sorted[best-1]
-	}
-	for c := range e.members {
-		if len(e.members[c]) > 0 {
-			e.estimateLeaves(&e.outlines[e.sets+c], flow, u, bounds[e.sets:], enough)
+	for c := range e.leaves {
+		if o := &e.leaves[c]; len(o.members) > 0 {
+			e.estimateLeaves(o, int32(c), flow, s, bounds[len(e.sets):], enough)
 		}
 	}
 	for _, x := range flow.Leaves {
@@ -41,8 +39,25 @@ func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64, best int) {
 	}
 }
 
+// keepLowest takes note of a bound, and returns above which one no other is needed.
+func (e *Estimator) keepLowest(bound float64, best int) float64 {
+	if best == 0 || bound > 1 {
+		return 1
+	}
+	at, _ := slices.BinarySearch(e.lowest, bound)
+	e.lowest = slices.Insert(e.lowest, at, bound)
+	if len(e.lowest) < best {
+		return 1
+	}
+	e.lowest = e.lowest[:best]
+	return e.lowest[best-1]
+}
+
+// sums is what all racks of a flow send and receive, and what comes from outside.
+type sums struct{ in, out, outside float64 }
+
 // estimateEdges finds the most used link of all leaves of a class for each way to split.
-func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
+func (e *Estimator) estimateEdges(flow *Flow) {
 	for _, c := range flow.Classes {
 		for i := range e.edges[c.Class] {
 			x := &e.edges[c.Class][i]
@@ -60,12 +75,12 @@ func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
 					continue
 				}
 				if in > 0 {
-					if v := u.Utilisation(h.link, float64(in*p)); v > s.in {
+					if v := e.u.Utilisation(h.link, float64(in*p)); v > s.in {
 						s.in, s.inAt = v, x.Leaf
 					}
 				}
 				if out > 0 {
-					if v := u.Utilisation(h.link^1, float64(out*p)); v > s.out {
+					if v := e.u.Utilisation(h.link^1, float64(out*p)); v > s.out {
 						s.out, s.outAt = v, x.Leaf
 					}
 				}
@@ -74,95 +89,157 @@ func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
 	}
 }
 
-func (e *Estimator) estimateOutline(o *outline, flow *Flow, u *Usage) float64 {
-	worst := 0.0
-	var in, out float64
+// estimateProfile finds the most used cells.
+func (e *Estimator) estimateProfile(p *profile, flow *Flow) {
+	none := valueOf{class: -1}
+	top := [3]valueOf{none, none, none}
 	for _, c := range flow.Classes {
-		in += float64(c.In)
-		out += float64(c.Out)
-		if c.Class != o.class { // leaves of the own class are looked at one by one
-			edges := e.edges[c.Class]
-			worst = max(worst, edges[o.inEdges[c.Class]].in, edges[o.outEdges[c.Class]].out)
+		v := valueOf{c.Class, e.estimateCell(c.Class, p.cells[c.Class])}
+		if v.value <= top[2].value {
+			continue
 		}
-		if b := o.inBundle[c.Class]; b >= 0 && c.In > 0 {
-			worst = max(worst, e.estimateBundle(b, float64(c.In), u))
+		top[2] = v
+		if v.value > top[1].value {
+			top[1], top[2] = top[2], top[1]
 		}
-		if b := o.outBundle[c.Class]; b >= 0 && c.Out > 0 {
-			worst = max(worst, e.estimateBundle(b, float64(c.Out), u))
+		if v.value > top[0].value {
+			top[0], top[1] = top[1], top[0]
 		}
 	}
-	outside := float64(flow.Outside)
-	return max(worst, e.estimateJoints(o.inJoints, in, outside, e.classIn, u), e.estimateJoints(o.outJoints, out, 0, e.classOut, u))
+	p.top = top
 }
 
-func (e *Estimator) estimateBundle(i int32, amount float64, u *Usage) float64 {
-	b := &e.bundles[i]
-	if b.round == e.round {
-		return b.worst
-	}
-	b.round, b.worst = e.round, 0
-	if amount > 0 {
-		for _, l := range b.links {
-			b.worst = max(b.worst, u.Utilisation(l.link, float64(amount*l.weight)))
-		}
-	}
-	return b.worst
-}
+// touches says that racks of a class send or receive.
+func (e *Estimator) touches(class int32) bool { return e.classIn[class] > 0 || e.classOut[class] > 0 }
 
-func (e *Estimator) estimateJoints(joints []joint, sum, outside float64, byClass []float64, u *Usage) float64 {
+// estimateCell is the utilisation of the most used link of a class in a cell.
+func (e *Estimator) estimateCell(class, at int32) float64 {
+	x := &e.cells[at]
 	worst := 0.0
-	for i := range joints {
-		j := &joints[i]
-		amount := float64(sum*j.common) + float64(outside*j.outside)
-		for _, x := range j.others {
-			amount += float64(byClass[x.link] * x.weight)
+	if x.inEdges >= 0 {
+		worst = e.edges[class][x.inEdges].in
+	}
+	if x.outEdges >= 0 {
+		worst = max(worst, e.edges[class][x.outEdges].out)
+	}
+	if in := e.classIn[class]; in > 0 {
+		for _, l := range x.in {
+			worst = max(worst, e.u.of(l.group, float64(in*l.part)))
 		}
-		if amount >= 1 { // less is an error of rounding
-			worst = max(worst, u.Utilisation(j.link, amount))
+	}
+	if out := e.classOut[class]; out > 0 {
+		for _, l := range x.out {
+			worst = max(worst, e.u.of(l.group, float64(out*l.part)))
 		}
 	}
 	return worst
 }
 
+func (e *Estimator) estimateOutline(o *outline, flow *Flow, s sums) float64 {
+	worst := e.estimateUsual(o, flow)
+	for _, x := range o.exceptions {
+		if e.touches(x.class) {
+			worst = max(worst, e.estimateCell(x.class, x.cell))
+		}
+	}
+	for i := range o.inJoints {
+		j := &o.inJoints[i]
+		worst = max(worst, e.estimateJoint(j.group, j.share.of(s.in, s.outside, e.classIn)))
+	}
+	for i := range o.outJoints {
+		j := &o.outJoints[i]
+		worst = max(worst, e.estimateJoint(j.group, j.share.of(s.out, 0, e.classOut)))
+	}
+	return worst
+}
+
+// estimateUsual is the most used of a profile's cells but for those that an outline has of its own.
+func (e *Estimator) estimateUsual(o *outline, flow *Flow) float64 {
+	p := &e.profiles[o.profile]
+	if p.round != e.round {
+		p.round = e.round
+		e.estimateProfile(p, flow)
+	}
+	for _, top := range p.top {
+		if top.class < 0 || !o.excepts(top.class) {
+			return top.value
+		}
+	}
+	worst := 0.0
+	for _, c := range flow.Classes {
+		if !o.excepts(c.Class) {
+			worst = max(worst, e.estimateCell(c.Class, p.cells[c.Class]))
+		}
+	}
+	return worst
+}
+
+func (o *outline) excepts(class int32) bool {
+	for _, x := range o.exceptions {
+		if x.class == class {
+			return true
+		}
+	}
+	return false
+}
+
+// of is the amount that a share of a flow is.
+func (s *share) of(sum, outside float64, byClass []float64) float64 {
+	amount := float64(sum*s.common) + float64(outside*s.outside)
+	for _, x := range s.others {
+		amount += float64(byClass[x.class] * x.value)
+	}
+	return amount
+}
+
+// estimateJoint is the utilisation of a group with some more load, unless that is an error of rounding.
+func (e *Estimator) estimateJoint(group int32, amount float64) float64 {
+	if amount < 1 {
+		return 0
+	}
+	return e.u.of(group, amount)
+}
+
 // estimateLeaves adds to what the leaves of a class have in common the links of each.
-func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []float64, enough float64) {
-	shared := e.estimateOutline(o, flow, u)
+func (e *Estimator) estimateLeaves(o *leafOutline, class int32, flow *Flow, s sums, bounds []float64, enough float64) {
+	shared := e.estimateOutline(&o.outline, flow, s)
 	if shared > enough {
-		for _, l := range e.members[o.class] {
-			leaves[l] = max(leaves[l], shared)
+		for i := range o.members {
+			l := o.members[i].leaf
+			bounds[l] = max(bounds[l], shared)
 		}
 		return
 	}
-	n := len(o.outsideArrive)
-	arrive, depart := make([]float64, n), make([]float64, n)
-	for i := range n {
-		arrive[i] = float64(float64(flow.Outside) * o.outsideArrive[i])
-		for _, c := range flow.Classes {
-			arrive[i] += float64(float64(c.In) * o.inArrive[c.Class][i])
-			depart[i] += float64(float64(c.Out) * o.outDepart[c.Class][i])
+	for i := range o.shares {
+		x := &o.shares[i]
+		if x.out {
+			x.amount = x.of(s.out, 0, e.classOut)
+		} else {
+			x.amount = x.of(s.in, s.outside, e.classIn)
 		}
 	}
-	inEdges, outEdges := &e.edges[o.class][o.inEdges[o.class]], &e.edges[o.class][o.outEdges[o.class]]
-	touched := e.classIn[o.class] > 0 || e.classOut[o.class] > 0
-	for _, l := range e.members[o.class] {
-		if leaves[l] > min(1, enough) {
+	in, out := &e.edges[class][o.inEdges], &e.edges[class][o.outEdges]
+	touched := e.touches(class)
+	for i := range o.members {
+		m := &o.members[i]
+		if bounds[m.leaf] > enough {
 			continue
 		}
-		worst := max(leaves[l], shared)
-		if touched && inEdges.inAt != l {
-			worst = max(worst, inEdges.in)
+		worst := max(bounds[m.leaf], shared)
+		if touched && in.inAt != m.leaf {
+			worst = max(worst, in.in)
 		}
-		if touched && outEdges.outAt != l {
-			worst = max(worst, outEdges.out)
+		if touched && out.outAt != m.leaf {
+			worst = max(worst, out.out)
 		}
-		for i, h := range e.f.leaves[l].ways {
-			if in := arrive[i] - float64(e.leafIn[l]*o.inArrive[o.class][i]); in >= 1 {
-				worst = max(worst, u.Utilisation(h.link^1, in))
+		for _, x := range m.ends {
+			share := &o.shares[x.share]
+			own := e.leafIn[m.leaf]
+			if share.out {
+				own = e.leafOut[m.leaf]
 			}
-			if out := depart[i] - float64(e.leafOut[l]*o.outDepart[o.class][i]); out >= 1 {
-				worst = max(worst, u.Utilisation(h.link, out))
-			}
+			worst = max(worst, e.estimateJoint(x.group, share.amount-float64(own*share.own)))
 		}
-		leaves[l] = worst
+		bounds[m.leaf] = worst
 	}
 }

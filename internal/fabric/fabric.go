@@ -65,6 +65,7 @@ type Fabric struct {
 	Tiers     int32
 	LinkShare int
 
+	capacity []Load  // by link
 	adjacent [][]hop // by switch, ascending by peer, then by link
 	classes  []class
 	leaves   []leaf
@@ -121,10 +122,7 @@ type class struct {
 }
 
 // Capacity is what placement may use of a link.
-func (f *Fabric) Capacity(link int32) Load {
-	l := f.Links[link]
-	return LoadOf(l.Rate)/100*Load(f.LinkShare) - LoadOf(l.Background)
-}
+func (f *Fabric) Capacity(link int32) Load { return f.capacity[link] }
 
 // LinkName names a direction of a cable.
 func (f *Fabric) LinkName(link int32) string {

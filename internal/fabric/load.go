@@ -1,8 +1,8 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/weirlb/weir/internal/traffic"
@@ -38,7 +38,8 @@ func (f *Fabric) NewFlow(d traffic.Demand) (*Flow, error) {
 		return nil, fmt.Errorf("vip %q: %d kbit/s from outside: must be from 0 to %d", d.VIP, d.External, maxDemand)
 	}
 	flow := &Flow{Outside: LoadOf(d.External)}
-	sum, in := d.External, make(map[int32]Load, len(d.Sources))
+	sum := d.External
+	parts := make([]LeafFlow, 0, len(d.Sources)+len(d.Backends)) // Out counts backends so far
 	for _, s := range d.Sources {
 		if s.Rack < 0 || int(s.Rack) >= len(f.Racks) {
 			return nil, fmt.Errorf("vip %q: source rack %d: the fabric has racks 0 to %d", d.VIP, s.Rack, len(f.Racks)-1)
@@ -47,10 +48,9 @@ func (f *Fabric) NewFlow(d traffic.Demand) (*Flow, error) {
 			return nil, fmt.Errorf("vip %q: %d kbit/s from rack %q: must be from 0 to %d in all", d.VIP, s.Rate, f.Racks[s.Rack].Name, maxDemand)
 		}
 		sum += s.Rate
-		in[f.Racks[s.Rack].Leaf] += LoadOf(s.Rate)
+		parts = append(parts, LeafFlow{Leaf: f.Racks[s.Rack].Leaf, In: LoadOf(s.Rate)})
 	}
 	flow.Total = LoadOf(sum)
-	groups := make(map[int32]int64, len(d.Backends))
 	for _, g := range d.Backends {
 		if g.Rack < 0 || int(g.Rack) >= len(f.Racks) {
 			return nil, fmt.Errorf("vip %q: backends in rack %d: the fabric has racks 0 to %d", d.VIP, g.Rack, len(f.Racks)-1)
@@ -58,39 +58,44 @@ func (f *Fabric) NewFlow(d traffic.Demand) (*Flow, error) {
 		if g.Backends < 1 {
 			return nil, fmt.Errorf("vip %q: %d backends in rack %q: must be at least one", d.VIP, g.Backends, f.Racks[g.Rack].Name)
 		}
-		groups[f.Racks[g.Rack].Leaf] += int64(g.Backends)
 		flow.Backends += int64(g.Backends)
+		parts = append(parts, LeafFlow{Leaf: f.Racks[g.Rack].Leaf, Out: Load(g.Backends)})
 	}
-	f.gather(flow, in, groups)
+	f.gather(flow, parts)
 	return flow, nil
 }
 
-// gather lists leaves and classes in ascending order.
-func (f *Fabric) gather(flow *Flow, in map[int32]Load, groups map[int32]int64) {
-	byClass := make([]ClassFlow, len(f.classes))
-	touched := make([]bool, len(f.classes))
-	leaves := slices.AppendSeq(slices.Collect(maps.Keys(in)), maps.Keys(groups))
-	slices.Sort(leaves)
-	for _, i := range slices.Compact(leaves) {
-		l, n := f.leaves[i], groups[i]
-		if in[i] == 0 && n == 0 {
+// gather adds up parts by leaf and by class, both in ascending order.
+func (f *Fabric) gather(flow *Flow, parts []LeafFlow) {
+	slices.SortFunc(parts, func(a, b LeafFlow) int { return cmp.Compare(a.Leaf, b.Leaf) })
+	flow.Leaves = make([]LeafFlow, 0, len(parts))
+	for len(parts) > 0 {
+		leaf, out := LeafFlow{Leaf: parts[0].Leaf, Class: f.leaves[parts[0].Leaf].class}, Load(0)
+		for len(parts) > 0 && parts[0].Leaf == leaf.Leaf {
+			leaf.In, out, parts = leaf.In+parts[0].In, out+parts[0].Out, parts[1:]
+		}
+		if leaf.In == 0 && out == 0 {
 			continue
 		}
-		leaf := LeafFlow{Leaf: i, Class: l.class, In: in[i]}
-		if n > 0 {
-			leaf.Out = partOf(Load(n), Load(flow.Backends)).of(flow.Total)
-		}
+		leaf.Out = partOf(out, Load(flow.Backends)).of(flow.Total)
 		flow.Leaves = append(flow.Leaves, leaf)
-		byClass[l.class].In += leaf.In
-		byClass[l.class].Out += leaf.Out
-		touched[l.class] = true
 	}
-	for c, t := range touched {
-		if t {
-			byClass[c].Class = int32(c)
-			flow.Classes = append(flow.Classes, byClass[c])
+	flow.Classes = make([]ClassFlow, len(flow.Leaves))
+	for i, l := range flow.Leaves {
+		flow.Classes[i] = ClassFlow{l.Class, l.In, l.Out}
+	}
+	slices.SortFunc(flow.Classes, func(a, b ClassFlow) int { return cmp.Compare(a.Class, b.Class) })
+	n := 0
+	for _, c := range flow.Classes {
+		if n > 0 && flow.Classes[n-1].Class == c.Class {
+			flow.Classes[n-1].In += c.In
+			flow.Classes[n-1].Out += c.Out
+		} else {
+			flow.Classes[n] = c
+			n++
 		}
 	}
+	flow.Classes = flow.Classes[:n]
 }
 
 // Loads sums up loads by link. Its zero value is not ready: use NewLoads.

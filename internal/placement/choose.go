@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/weirlb/weir/internal/fabric"
@@ -18,23 +17,14 @@ func (a choice) before(b choice) bool {
 	return b.at < 0 || a.cost < b.cost || a.cost == b.cost && a.hash < b.hash
 }
 
-// misfit is a resource that has no room.
-type misfit struct {
-	cost   float64
-	reason string
-}
-
 // tables is the cost of a candidate without its links.
 func (e *engine) tables(flow *fabric.Flow, c *candidate) float64 {
 	n, lost, cost := need(flow, c), loss(flow, c), 0.0
 	for _, m := range c.members {
-		cost = max(cost, float64(e.entries[m]+n)*e.inverses[m])
-		if lost > 0 && e.switchBudget != unlimited {
-			cost = max(cost, float64(e.switchLoss[m]+lost)/float64(e.switchBudget))
-		}
+		cost = max(cost, float64(e.entries[m]+n)*e.inverses[m], float64(e.switchLoss[m]+lost)*e.switchInverse)
 	}
-	if c.container >= 0 && e.containerBudget != unlimited {
-		cost = max(cost, float64(e.containerLoss[c.container]+flow.Total)/float64(e.containerBudget))
+	if c.container >= 0 {
+		cost = max(cost, float64(e.containerLoss[c.container]+flow.Total)*e.containerInverse)
 	}
 	return cost
 }
@@ -48,52 +38,70 @@ func (e *engine) try(it *item, at int) (float64, *misfit) {
 	if why := e.tryTables(flow, c); why != nil {
 		return why.cost, why
 	}
-	e.scratch.Clear()
-	received := e.scratch.Add(flow, c.routes)
+	t := e.trial(flow, at)
 	n := fabric.Load(len(c.members))
-	for i, r := range received {
+	for i, r := range t.received {
 		if r > (flow.Total/n+1)+flow.Total/n/unevenness {
-			return 2, &misfit{2, fmt.Sprintf("%s would receive %d kbit/s of %d: sources are too near to one of its switches",
-				e.f.Switches[c.members[i]].Name, r.Rate(), flow.Total.Rate())}
+			return 2, &misfit{resource: EqualShares, at: c.members[i], cost: 2, need: int64(r), size: int64(flow.Total)}
 		}
 	}
 	cost := e.tables(flow, c)
 	worst, over := int32(-1), 0.0
-	for _, link := range e.scratch.Touched {
-		u := e.usage.Utilisation(link, float64(e.scratch.ByLink[link]))
+	for _, link := range t.loads.Touched {
+		u := e.usage.Utilisation(link, float64(t.loads.ByLink[link]))
 		cost = max(cost, u)
-		if e.usage.Load[link]+e.scratch.ByLink[link] > e.f.Capacity(link) && (worst < 0 || u > over || u == over && link < worst) {
+		if e.usage.Load[link]+t.loads.ByLink[link] > e.f.Capacity(link) && (worst < 0 || u > over || u == over && link < worst) {
 			worst, over = link, u
 		}
 	}
 	if worst >= 0 {
-		return cost, &misfit{cost, fmt.Sprintf("link %s: needs %d kbit/s more, %d of %d are used", e.f.LinkName(worst),
-			e.scratch.ByLink[worst].Rate(), e.usage.Load[worst].Rate(), e.f.Capacity(worst).Rate())}
+		return cost, newMisfit(LinkBandwidth, worst, t.loads.ByLink[worst], e.usage.Load[worst], e.f.Capacity(worst))
 	}
 	return cost, nil
+}
+
+// trial is what a flow puts on links at a candidate.
+type trial struct {
+	flow     *fabric.Flow
+	at       int
+	loads    *fabric.Loads
+	received []fabric.Load
+}
+
+// trial computes a trial, unless it is one of the last two. The better one so far is not overwritten.
+func (e *engine) trial(flow *fabric.Flow, at int) *trial {
+	for i := range e.trials {
+		if t := &e.trials[i]; t.flow == flow && t.at == at {
+			return t
+		}
+	}
+	t := &e.trials[1-e.better]
+	t.loads.Clear()
+	t.flow, t.at, t.received = flow, at, t.loads.Add(flow, e.cands[at].routes)
+	return t
+}
+
+// keepTrial makes a trial the better one.
+func (e *engine) keepTrial(flow *fabric.Flow, at int) {
+	for i := range e.trials {
+		if t := &e.trials[i]; t.flow == flow && t.at == at {
+			e.better = i
+		}
+	}
 }
 
 func (e *engine) tryTables(flow *fabric.Flow, c *candidate) *misfit {
 	n, lost := need(flow, c), loss(flow, c)
 	for _, m := range c.members {
-		name := e.f.Switches[m].Name
 		if e.entries[m]+n > e.sizes[m] {
-			table := "tunnel"
-			if e.f.Switches[m].ECMP() < e.f.Switches[m].Tunnels() {
-				table = "ECMP"
-			}
-			return &misfit{float64(e.entries[m]+n) * e.inverses[m], fmt.Sprintf("%s table of %s: needs %d entries more, %d of %d are used",
-				table, name, n, e.entries[m], e.sizes[m])}
+			return newMisfit(SwitchTable, m, n, e.entries[m], e.sizes[m])
 		}
 		if lost > e.switchBudget-e.switchLoss[m] {
-			return &misfit{float64(e.switchLoss[m]+lost) / float64(e.switchBudget), fmt.Sprintf(
-				"failure budget of %s: needs %d kbit/s more, %d of %d are used", name, lost.Rate(), e.switchLoss[m].Rate(), e.switchBudget.Rate())}
+			return newMisfit(SwitchBudget, m, lost, e.switchLoss[m], e.switchBudget)
 		}
 	}
 	if k := c.container; k >= 0 && flow.Total > e.containerBudget-e.containerLoss[k] {
-		return &misfit{float64(e.containerLoss[k]+flow.Total) / float64(e.containerBudget), fmt.Sprintf(
-			"failure budget of the container of %s: needs %d kbit/s more, %d of %d are used", e.f.Switches[c.members[0]].Name,
-			flow.Total.Rate(), e.containerLoss[k].Rate(), e.containerBudget.Rate())}
+		return newMisfit(ContainerBudget, c.members[0], flow.Total, e.containerLoss[k], e.containerBudget)
 	}
 	return nil
 }
@@ -115,7 +123,7 @@ func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
 	if e.policy.Algorithm == Repair {
 		tries = 1 + moreTries
 	}
-	e.estimator.Estimate(it.flow, e.usage, e.bounds, tries)
+	e.estimator.Estimate(it.flow, e.bounds, tries)
 	best, more := choice{at: -1}, 0
 	var nearest *misfit
 	for {
@@ -139,6 +147,7 @@ func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
 		next.cost = max(floor, cost)
 		if next.before(best) {
 			best = next
+			e.keepTrial(it.flow, next.at)
 		}
 	}
 }

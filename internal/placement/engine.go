@@ -21,17 +21,19 @@ type engine struct {
 	byName    map[string]int32
 
 	usage     *fabric.Usage
-	scratch   *fabric.Loads
+	trials    [2]trial
+	better    int     // index of the trial to keep
 	entries   []int64 // tunnel and ECMP entries used, by switch
 	sizes     []int64 // of the smaller of the two tables
 	inverses  []float64
 	hosts     int64 // VIPs placed
 	hostsSize int64
 
-	switchLoss, containerLoss     []fabric.Load // traffic that a failure sends to software
-	switchBudget, containerBudget fabric.Load
-	highest                       float64 // utilisation of any resource; only ever raised
-	bounds                        []float64
+	switchLoss, containerLoss       []fabric.Load // traffic that a failure sends to software
+	switchBudget, containerBudget   fabric.Load
+	switchInverse, containerInverse float64 // 0 without a budget
+	highest                         float64 // utilisation of any resource; only ever raised
+	bounds                          []float64
 }
 
 // item is a VIP to place.
@@ -44,7 +46,7 @@ type item struct {
 	pin     int // candidate, -1 for none
 	current int
 	at      int
-	reason  string
+	why     *misfit // that it has no place
 }
 
 const unlimited = fabric.Load(math.MaxInt64)
@@ -52,9 +54,12 @@ const unlimited = fabric.Load(math.MaxInt64)
 func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, error) {
 	e := &engine{
 		f: f, policy: policy, router: fabric.NewRouter(f), byKey: map[string]int{}, byName: map[string]int32{},
-		usage: f.NewUsage(), scratch: f.NewLoads(), entries: make([]int64, len(f.Switches)), hostsSize: math.MaxInt64,
+		usage: f.NewUsage(), entries: make([]int64, len(f.Switches)), hostsSize: math.MaxInt64,
 		switchLoss: make([]fabric.Load, len(f.Switches)), containerLoss: make([]fabric.Load, len(f.Switches)),
 		switchBudget: unlimited, containerBudget: unlimited,
+	}
+	for i := range e.trials {
+		e.trials[i].loads = f.NewLoads()
 	}
 	for i, s := range f.Switches {
 		e.byName[s.Name] = int32(i)
@@ -67,7 +72,8 @@ func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, er
 	}
 	if policy.FailureBudget > 0 {
 		budget := fabric.LoadOf(total) / 1_000_000 * fabric.Load(policy.FailureBudget)
-		e.containerBudget, e.switchBudget = max(budget, 1), max(budget/3, 1)
+		e.containerBudget, e.switchBudget = max(budget, 1), max(budget/smallSet, 1)
+		e.containerInverse, e.switchInverse = 1/float64(e.containerBudget), 1/float64(e.switchBudget)
 	}
 	excluded := make([]bool, len(f.Switches))
 	for _, name := range policy.Exclude {
@@ -96,7 +102,7 @@ func (e *engine) addCandidates(excluded []bool) {
 		e.addCandidate(newCandidate(e.f, e.router, []int32{sw}), excluded[sw])
 	}
 	e.estimated = len(e.cands)
-	e.estimator = fabric.NewEstimator(e.f, e.router, routes)
+	e.estimator = fabric.NewEstimator(e.f, e.router, e.usage, routes)
 	e.bounds = make([]float64, len(e.cands))
 }
 
@@ -136,6 +142,9 @@ func (e *engine) find(switches []string) (int, error) {
 // need is the entries that a VIP takes on each of its switches.
 func need(flow *fabric.Flow, c *candidate) int64 {
 	n := int64(len(c.members))
+	if n == 1 { // by far most candidates: a division would be felt
+		return flow.Backends
+	}
 	return (flow.Backends + n - 1) / n
 }
 
@@ -144,7 +153,10 @@ const smallSet = 3
 
 // loss is what the failure of one member among three switches sends to software.
 func loss(flow *fabric.Flow, c *candidate) fabric.Load {
-	if n := fabric.Load(len(c.members)); n <= smallSet {
+	switch n := fabric.Load(len(c.members)); {
+	case n == 1:
+		return flow.Total
+	case n <= smallSet:
 		return (flow.Total + n - 1) / n
 	}
 	return 0
@@ -153,10 +165,9 @@ func loss(flow *fabric.Flow, c *candidate) fabric.Load {
 // apply adds a VIP's use of resources, or, with sign -1, takes it away.
 func (e *engine) apply(flow *fabric.Flow, at int, sign int64) {
 	c := &e.cands[at]
-	e.scratch.Clear()
-	e.scratch.Add(flow, c.routes)
-	for _, link := range e.scratch.Touched {
-		e.usage.Load[link] += fabric.Load(sign) * e.scratch.ByLink[link]
+	t := e.trial(flow, at)
+	for _, link := range t.loads.Touched {
+		e.usage.Add(link, fabric.Load(sign)*t.loads.ByLink[link])
 		e.highest = max(e.highest, e.usage.Utilisation(link, 0))
 	}
 	e.applyTables(flow, c, sign)
@@ -181,5 +192,5 @@ func (e *engine) applyTables(flow *fabric.Flow, c *candidate, sign int64) {
 // place applies a VIP at a candidate.
 func (e *engine) place(it *item, at int) {
 	e.apply(it.flow, at, 1)
-	it.at, it.reason = at, ""
+	it.at, it.why = at, nil
 }

@@ -128,18 +128,17 @@ func (m *migration) hasRoom(it *item) bool {
 	if it.at < 0 && e.hosts >= e.hostsSize {
 		return false
 	}
-	old := map[int32]fabric.Load{}
+	var old []fabric.Load
 	if it.at >= 0 {
-		e.scratch.Clear()
-		e.scratch.Add(it.flow, e.cands[it.at].routes)
-		for _, link := range e.scratch.Touched {
-			old[link] = e.scratch.ByLink[link]
-		}
+		old = e.trial(it.flow, it.at).loads.ByLink
+		e.keepTrial(it.flow, it.at)
 	}
-	e.scratch.Clear()
-	e.scratch.Add(it.flow, c.routes)
-	for _, link := range e.scratch.Touched {
-		more := e.scratch.ByLink[link] - old[link]
+	loads := e.trial(it.flow, it.pin).loads
+	for _, link := range loads.Touched {
+		more := loads.ByLink[link]
+		if old != nil {
+			more -= old[link]
+		}
 		if more > 0 && e.usage.Load[link]+more > e.f.Capacity(link) {
 			return false
 		}

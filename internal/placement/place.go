@@ -85,7 +85,7 @@ func (it *item) urgency() int {
 func (e *engine) run(ctx context.Context, items []*item) error {
 	if e.policy.Algorithm == Repair || e.policy.Algorithm == Keep {
 		for _, it := range items {
-			if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) == nil {
+			if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) {
 				continue
 			}
 			if it.urgency() < 2 && e.policy.Algorithm == Repair {
@@ -103,7 +103,7 @@ func (e *engine) run(ctx context.Context, items []*item) error {
 		e.settle(it)
 		if it.at < 0 && e.policy.StopAtMisfit {
 			for _, rest := range items[i+1:] {
-				rest.reason = fmt.Sprintf("placement stopped at %s, which did not fit", it.vip)
+				rest.why = &misfit{policy: fmt.Sprintf("placement stopped at %s, which did not fit", it.vip)}
 			}
 			return nil
 		}
@@ -111,52 +111,48 @@ func (e *engine) run(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// refusal is why a VIP can't be on any switch.
-func (e *engine) refusal(it *item) string {
+// refusal is why a VIP can't be on any switch, nil if it can.
+func (e *engine) refusal(it *item) *misfit {
 	switch {
 	case it.policy.Never:
-		return "its policy keeps it with the software muxes"
+		return &misfit{policy: "its policy keeps it with the software muxes"}
 	case it.flow.Backends == 0:
-		return "it has no backends"
+		return &misfit{policy: "it has no backends"}
 	case e.hosts >= e.hostsSize:
-		return fmt.Sprintf("host tables: every switch holds a route for each VIP, %d of %d are used", e.hosts, e.hostsSize)
+		return newMisfit(HostTable, -1, 1, e.hosts, e.hostsSize)
 	}
-	return ""
+	return nil
 }
 
 // stays leaves a VIP where it is, if that has room.
-func (e *engine) stays(it *item) *misfit {
-	if it.reason = e.refusal(it); it.reason != "" {
-		return &misfit{reason: it.reason}
+func (e *engine) stays(it *item) bool {
+	if it.why = e.refusal(it); it.why != nil {
+		return false
 	}
 	if it.current < 0 {
-		it.reason = "it has no place to keep"
-		return &misfit{reason: it.reason}
+		it.why = &misfit{policy: "it has no place to keep"}
+		return false
 	}
 	if c := e.cands[it.current]; c.closed && it.current < e.estimated && !slices.Equal(it.policy.Pin, names(e.f, c.members)) {
-		it.reason = "its switch takes no VIP"
-		return &misfit{reason: it.reason}
+		it.why = &misfit{policy: "its switch takes no VIP"}
+		return false
 	}
-	_, why := e.try(it, it.current)
-	if why == nil {
-		e.place(it, it.current)
-		return nil
+	if _, it.why = e.try(it, it.current); it.why != nil {
+		return false
 	}
-	it.reason = why.reason
-	return why
+	e.place(it, it.current)
+	return true
 }
 
 // settle places a VIP, or notes why it can't be placed.
 func (e *engine) settle(it *item) {
-	if it.reason = e.refusal(it); it.reason != "" {
+	if it.why = e.refusal(it); it.why != nil {
 		return
 	}
 	if it.pin >= 0 {
-		if _, why := e.try(it, it.pin); why != nil {
-			it.reason = why.reason
-			return
+		if _, it.why = e.try(it, it.pin); it.why == nil {
+			e.place(it, it.pin)
 		}
-		e.place(it, it.pin)
 		return
 	}
 	floor := 0.0
@@ -166,16 +162,13 @@ func (e *engine) settle(it *item) {
 	case Random:
 		floor = 1 // all that fit tie
 	case Repair, Keep:
-		if it.policy.Require && e.stays(it) == nil {
+		if it.policy.Require && e.stays(it) {
 			return
 		}
 	}
 	best, why := e.choose(it, floor)
 	if best.at < 0 {
-		it.reason = "no switch may take it"
-		if why != nil {
-			it.reason = why.reason
-		}
+		it.why = cmp.Or(why, &misfit{policy: "no switch may take it"})
 		return
 	}
 	if e.policy.Algorithm == Sticky && it.current >= 0 && it.current != best.at {
@@ -194,7 +187,7 @@ func (e *engine) result(items []*item) *Result {
 	for _, it := range items {
 		r.Total += it.rate
 		if it.at < 0 {
-			r.Unplaced = append(r.Unplaced, Unplaced{it.vip, it.rate, it.policy.Require, it.reason})
+			r.Unplaced = append(r.Unplaced, Unplaced{it.vip, it.rate, it.policy.Require, it.why.resource, e.describe(it.why)})
 			continue
 		}
 		r.Hardware += it.rate

@@ -88,7 +88,8 @@ type Unplaced struct {
 	VIP      string
 	Rate     traffic.Rate
 	Required bool
-	Reason   string // with the resource that binds
+	Resource Resource // that binds
+	Reason   string
 }
 
 // HotLink is a link with much traffic of VIPs.
