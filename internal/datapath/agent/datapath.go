@@ -110,12 +110,12 @@ func Open(config Config) (*Datapath, error) {
 // newDatapath has nothing loaded yet.
 func newDatapath(config Config, folder *pin.Folder) *Datapath {
 	d := &Datapath{config: config, folder: folder}
-	rules := func() map[model.HostBackendKey]model.HostBackend { return d.Rules.All() }
+	rules := func() map[model.HostBackendKey]model.HostBackend { return d.All() }
 	d.numbers = tenant.NewNumbers(&d.objects)
 	d.Tracker = session.New(&d.objects, &d.mu, config.MaxVIPSessions, rules)
 	d.Translator = snat.New(snat.Config{
 		Objects: &d.objects, Uplink: config.Uplink, Rules: rules, Numbers: d.numbers, Lock: &d.mu,
-		SetTunnels: func() error { return d.Rules.SetTunnels() },
+		SetTunnels: func() error { return d.SetTunnels() },
 		SetWorkloads: func(n int) error {
 			return bpf.ChangeSettings(&d.objects, func(s *bpf.AgentAgentSettings) { s.Snat = uint32(n) })
 		},

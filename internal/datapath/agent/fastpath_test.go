@@ -25,7 +25,7 @@ const far4, far6 = "10.1.0.77", "fd01::77"
 func fastpathRig(t *testing.T) (*rig, *agentfastpath.ControlMessages) {
 	r := newRig(t)
 	var all []model.HostBackend
-	for _, b := range r.Rules.All() {
+	for _, b := range r.All() {
 		b.Fastpath = b.Endpoint.VIP != netip.MustParseAddrPort(otherVIP4).Addr()
 		all = append(all, b)
 	}

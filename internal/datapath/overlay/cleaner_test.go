@@ -35,7 +35,7 @@ func TestIdleSessionsAreReset(t *testing.T) {
 	for name, f := range families() {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, f)
-			rule := r.Datapath.rules[1]
+			rule := r.rules[1]
 			rule.IdleTimeout = time.Minute
 			r.must(r.SetRules(map[uint32]Rule{1: rule}))
 			r.open(0, true)

@@ -104,7 +104,7 @@ func (d *Datapath) Close() error {
 		err = errors.Join(err, d.Table.Close())
 	}
 	if d.Quotas != nil {
-		err = errors.Join(err, d.Quotas.close())
+		err = errors.Join(err, d.unmap())
 	}
 	if d.folder != nil {
 		err = errors.Join(err, d.folder.Close())
@@ -135,7 +135,7 @@ func (d *Datapath) SetKeys(keys []fbt.Key) error {
 func (d *Datapath) Sweep(now uint32, goesOn func(Session)) Report {
 	tenantOf := d.tenantOf()
 	waiting := map[uint32][]Session{}
-	for tenant, excess := range d.Quotas.pressed() {
+	for tenant, excess := range d.pressed() {
 		waiting[tenant] = make([]Session, 0, excess)
 	}
 	r := d.Table.Sweep(now,
@@ -158,7 +158,7 @@ const halfOpenAge = 60
 
 // dropOldest frees the oldest half-open sessions of tenants, as many as are too many.
 func (d *Datapath) dropOldest(waiting map[uint32][]Session) (dropped int) {
-	for tenant, excess := range d.Quotas.pressed() {
+	for tenant, excess := range d.pressed() {
 		all := waiting[tenant]
 		slices.SortFunc(all, func(a, b Session) int { return int(int32(a.Seen - b.Seen)) })
 		for _, s := range all[:min(excess, len(all))] {

@@ -98,7 +98,7 @@ func (g *growth) swap() (err error) {
 	}
 	g.to.mirror(g.from)
 	// Sessions begin in from_underlay: it is the first.
-	slices.SortFunc(g.links, func(a, b string) int { return strings.Compare(a, b) })
+	slices.SortFunc(g.links, strings.Compare)
 	for _, name := range g.links {
 		old, err := g.d.folder.Update(name, g.programs[programOf(name)])
 		if err != nil {

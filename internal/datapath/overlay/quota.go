@@ -36,7 +36,7 @@ func mapQuotas(m *ebpf.Map) (*Quotas, error) {
 	return &Quotas{memory: memory, rows: unsafe.Slice((*tenantRow)(unsafe.Pointer(&memory[0])), m.MaxEntries())}, nil
 }
 
-func (q *Quotas) close() error {
+func (q *Quotas) unmap() error {
 	q.rows = nil
 	return unix.Munmap(q.memory)
 }

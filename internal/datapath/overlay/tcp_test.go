@@ -251,7 +251,7 @@ func (s *site) transfer(native bool) {
 	}
 	var listener net.Listener
 	s.must(at.Do(func() (err error) {
-		listener, err = net.Listen("tcp", s.Datapath.rules[1].Backend.String())
+		listener, err = net.Listen("tcp", s.rules[1].Backend.String())
 		return err
 	}))
 	defer listener.Close()

@@ -140,15 +140,10 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 		return nil, "pass_not_ours"
 	}
 	v := &vxlanSegment{outer: outer, inner: inner, mac: [6]byte(rest[22:])}
-	vni := binary.BigEndian.Uint32(rest[12:]) >> 8
-	for number, a := range o.Attachments {
-		if a.VNI == vni && a.VIP == inner.to {
-			v.number, v.attachment = number, a
-		}
+	if !o.attach(v, binary.BigEndian.Uint32(rest[12:])>>8) {
+		return nil, "pass_not_ours"
 	}
 	switch {
-	case v.number == 0:
-		return nil, "pass_not_ours"
 	case verdict == "pass_fragment":
 		return nil, "drop_inner_fragment"
 	case verdict != "" || inner.protocol != 6:
@@ -159,6 +154,16 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 		return nil, "drop_ecn"
 	}
 	return v, ""
+}
+
+// attach finds the attachment that a segment of a network is for, and says whether there is one.
+func (o *Overlay) attach(v *vxlanSegment, vni uint32) bool {
+	for number, a := range o.Attachments {
+		if a.VNI == vni && a.VIP == v.inner.to {
+			v.number, v.attachment = number, a
+		}
+	}
+	return v.number != 0
 }
 
 // parseIP reads the IP packet at l3, which may not reach beyond limit.
