@@ -184,7 +184,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "fabric", "placement", "flowhash", "health", "typo", "selector", "snat", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan"}},
+	{"pure (L1)", []string{"sorted", "bucket", "fabric", "placement", "flowhash", "health", "typo", "selector", "snat", "snatport", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan"}},
 	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "diagnosis", "replica", "nodesync", "clusterservice", "manager", "muxd", "agentd", "ctl", "planinput", "lab"}},
 }
@@ -247,7 +247,7 @@ func TestForbiddenImports(t *testing.T) {
 
 // What the pure packages may not import themselves: a clock, I/O, logging, randomness.
 func TestPurePackagesAreReallyPure(t *testing.T) {
-	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "desired", "fabric", "placement"} {
+	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "snatport", "desired", "desired/admission", "desired/nodeconfig", "fabric", "placement"} {
 		out, err := exec.Command("go", "list", "-f", "{{join .Imports \" \"}}", "./internal/"+name).Output()
 		if err != nil {
 			t.Fatalf("go list internal/%s: %v", name, err)

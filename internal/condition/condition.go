@@ -124,7 +124,7 @@ func healthy(s *store.State, vip model.VIP) (c Condition, serving, backends uint
 				continue
 			}
 			all++
-			switch health, _ := s.BackendHealth(vip, e, b); health {
+			switch health := s.Health.Of(vip, e, b).Health; health {
 			case model.HealthHealthy, model.HealthUnchecked:
 				well++
 			case model.HealthUnknown:

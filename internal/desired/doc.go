@@ -1,9 +1,12 @@
-// Package desired computes the tables that muxes and hosts shall run from what users wrote, which
-// nodes there are, and what agents say of the backends' health. Pure: no I/O, no clock.
+// Package desired is the desired state with its indexes, and computes the tables of endpoints from what users wrote and
+// what agents say of the backends' health. Pure: no I/O, no clock.
 //
-//	VIPs, nodes ──▶ Admit ──▶ VIPs that fit together, hosts resolved to nodes
-//	VIP, health, old table ──▶ Compute ──▶ Table: slots and buckets, kept in the store
-//	Table, VIP, health ──▶ MuxEndpoint (every mux)   HostBackends (each host its own)
+//	VIPs, nodes ──▶ admission ──▶ VIPs that fit together, hosts resolved to nodes
+//	VIP, health, old table ──▶ ChangedTables ──▶ Table: slots and buckets, kept in the store
+//	State ──▶ nodeconfig ──▶ MuxEndpoint (every mux)   HostBackends (each host its own)
+//
+// A State is made of parts, a file each: a map, or a type of its own that keeps an index with it. A part that finds
+// something of VIPs is one of State.indexes, and is cloned by State.Clone.
 //
 // Invariants:
 //   - a backend, known by its address and port, keeps its slot for life;

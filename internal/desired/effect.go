@@ -16,10 +16,10 @@ type Effect struct {
 	Draining, Held map[model.Slot]int
 }
 
-// Effect compares the table of e before and after a change.
-func (s State) Effect(vip model.VIP, e model.Endpoint, before, after Table) Effect {
+// EffectOf compares the table of e before and after a change.
+func EffectOf(health Health, vip model.VIP, e model.Endpoint, before, after Table) Effect {
 	effect := Effect{
-		Total: len(after.MuxBuckets()), Waiting: s.Waiting(vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
+		Total: len(after.MuxBuckets()), Waiting: waitingBuckets(health, vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
 	}
 	if len(before.MuxBuckets()) == 0 || after.Closed {
 		return effect

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 )
 
 // anyVIP draws VIP number i: some of its backends and workloads are those of the one before.
@@ -48,31 +49,31 @@ func TestIndexesHoldWhatVIPsHave(t *testing.T) {
 				s.PutVIP(anyVIP(t, i))
 			}
 		}
-		var uses []use
+		var uses []Use
 		var places []place
 		var leave []model.SNATKey
 		usage := map[string]Usage{}
 		for vip := range s.VIPs.Values() {
 			u := usage[vip.Tenant]
-			u.add(vip)
+			u.Add(vip)
 			usage[vip.Tenant] = u
-			eachUse(vip, func(u use) { uses = append(uses, u) })
+			eachUse(vip, func(u Use) { uses = append(uses, u) })
 			eachPlace(vip, func(p place) { places = append(places, p) })
-			leave = slices.AppendSeq(leave, SNATKeys(vip))
+			leave = slices.AppendSeq(leave, snatport.KeysOf(vip))
 		}
-		slices.SortFunc(uses, use.Compare)
+		slices.SortFunc(uses, Use.Compare)
 		slices.SortFunc(places, place.Compare)
 		slices.SortFunc(leave, model.SNATKey.Compare)
-		if got, want := slices.Collect(s.uses.Keys()), slices.Compact(uses); !slices.Equal(got, want) {
+		if got, want := slices.Collect(s.Addresses.uses.Keys()), slices.Compact(uses); !slices.Equal(got, want) {
 			t.Fatalf("addresses are used as %v, want %v", got, want)
 		}
-		if got, want := slices.Collect(s.living.Keys()), slices.Compact(places); !slices.Equal(got, want) {
+		if got, want := slices.Collect(s.places.Keys()), slices.Compact(places); !slices.Equal(got, want) {
 			t.Fatalf("hosts have backends of %v, want %v", got, want)
 		}
 		if got := maps.Collect(s.usage.All()); !maps.Equal(got, usage) {
 			t.Fatalf("tenants have %v, want %v", got, usage)
 		}
-		if got := slices.Collect(s.SNATClients()); !slices.Equal(got, leave) {
+		if got := slices.Collect(s.Ports.Clients()); !slices.Equal(got, leave) {
 			t.Fatalf("%v leave, want %v", got, leave)
 		}
 	})

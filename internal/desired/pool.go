@@ -1,38 +1,19 @@
 package desired
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"iter"
 	"math"
 	"net/netip"
-	"slices"
 
 	"github.com/weirlb/weir/internal/model"
 )
 
-// WithPools returns s with pools in the place of those of the same names.
-func (s State) WithPools(pools []model.AddressPool) State {
-	if len(pools) == 0 {
-		return s
-	}
-	s.Pools = s.Pools.Clone()
-	for _, p := range pools {
-		s.Pools.Set(p.Name, p)
-	}
-	return s
-}
-
-// inPool are the VIPs that have an address of p, in order of their addresses.
-func (s State) inPool(p model.AddressPool) iter.Seq[model.VIP] {
+// VIPsIn are the VIPs that have an address of the pool, in order of their addresses.
+func (s State) VIPsIn(p model.AddressPool) iter.Seq[model.VIP] {
 	return func(yield func(model.VIP) bool) {
 		for _, prefix := range p.Prefixes {
-			for u := range s.uses.From(use{address: prefix.Addr()}) {
-				if !prefix.Contains(u.address) {
-					break
-				}
-				if u.as == asVIP && !yield(s.VIPs.At(u.name)) {
+			for u := range s.Addresses.In(prefix) {
+				if u.As == AsVIP && !yield(s.VIPs.At(u.Name)) {
 					return
 				}
 			}
@@ -40,252 +21,40 @@ func (s State) inPool(p model.AddressPool) iter.Seq[model.VIP] {
 	}
 }
 
-// AdmitPools says whether pools, each valid alone, fit together and with s, in which they replace those
-// of the same names: no pool overlaps another, and the VIPs that are there keep to them. VIPs that are
-// applied along with them are left to Admit. The paths of its field errors begin with pools[i].
-func (s State) AdmitPools(pools []model.AddressPool, along []model.VIP) error {
-	var errs []error
-	refuse := func(field, format string, args ...any) {
-		errs = append(errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
-	}
-	after := s.WithPools(pools)
-	applied := map[string]bool{}
-	for _, vip := range along {
-		applied[vip.Name] = true
-	}
-	seen := map[string]int{}
-	for i, p := range pools {
-		path := fmt.Sprintf("pools[%d]", i)
-		if j, twice := seen[p.Name]; twice {
-			refuse(path+".name", "is %s again, as pools[%d]", p.Name, j)
-			continue
-		}
-		seen[p.Name] = i
-		for j, prefix := range p.Prefixes {
-			if other, overlapped := after.overlaps(p.Name, prefix); other != "" {
-				refuse(fmt.Sprintf("%s.prefixes[%d]", path, j), "%s overlaps %s of pool %s", prefix, overlapped, other)
-			}
-		}
-		for vip := range s.inPool(s.Pools.At(p.Name)) {
-			if vip.Pool == p.Name && !p.Covers(vip.Address) && !applied[vip.Name] {
-				refuse(path+".prefixes", "VIP %s has %s: they must have it until the VIP is gone", vip.Name, vip.Address)
-			}
-			if reason := after.scrubs(vip); reason != "" && !applied[vip.Name] {
-				refuse(path+".scrubbers", "the overload policy of VIP %s needs it: %s", vip.Name, reason)
-			}
-		}
-		for vip := range s.inPool(p) {
-			if field, reason := refuses(p, vip); reason != "" && !applied[vip.Name] {
-				refuse(path+"."+field, "VIP %s has %s: %s", vip.Name, vip.Address, reason)
-			}
+// PoolOf is the pool that has the address, if one has.
+func (s State) PoolOf(address netip.Addr) (model.AddressPool, bool) {
+	for pool := range s.Pools.Values() {
+		if pool.Covers(address) {
+			return pool, true
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// overlaps returns another pool than name that has addresses of prefix, and the prefix that has them.
-func (s State) overlaps(name string, prefix netip.Prefix) (string, netip.Prefix) {
-	for other, pool := range s.Pools.All() {
-		if other == name {
-			continue
-		}
-		for _, p := range pool.Prefixes {
-			if p.Overlaps(prefix) {
-				return other, p
-			}
-		}
-	}
-	return "", netip.Prefix{}
-}
-
-// AdmitPoolRemoval says why the pool can't go: a VIP names it.
-func (s State) AdmitPoolRemoval(name string) error {
-	var users []string
-	for vip := range s.inPool(s.Pools.At(name)) {
-		if vip.Pool == name || vip.Overload.Step(model.ActionScrub) >= 0 {
-			users = append(users, vip.Name)
-		}
-	}
-	if len(users) == 0 {
-		return nil
-	}
-	return &model.FieldError{Field: "name", Reason: fmt.Sprintf("%s is the pool of %d VIPs: %s", name, len(users), list(users))}
-}
-
-// keptAddress is the address that vip has in s and goes on to have when it asks its pool for one.
-func (s State) keptAddress(vip model.VIP) netip.Addr {
-	pool, old := s.Pools.At(vip.Pool), s.VIPs.At(vip.Name)
-	if !pool.Covers(old.Address) || pool.Excludes(old.Address) || !vip.WantedFamily().Of(old.Address) {
-		return netip.Addr{}
-	}
-	return old.Address
-}
-
-// allocate gives vip an address of its pool, the first one that nobody has.
-func (a *admission) allocate(path string, vip model.VIP) model.VIP {
-	pool, there := a.Pools.Get(vip.Pool)
-	if !there {
-		return vip // told by pooled
-	}
-	if a.Restored.Pending() {
-		a.refuse(path+".pool", "%s gives no address yet: the store was restored from a backup, and not all nodes have told what they have: "+
-			"try again in some minutes", pool.Name)
-		return vip
-	}
-	family := vip.WantedFamily()
-	prefixes := slices.Clone(pool.Prefixes)
-	if family == "" { // IPv4 first
-		slices.SortStableFunc(prefixes, func(x, y netip.Prefix) int { return cmp.Compare(x.Addr().BitLen(), y.Addr().BitLen()) })
-	}
-	some := false
-	for _, prefix := range prefixes {
-		if !family.Of(prefix.Addr()) {
-			continue
-		}
-		some = true
-		if address := a.free(pool, prefix); address.IsValid() {
-			vip.Address = address
-			return vip
-		}
-	}
-	if some {
-		a.refuse(path+".pool", "%s has no free address left: add a prefix to it", pool.Name)
-	} else {
-		a.refuse(path+".pool", "%s has no %s addresses", pool.Name, family)
-	}
-	return vip
-}
-
-// free is the first free address of prefix. It goes on where the last search of this admission ended.
-func (a *admission) free(pool model.AddressPool, prefix netip.Prefix) netip.Addr {
-	next, searched := a.searched[prefix]
-	if !searched {
-		next = prefix.Addr()
-	}
-	for prefix.Contains(next) {
-		before := next
-		for u := range a.uses.From(use{address: next}) {
-			if u.address.Compare(next) > 0 {
-				break
-			}
-			if u.address == next {
-				next = next.Next()
-			}
-		}
-		if around, excluded := exclusion(pool, next); excluded {
-			next = last(around).Next()
-		} else if a.spread(next) != "" {
-			next = next.Next()
-		}
-		if next == before {
-			a.searched[prefix] = next.Next()
-			return next
-		}
-	}
-	a.searched[prefix] = next
-	return netip.Addr{}
-}
-
-func exclusion(pool model.AddressPool, address netip.Addr) (netip.Prefix, bool) {
-	i := slices.IndexFunc(pool.Exclusions, func(p netip.Prefix) bool { return p.Contains(address) })
-	if i < 0 {
-		return netip.Prefix{}, false
-	}
-	return pool.Exclusions[i], true
-}
-
-// last is the last address of p.
-func last(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 1 << (7 - bit%8)
-	}
-	address, _ := netip.AddrFromSlice(bytes)
-	return address
-}
-
-// pooled holds vip to the pool that it names, and to the one that has its address.
-func (a *admission) pooled(path string, vip model.VIP) {
-	if vip.Pool != "" {
-		pool, there := a.Pools.Get(vip.Pool)
-		switch {
-		case !there:
-			a.refuse(path+".pool", "there is no pool %s: %s", vip.Pool, a.pools(vip.Tenant))
-			return
-		case vip.Address.IsValid() && !pool.Covers(vip.Address):
-			a.refuse(path+".address", "%s is not of pool %s", vip.Address, vip.Pool)
-		case !pool.Serves(vip.Tenant):
-			a.refuse(path+".pool", "%s is not for tenant %s", vip.Pool, vip.Tenant)
-			return
-		}
-	}
-	for pool := range a.Pools.Values() {
-		if _, reason := refuses(pool, vip); reason != "" {
-			if !pool.Serves(vip.Tenant) {
-				reason = "a pool that is not for tenant " + vip.Tenant + " has it"
-			}
-			a.refuse(path+".address", "%s: %s", vip.Address, reason)
-		}
-	}
-}
-
-// pools lists those that the tenant may take addresses of.
-func (a *admission) pools(tenant string) string {
-	var known []string
-	for name, pool := range a.Pools.All() {
-		if pool.Serves(tenant) {
-			known = append(known, name)
-		}
-	}
-	if len(known) == 0 {
-		return "there is none yet, apply an AddressPool first"
-	}
-	return list(known)
-}
-
-// refuses says why vip may not have its address, by the pool that has it, and the pool's field that says so.
-func refuses(p model.AddressPool, vip model.VIP) (field, reason string) {
-	switch {
-	case !p.Covers(vip.Address):
-	case p.Excludes(vip.Address):
-		return "exclusions", fmt.Sprintf("pool %s excludes it", p.Name)
-	case !p.Serves(vip.Tenant):
-		return "tenants", fmt.Sprintf("pool %s is not for tenant %s", p.Name, vip.Tenant)
-	}
-	return "", ""
+	return model.AddressPool{}, false
 }
 
 // PoolUse is how many addresses of one family a pool can give out, and how many VIPs have.
 type PoolUse struct{ Total, Used uint64 }
 
 // PoolUses are those of a pool, by family. Families that the pool has none of are left out.
-func (s State) PoolUses(p model.AddressPool) map[model.Family]PoolUse {
+func PoolUses(s State, p model.AddressPool) map[model.Family]PoolUse {
 	all := map[model.Family]PoolUse{}
 	for _, prefix := range p.Prefixes {
-		use := all[family(prefix.Addr())]
+		use := all[model.FamilyOf(prefix.Addr())]
 		use.Total = add(use.Total, size(prefix))
-		all[family(prefix.Addr())] = use
+		all[model.FamilyOf(prefix.Addr())] = use
 	}
 	for _, prefix := range p.Exclusions {
-		use := all[family(prefix.Addr())]
+		use := all[model.FamilyOf(prefix.Addr())]
 		if use.Total != math.MaxUint64 {
 			use.Total -= min(use.Total, size(prefix))
 		}
-		all[family(prefix.Addr())] = use
+		all[model.FamilyOf(prefix.Addr())] = use
 	}
-	for vip := range s.inPool(p) {
-		use := all[family(vip.Address)]
+	for vip := range s.VIPsIn(p) {
+		use := all[model.FamilyOf(vip.Address)]
 		use.Used++
-		all[family(vip.Address)] = use
+		all[model.FamilyOf(vip.Address)] = use
 	}
 	return all
-}
-
-func family(a netip.Addr) model.Family {
-	if a.Is4() {
-		return model.IPv4
-	}
-	return model.IPv6
 }
 
 // size is how many addresses p has; math.MaxUint64 stands for more.

@@ -7,74 +7,29 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 )
-
-// restored is a State with a VIP as which workloads leave that live on host1, host1 and host2, and have ranges by the
-// backup.
-func restored(backup ...PortAllocation) (State, []model.SNATKey) {
-	vip := model.VIP{
-		Name: "crawler", Address: netip.MustParseAddr("203.0.113.20"), SNAT: &model.SNAT{MaxPorts: 4 * model.RangePorts},
-	}
-	var keys []model.SNATKey
-	for i, host := range []string{"host1", "host1", "host2"} {
-		address := netip.AddrFrom4([4]byte{10, 3, 1, byte(i + 1)})
-		vip.SNAT.Workloads = append(vip.SNAT.Workloads, model.SNATWorkload{Address: address, Host: host})
-		keys = append(keys, model.SNATKey{VIP: vip.Address, Address: address})
-	}
-	s := State{Restored: Restored{At: 1000}}
-	s.PutVIP(vip)
-	for i, h := range backup {
-		s.PutPorts(keys[i], h)
-	}
-	return s, keys
-}
-
-func TestPortsAreTakenOver(t *testing.T) {
-	now := time.Now()
-	s, keys := restored(
-		PortAllocation{Host: "host1", Ranges: []model.Range{10, 11}, Reclaim: []model.Range{10}, Quarantined: []Quarantined{{now, []model.Range{40, 41}}}},
-		PortAllocation{Host: "host1", Ranges: []model.Range{20}},
-		PortAllocation{Host: "host2", Ranges: []model.Range{30, 31}})
-	unlisted := model.SNATKey{VIP: keys[0].VIP, Address: netip.MustParseAddr("10.3.1.99")}
-	told := map[model.SNATKey][]ReportedPorts{
-		keys[0]:  {{Host: "host1", Ranges: []model.Range{10, 40}}},                     // gave 11 back, got 40 which rested
-		keys[1]:  {{Host: "host1", Ranges: []model.Range{10, 20, 30, 50, 51, 52, 53}}}, // claims 10 of another, got 30 of one that is away, more than it may
-		keys[2]:  {{Host: "host1", Ranges: []model.Range{60}}},                         // lives on host2 by the backup
-		unlisted: {{Host: "host2", Ranges: []model.Range{70}}},
-	}
-	next := s.RestorePorts(keys[0].VIP, told, now)
-	quarantined := func(ranges ...model.Range) []Quarantined { return []Quarantined{{now, ranges}} }
-	for key, want := range map[model.SNATKey]PortAllocation{
-		keys[0]:  {Host: "host1", Ranges: []model.Range{10, 40}, Reclaim: []model.Range{10}, Quarantined: append(quarantined(11), quarantined(41)...)},
-		keys[1]:  {Host: "host1", Ranges: []model.Range{20, 30, 50, 51}, Quarantined: quarantined(52, 53)},
-		keys[2]:  {Host: "host2", Ranges: []model.Range{31}, Quarantined: quarantined(60)},
-		unlisted: {Host: "host2", Quarantined: quarantined(70)},
-	} {
-		if got := next[key]; !got.Equal(want) {
-			t.Errorf("%s has %+v, want %+v", key.Address, got, want)
-		}
-	}
-	for key, h := range next {
-		s.PutPorts(key, h)
-	}
-	if n := s.DoublyAllocated(keys[0].VIP).Len(); n > 0 {
-		t.Errorf("%d ranges are in two hands", n)
-	}
-}
 
 // While a restore is pending nobody gets a range, not one of its own that rests either.
 func TestNoPortsWhileARestoreIsPending(t *testing.T) {
-	s, keys := restored(PortAllocation{Host: "host1", Quarantined: []Quarantined{{time.Now(), []model.Range{40}}}})
-	if _, given := s.Allocate(keys[0], 2, 0); len(given) > 0 {
+	s, key := State{Restored: Restored{At: 1000}}, model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.1.1")}
+	s.PutVIP(model.VIP{Name: "crawler", Address: key.VIP, SNAT: &model.SNAT{
+		Preallocate: model.RangePorts, MaxPorts: 4 * model.RangePorts, Workloads: []model.SNATWorkload{{Address: key.Address, Host: "host1"}},
+	}})
+	s.Ports.Set(key, snatport.Allocation{Host: "host1", Quarantined: []snatport.Quarantined{{Since: time.Now(), Ranges: []model.Range{40}}}})
+	if _, given := s.AllocatePorts(key, 2, 0); len(given) > 0 {
 		t.Errorf("%v were given", given)
 	}
-	for key, h := range s.ChangedPorts(keys[0].VIP, time.Now()) {
+	for key, h := range s.ChangedPorts(key.VIP, time.Now()) {
 		if len(h.Ranges) > 0 {
 			t.Errorf("%s was given %v", key.Address, h.Ranges)
 		}
 	}
 	s.Restored.Settled = true
-	if _, given := s.Allocate(keys[0], 2, 0); len(given) != 2 {
+	if h := s.ChangedPorts(key.VIP, time.Now())[key]; len(h.Ranges) != 1 {
+		t.Errorf("%v are preallocated when it was settled", h.Ranges)
+	}
+	if _, given := s.AllocatePorts(key, 2, 0); len(given) != 2 {
 		t.Errorf("%v were given when it was settled", given)
 	}
 }

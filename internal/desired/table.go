@@ -1,240 +1,142 @@
 package desired
 
 import (
-	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/weirlb/weir/internal/bucket"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
 )
 
-// FreeFor says how long the slot of a retired row has been free, by the clock of the present leader: Row.Freed is by
-// the clock of an earlier one. nil: for no time yet.
-type FreeFor func(model.EndpointKey, Row) time.Duration
-
-// ChangedTables computes vip's tables and returns those that differ from the ones in s. Moves in ended are over.
-func (s State) ChangedTables(vip model.VIP, now time.Time, ended Ended, free FreeFor) map[model.EndpointKey]Table {
-	changed := map[model.EndpointKey]Table{}
-	for _, e := range vip.Endpoints {
-		key := Key(vip, e)
-		old, had := s.Tables.Get(key)
-		if !had {
-			old.Cookies = fresh
-		}
-		isReserved := func(r Row) bool { return free == nil || free(key, r) < retireTime(e) }
-		table := s.compute(vip, e, old, now, ended[key], isReserved)
-		if !had || !table.Equal(old) {
-			changed[key] = table
-		}
-	}
-	return changed
+// Key is the key of endpoint e of vip.
+func Key(vip model.VIP, e model.Endpoint) model.EndpointKey {
+	return model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}
 }
 
-// RemovedEndpoints returns the endpoints of old that are not in vip.
-func RemovedEndpoints(old, vip model.VIP) []model.EndpointKey {
-	var gone []model.EndpointKey
-	for _, e := range old.Endpoints {
-		key := Key(old, e)
-		if !slices.ContainsFunc(vip.Endpoints, func(kept model.Endpoint) bool { return Key(vip, kept) == key }) {
-			gone = append(gone, key)
-		}
-	}
-	return gone
+// Tables are those of all endpoints. A copy that was not made by Clone is read only.
+type Tables struct {
+	sorted.Map[model.EndpointKey, Table]
+	moving, freed sorted.Map[model.EndpointKey, none]
 }
 
-// compute returns the table of e that follows old.
-func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time, isReserved func(Row) bool) Table {
-	table := Table{Rows: assignRows(old.Rows, e.Backends, now, isReserved, s.Restored)}
-	table.Cookies, table.Settles = cookies(vip, e, old, now)
-	effective := s.effective(vip, e)
-	ailing := s.mark(table.Rows, vip, e, effective.kept)
-	members := table.members(effective.members)
-	waiting := table.waiting(old, now.Add(-e.Idle()), ended)
-	if len(members) == 0 {
-		// Nobody takes new connections. What the buckets named is kept: those that are open may live by it
-		// when somebody does again.
-		table.Buckets, table.Moves, table.Closed = old.Buckets, waiting, true
-		return table
-	}
-	size := bucket.Size(len(old.Buckets), len(members))
-	table.Buckets = assign(table, ailing, old.Buckets, waiting, members, size)
-	table.Moves = table.moves(old.Buckets, ailing, waiting, now)
-	return table
+// Clone returns Tables that may be written to.
+func (t Tables) Clone() Tables { return Tables{t.Map.Clone(), t.moving.Clone(), t.freed.Clone()} }
+
+// Set adds or replaces a table.
+func (t *Tables) Set(key model.EndpointKey, table Table) {
+	t.Map.Set(key, table)
+	note(&t.moving, key, table.InTransition())
+	note(&t.freed, key, slices.ContainsFunc(table.Rows, Row.Retired))
 }
 
-// slots is a set of them.
-type slots map[model.Slot]bool
-
-// keepsPrevious says whether a bucket that moves from left to next still names from, its slot before: if there was one,
-// and left is unhealthy while from is not.
-func (ailing slots) keepsPrevious(from, left, next model.Slot) bool {
-	return from != 0 && from != next && ailing[left] && !ailing[from]
-}
-
-// assign returns the buckets that follow old. Those that wait go back to where they came from, or stay,
-// unless their backend is down or ailing. What moves can make room for another to go back: this is done until
-// none does. It ends, as each round leaves less that a backend has above its share.
-func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members []bucket.Backend, size int) []model.Slot {
-	if len(waiting) == 0 {
-		next, _ := bucket.Assign(old, nil, members, size)
-		return next
-	}
-	table, previous, pinned := bucket.Grow(old, size), make([]model.Slot, size), make([]bool, size)
-	for _, m := range waiting {
-		for i := int(m.Bucket); i < size; i += len(old) {
-			previous[i] = m.From
-		}
-	}
-	// follow takes next over, and notes what its buckets named before.
-	follow := func(next []model.Slot) {
-		for i, was := range table {
-			switch {
-			case next[i] != was && !rows.down(was):
-				if !ailing.keepsPrevious(previous[i], was, next[i]) {
-					previous[i] = was
-				}
-			case next[i] == previous[i]:
-				previous[i] = 0
-			}
-			pinned[i] = previous[i] != 0 && !rows.down(next[i]) && !ailing[next[i]]
-		}
-		table = next
-	}
-	for {
-		returned := bucket.Return(table, previous, members)
-		same := slices.Equal(returned, table)
-		follow(returned)
-		next, moved := bucket.Assign(table, pinned, members, size)
-		if same && moved == 0 {
-			return next
-		}
-		follow(next)
+func note(keys *sorted.Map[model.EndpointKey, none], key model.EndpointKey, is bool) {
+	if is {
+		keys.Set(key, none{})
+	} else {
+		keys.Delete(key)
 	}
 }
 
-// members are the slots of the backends, with their weights.
-func (t Table) members(backends []model.Backend) []bucket.Backend {
-	slots := t.Slots()
-	members := make([]bucket.Backend, 0, len(backends))
-	for _, b := range backends {
-		members = append(members, bucket.Backend{Slot: slots[b.AddrPort()], Weight: b.Weight})
-	}
-	return members
+// Delete forgets a table.
+func (t *Tables) Delete(key model.EndpointKey) {
+	t.Map.Delete(key)
+	t.moving.Delete(key)
+	t.freed.Delete(key)
 }
 
-// mark marks rows as down: those of backends that were removed or whose host is silent, and for UDP unhealthy ones. It
-// returns the other unhealthy ones. A false alarm must not break TCP connections: if the backend's process is dead, its
-// kernel resets them. A UDP client gets no such sign. If the policy keeps all backends the check itself may be broken:
-// then none is down because of it.
-func (s State) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) (ailing slots) {
-	down, unhealthy := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
-	for _, b := range e.Backends {
-		health, _ := s.BackendHealth(vip, e, b)
-		if kept || health != model.HealthUnhealthy {
-			continue
-		}
-		said, _ := s.reported(vip, e, b)
-		down[b.AddrPort()] = said.Silent || e.Protocol != model.TCP
-		unhealthy[b.AddrPort()] = !down[b.AddrPort()]
-	}
-	ailing = slots{}
-	for i := range rows {
-		rows[i].Down = rows[i].Retired() || down[rows[i].Backend]
-		if unhealthy[rows[i].Backend] && !rows[i].Down {
-			ailing[rows[i].Slot] = true
-		}
-	}
-	return ailing
+// Moving are the endpoints whose table is in transition.
+func (t Tables) Moving() iter.Seq[model.EndpointKey] { return t.moving.Keys() }
+
+// WithFreedSlots are the endpoints whose table has slots of backends that were removed.
+func (t Tables) WithFreedSlots() iter.Seq[model.EndpointKey] { return t.freed.Keys() }
+
+// Table is an endpoint's table with its history.
+type Table struct {
+	Rows    []Row        // by slot; those in use and those retired
+	Buckets []model.Slot // a power of two of them, or none
+	Closed  bool         // no backend takes new connections: muxes get no buckets
+	Moves   []Move       // by bucket; those that connections from before may still live by
+	Cookies model.Cookies
+	Settles time.Time // when Cookies began to be settling; zero: they are not
 }
 
-// effect is which backends of an endpoint take new flows.
-type effect struct {
-	members []model.Backend
-	kept    bool // none is healthy, and the policy is to send to all of them
+// Move is a bucket's change of slot. Until it ends, hosts forward older connections without a cookie to From (daisy
+// chaining).
+type Move struct {
+	Bucket uint32
+	From   model.Slot
+	Since  time.Time
 }
 
-// effective chooses the backends with a weight that are healthy or have no check. If there is none,
-// the endpoint's policy decides: all with a weight, or none.
-func (s State) effective(vip model.VIP, e model.Endpoint) effect {
-	var healthy, weighted []model.Backend
-	for _, b := range e.Backends {
-		if b.Weight == 0 {
-			continue
-		}
-		weighted = append(weighted, b)
-		if health, _ := s.BackendHealth(vip, e, b); health == model.HealthHealthy || health == model.HealthUnchecked {
-			healthy = append(healthy, b)
-		}
-	}
-	if len(healthy) > 0 || e.AllUnhealthy == model.Refuse {
-		return effect{members: healthy}
-	}
-	return effect{members: weighted, kept: len(weighted) > 0}
+// Row is a slot's backend.
+type Row struct {
+	Slot    model.Slot
+	Backend netip.AddrPort
+	Tunnel  netip.Addr
+	Freed   time.Time // when the backend was removed, by the clock of the leader of then; zero: in use
+	Down    bool      // its flows are chosen anew: see mark
 }
 
-// assignRows gives each backend a row: its old one if it has any, even a retired one, else a free slot.
-// Rows without a backend retire, and are forgotten when their slot is reserved no longer.
-func assignRows(old []Row, backends []model.Backend, now time.Time, isReserved func(Row) bool, restored Restored) []Row {
-	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
-	for _, b := range backends {
-		wanted[b.AddrPort()] = b
-	}
-	var rows []Row
-	for _, r := range old {
-		b, kept := wanted[r.Backend]
-		switch {
-		case kept:
-			rows = append(rows, Row{Slot: r.Slot, Backend: r.Backend, Tunnel: b.TunnelAddress()})
-			delete(wanted, r.Backend)
-		case !r.Retired():
-			r.Freed = now
-			rows = append(rows, r)
-		case isReserved(r):
-			rows = append(rows, r)
-		}
-	}
-	var fresh []model.Backend
-	for _, b := range backends {
-		if _, without := wanted[b.AddrPort()]; without {
-			fresh = append(fresh, b)
-		}
-	}
-	rows, free := vacate(rows, len(fresh), restored.passOver(rows))
-	for i, b := range fresh {
-		rows = append(rows, Row{Slot: free[i], Backend: b.AddrPort(), Tunnel: b.TunnelAddress()})
-	}
-	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Slot, b.Slot) })
-	return rows
+// Retired says whether the row's backend was removed.
+func (r Row) Retired() bool { return !r.Freed.IsZero() }
+
+// Equal says whether both are the same table.
+func (t Table) Equal(other Table) bool {
+	return slices.Equal(t.Buckets, other.Buckets) && t.Closed == other.Closed && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
+		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Down == b.Down && a.Freed.Equal(b.Freed)
+	}) && t.Cookies == other.Cookies && t.Settles.Equal(other.Settles) &&
+		slices.EqualFunc(t.Moves, other.Moves, func(a, b Move) bool {
+			return a.Bucket == b.Bucket && a.From == b.From && a.Since.Equal(b.Since)
+		})
 }
 
-// vacate returns n slots that no row has, the lowest but for the first ones, which are passed over as far as there are
-// enough. If too few are free, the rows that retired first give up theirs.
-func vacate(rows []Row, n, passOver int) ([]Row, []model.Slot) {
-	for excess := len(rows) + n - model.MaxBackends; excess > 0; excess-- {
-		oldest := -1
-		for i, r := range rows {
-			if r.Retired() && (oldest < 0 || r.Freed.Before(rows[oldest].Freed)) {
-				oldest = i
-			}
+// InTransition says whether the table will change by itself: with time, or by reports of hosts.
+func (t Table) InTransition() bool { return len(t.Moves) > 0 || t.Cookies == model.CookiesSettling }
+
+// Draining are, by slot, the buckets with a move away from it, in order.
+func (t Table) Draining() map[model.Slot][]uint32 {
+	draining := map[model.Slot][]uint32{}
+	for _, m := range t.Moves {
+		draining[m.From] = append(draining[m.From], m.Bucket)
+	}
+	return draining
+}
+
+// Row returns the row of slot.
+func (t Table) Row(slot model.Slot) (Row, bool) {
+	i, found := slices.BinarySearchFunc(t.Rows, slot, func(r Row, s model.Slot) int { return int(r.Slot) - int(s) })
+	if !found {
+		return Row{}, false
+	}
+	return t.Rows[i], true
+}
+
+// Slots are the slots of the backends in use.
+func (t Table) Slots() map[netip.AddrPort]model.Slot {
+	slots := make(map[netip.AddrPort]model.Slot, len(t.Rows))
+	for _, r := range t.Rows {
+		if !r.Retired() {
+			slots[r.Backend] = r.Slot
 		}
-		rows = slices.Delete(rows, oldest, oldest+1)
 	}
-	taken := make([]bool, model.MaxBackends+1)
-	for _, r := range rows {
-		taken[r.Slot] = true
+	return slots
+}
+
+// MuxBuckets are the buckets as muxes get them: none when no backend takes new connections.
+func (t Table) MuxBuckets() []model.Slot {
+	if t.Closed {
+		return nil
 	}
-	passOver = min(passOver, model.MaxBackends-len(rows)-n)
-	free := make([]model.Slot, 0, n)
-	for slot := model.Slot(1); len(free) < n; slot++ {
-		switch {
-		case taken[slot]:
-		case passOver > 0:
-			passOver--
-		default:
-			free = append(free, slot)
-		}
+	return t.Buckets
+}
+
+// Shares are how many buckets of muxes name each slot.
+func (t Table) Shares() map[model.Slot]int {
+	shares := make(map[model.Slot]int, len(t.Rows))
+	for _, slot := range t.MuxBuckets() {
+		shares[slot]++
 	}
-	return rows, free
+	return shares
 }

@@ -51,7 +51,7 @@ func newWorld() *world {
 func (w *world) apply(vip model.VIP) Table {
 	w.PutVIP(vip)
 	for key, table := range w.ChangedTables(vip, w.now, w.ended, w.free) {
-		w.PutTable(key, table)
+		w.Tables.Set(key, table)
 	}
 	return w.Tables.At(Key(vip, vip.Endpoints[0]))
 }
@@ -291,7 +291,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 	}
 	e := vip.Endpoints[0]
 	should := func(kept bool, b model.Backend) bool {
-		health, _ := w.BackendHealth(vip, e, b)
+		health := w.Health.Of(vip, e, b).Health
 		return b.Weight > 0 && (kept || health == model.HealthHealthy || health == model.HealthUnchecked)
 	}
 	kept := !slices.ContainsFunc(e.Backends, func(b model.Backend) bool { return should(false, b) })

@@ -91,10 +91,10 @@ func (t Table) Expired(e model.Endpoint, now time.Time) bool {
 		slices.ContainsFunc(t.Moves, func(m Move) bool { return !m.Since.After(bound) })
 }
 
-// Waiting counts the buckets of e's table that should move too, and wait for the end of an earlier
+// waitingBuckets counts the buckets of e's table that should move too, and wait for the end of an earlier
 // move.
-func (s State) Waiting(vip model.VIP, e model.Endpoint, t Table) int {
-	members := t.members(s.effective(vip, e).members)
+func waitingBuckets(health Health, vip model.VIP, e model.Endpoint, t Table) int {
+	members := t.members(health.effective(vip, e).members)
 	if len(members) == 0 || len(t.Moves) == 0 {
 		return 0
 	}

@@ -121,7 +121,7 @@ func (w *world) ailing(e model.Endpoint, table Table) map[model.Slot]bool {
 	vip := w.VIPs.At("shop")
 	all, kept := map[model.Slot]bool{}, e.AllUnhealthy != model.Refuse
 	for _, b := range e.Backends {
-		health, _ := w.BackendHealth(vip, e, b)
+		health := w.Health.Of(vip, e, b).Health
 		kept = kept && (b.Weight == 0 || health == model.HealthUnhealthy || health == model.HealthUnknown)
 		all[table.Slots()[b.AddrPort()]] = health == model.HealthUnhealthy
 	}
@@ -178,8 +178,7 @@ func TestAClosedTableRemembers(t *testing.T) {
 		for _, b := range closed.Endpoints[0].Backends {
 			w.report(closed, b, model.HealthUnhealthy)
 		}
-		e := closed.Endpoints[0]
-		if table := w.apply(closed); len(MuxEndpoint(closed, e, table).Buckets) != 0 || table.down(1) || table.down(2) || len(table.Shares()) != 0 {
+		if table := w.apply(closed); len(table.MuxBuckets()) != 0 || table.down(1) || table.down(2) || len(table.Shares()) != 0 {
 			t.Errorf("%s: the table is %+v", name, table)
 		}
 		// c replaces b: what b had names it, and nothing else moves.
@@ -189,7 +188,7 @@ func TestAClosedTableRemembers(t *testing.T) {
 				t.Fatalf("%s: bucket %d went from %d to %d and names %d", name, i, before.Buckets[i], slot, from)
 			}
 		}
-		if table.Closed || len(MuxEndpoint(open, e, table).Buckets) == 0 {
+		if table.Closed || len(table.MuxBuckets()) == 0 {
 			t.Errorf("%s: it is still closed", name)
 		}
 	}
@@ -215,13 +214,13 @@ func TestABucketNamesThePreviousBackendUntilItEnds(t *testing.T) {
 			}
 		}
 	}
-	if n := w.Waiting(vip, vip.Endpoints[0], table); n > 3 {
+	if n := waitingBuckets(w.Health, vip, vip.Endpoints[0], table); n > 3 {
 		t.Errorf("%d buckets wait, want next to none", n)
 	}
 	// With a and b drained, what moved between them can't go to c until that has ended.
 	vip = shop(false, backend(1, 0), backend(2, 0), c)
 	table = w.apply(vip)
-	held, n := table.Shares()[1]+table.Shares()[2], w.Waiting(vip, vip.Endpoints[0], table)
+	held, n := table.Shares()[1]+table.Shares()[2], waitingBuckets(w.Health, vip, vip.Endpoints[0], table)
 	if held < 170 || n != held {
 		t.Errorf("slots 1 and 2 keep %d buckets, and %d wait", held, n)
 	}
@@ -253,7 +252,7 @@ func TestBucketsGoBackAtOnce(t *testing.T) {
 	if shares := table.Shares(); shares[1]+shares[2] < 340 || shares[1]+shares[2] > 343 || shares[1]-shares[2] > 3 || shares[2]-shares[1] > 3 {
 		t.Errorf("shares are %v, want a third of 512 each", shares)
 	}
-	if n := w.Waiting(vip, vip.Endpoints[0], table); n != 0 {
+	if n := waitingBuckets(w.Health, vip, vip.Endpoints[0], table); n != 0 {
 		t.Errorf("%d buckets wait", n)
 	}
 }

@@ -25,21 +25,19 @@ func (m *Service) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 		return nil, apierr.ToConnect(err)
 	}
 	state := m.Store.State()
-	for _, vip := range state.SortedVIPs() {
-		if vip.Address != flow.Destination.Addr() {
-			continue
-		}
-		for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
-			for _, e := range vip.Endpoints {
-				if e.Protocol == flow.Protocol && e.Port == port {
-					return m.explain(state, vip, e, flow), nil
-				}
+	vip, there := state.VIPAt(flow.Destination.Addr())
+	if !there {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
+	}
+	for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
+		for _, e := range vip.Endpoints {
+			if e.Protocol == flow.Protocol && e.Port == port {
+				return m.explain(state, vip, e, flow), nil
 			}
 		}
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
-			"VIP %s has no endpoint %s %d: muxes pass the flow to their own kernel", vip.Name, flow.Protocol, flow.Destination.Port()))
 	}
-	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
+	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
+		"VIP %s has no endpoint %s %d: muxes pass the flow to their own kernel", vip.Name, flow.Protocol, flow.Destination.Port()))
 }
 
 func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
@@ -50,7 +48,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)
-	if !e.Takes(flow.Source.Addr(), s.Lists) {
+	if !e.Takes(flow.Source.Addr(), s.PrefixLists.Prefixes) {
 		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(s, e, flow.Source.Addr()))
 		return p
 	}
@@ -111,7 +109,7 @@ func rewritten(backend netip.AddrPort, flow model.Flow) netip.AddrPort {
 
 // whyRefused names the list that keeps the source out.
 func whyRefused(s *store.State, e model.Endpoint, source netip.Addr) string {
-	switch denied := s.Denies(e, source); {
+	switch denied := s.PrefixLists.Denies(e, source); {
 	case denied != "":
 		return denied
 	case len(e.AllowLists) > 0:

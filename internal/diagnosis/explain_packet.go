@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -16,12 +15,8 @@ func nameParts(s *store.State, p *weirv1.PacketExplanation) {
 	if p.GetEndpoint() == nil || err != nil {
 		return
 	}
-	for _, vip := range s.SortedVIPs() {
-		for _, e := range vip.Endpoints {
-			if desired.Key(vip, e) == key {
-				p.Vip = vip.Name
-			}
-		}
+	if vip, _, there := s.EndpointAt(key); there {
+		p.Vip = vip.Name
 	}
 	if row, ok := s.Tables.At(key).Row(model.Slot(p.GetSlot())); ok {
 		p.Backend, p.BackendPort = row.Backend.Addr().String(), uint32(row.Backend.Port())

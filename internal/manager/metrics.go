@@ -105,9 +105,9 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	telemetry.PutIf(to, "weir_manager_leader", m.replica.Leads())
 	telemetry.Put(to, "weir_manager_epoch", uint64(s.Epoch))
 	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
-	_, ranges := s.SNATDigest()
+	_, ranges := s.Ports.Digest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
-	telemetry.Put(to, "weir_manager_snat_workloads", s.SNATClientsCount())
+	telemetry.Put(to, "weir_manager_snat_workloads", s.Ports.ClientCount())
 	for action, vips := range overload.InForce(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
@@ -204,7 +204,7 @@ func takeStock(s *store.State) stock {
 		for _, e := range vip.Endpoints {
 			well := false
 			for _, b := range e.Backends {
-				health, _ := s.BackendHealth(vip, e, b)
+				health := s.Health.Of(vip, e, b).Health
 				n.backends[health]++
 				well = well || health == model.HealthHealthy || e.HealthCheck == nil
 			}

@@ -30,6 +30,14 @@ const (
 // Of says whether a is of the family.
 func (f Family) Of(a netip.Addr) bool { return f == "" || a.IsValid() && (f == IPv4) == a.Is4() }
 
+// FamilyOf is the family of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
 // WantedFamily is that of the address to take from the VIP's pool: as it says, or as its backends or the workloads
 // of its SNAT are.
 func (vip VIP) WantedFamily() Family {
@@ -37,19 +45,12 @@ func (vip VIP) WantedFamily() Family {
 		return vip.Family
 	}
 	for _, e := range vip.Endpoints {
-		if len(e.Backends) == 0 {
-			continue
+		if len(e.Backends) > 0 {
+			return FamilyOf(e.Backends[0].Address)
 		}
-		if e.Backends[0].Address.Is4() {
-			return IPv4
-		}
-		return IPv6
 	}
 	if vip.SNAT != nil && len(vip.SNAT.Workloads) > 0 {
-		if vip.SNAT.Workloads[0].Address.Is4() {
-			return IPv4
-		}
-		return IPv6
+		return FamilyOf(vip.SNAT.Workloads[0].Address)
 	}
 	return ""
 }

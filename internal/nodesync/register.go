@@ -9,7 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -37,7 +37,7 @@ func (n *Service) openNode(ctx context.Context, node model.Node) (model.Generati
 
 // registerAtLeader returns a generation that holds the node, which the leader writes if it is new or changed.
 func (n *Service) registerAtLeader(ctx context.Context, node model.Node) (model.Generation, error) {
-	if err := desired.AdmitJoined(node, n.joinPrefixes(node)); err != nil {
+	if err := admission.NodeJoin(node, n.joinPrefixes(node)); err != nil {
 		return 0, err
 	}
 	state := n.Store.State()
@@ -77,7 +77,7 @@ func (n *Service) Register(ctx context.Context, node model.Node) (model.Generati
 		if n.hasRevoked(node) { // the manager that has its stream may not have heard
 			return store.Change{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s/%s was revoked: join again with a new token", node.Role, node.Name))
 		}
-		if err := s.AdmitNode(node, n.Tenants(), n.joinPrefixes(node)); err != nil {
+		if err := admission.Node(s.State, node, n.Tenants(), n.joinPrefixes(node)); err != nil {
 			return store.Change{}, err
 		}
 		moved := !slices.Equal(old.Addresses, node.Addresses) || !slices.Equal(old.Prefixes, node.Prefixes)

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
@@ -93,7 +94,7 @@ func (n *Service) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	}
 	if err == nil && len(health) > 0 {
 		err = n.Store.Health.Update(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
-			return mergeHealth(s.Health.At(r.GetName()), health, s.CheckedOn(r.GetName()))
+			return mergeHealth(s.Health.At(r.GetName()), health, nodeconfig.CheckedOn(s.State, r.GetName()))
 		})
 	}
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/replica"
@@ -45,7 +45,7 @@ type Config struct {
 	Ports    PortAuditor
 	Events   interface{ Record(eventlog.Event) }
 
-	Tenants   func() *desired.Tenants                                       // newest, that nodes are admitted by
+	Tenants   func() *admission.Tenants                                     // newest, that nodes are admitted by
 	OpenTasks func(mux string) (queue <-chan *weirv1.MuxTask, ended func()) // what operators ask of a mux
 
 	Telemetry *telemetry.Telemetry

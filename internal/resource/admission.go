@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/weirlb/weir/internal/authz"
-	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
@@ -26,16 +26,16 @@ func (m *writer) admitted(ctx context.Context, s *store.State, lists []model.Pre
 	if err != nil {
 		return nil, err
 	}
-	return admitted, s.AdmitTenants(admitted, m.Tenants(), !caller.May(trust.Operator, trust.AllTenants))
+	return admitted, admission.TenantVIPs(s.State, admitted, m.Tenants(), !caller.May(trust.Operator, trust.AllTenants))
 }
 
 // Tenants are all that there are now.
-func (m *writer) Tenants() *desired.Tenants {
+func (m *writer) Tenants() *admission.Tenants {
 	trusted, _ := m.Store.Trust.Watch()
 	m.indexed.mu.Lock()
 	defer m.indexed.mu.Unlock()
 	if m.indexed.of != trusted {
-		m.indexed.of, m.indexed.tenants = trusted, desired.NewTenants(trusted.Tenants)
+		m.indexed.of, m.indexed.tenants = trusted, admission.NewTenants(trusted.Tenants)
 	}
 	return m.indexed.tenants
 }
@@ -44,5 +44,5 @@ func (m *writer) Tenants() *desired.Tenants {
 type indexedTenants struct {
 	mu      sync.Mutex
 	of      *truststore.Trust
-	tenants *desired.Tenants
+	tenants *admission.Tenants
 }

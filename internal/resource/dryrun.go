@@ -20,16 +20,15 @@ func (m *writer) dryRun(ctx context.Context, g staged, pools []model.AddressPool
 		return nil, err
 	}
 	change, applied := m.apply(s, admitted)
-	after := desired.State{Nodes: s.Nodes, Health: s.Health} // all that tables are computed from
 	for i, vip := range admitted {
-		applied[i].Effects = m.effects(s, after, vip, change)
+		applied[i].Effects = m.effects(s, vip, change)
 	}
 	_, appliedPools := changedPools(s, pools)
 	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools, PrefixLists: g.applied}, nil
 }
 
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.
-func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
+func (m *writer) effects(s *store.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
 	var all []*weirv1.EndpointEffect
 	old := s.VIPs.At(vip.Name)
 	for _, e := range vip.Endpoints {
@@ -43,7 +42,7 @@ func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, cha
 		if had {
 			p.Change, p.TableBytesBefore = rpc.Updated, before.Bytes()
 		}
-		effect := after.Effect(vip, e, before, table)
+		effect := desired.EffectOf(s.Health, vip, e, before, table)
 		p.BucketsMoved, p.BucketsTotal, p.BucketsWaiting = uint32(effect.Moved), uint32(effect.Total), uint32(effect.Waiting)
 		m.addSessions(p, old, key, before, effect)
 		all = append(all, p)

@@ -29,7 +29,7 @@ func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv
 // nodes writes the nodes of a role, or all of them if it is empty.
 func (m *Nodes) nodes(s *store.State, role model.Role) []*weirv1.Node {
 	var nodes []*weirv1.Node
-	for _, node := range s.SortedNodes() {
+	for node := range s.Nodes.Values() {
 		if role == "" || role == node.Role {
 			nodes = append(nodes, m.nodeWithStatus(s, node))
 		}

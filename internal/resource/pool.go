@@ -11,6 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -98,7 +100,7 @@ func (m *Pools) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPo
 		if err := currentPool(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
-		if err := s.AdmitPoolRemoval(r.GetName()); err != nil {
+		if err := admission.PoolRemoval(s.State, r.GetName()); err != nil {
 			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
 		}
 		return store.Change{DeletePools: []string{r.GetName()}}, nil
@@ -170,7 +172,7 @@ func poolWithStatus(s *store.State, pool model.AddressPool) *weirv1.AddressPool 
 	p := compile.AddressPoolMessage(pool)
 	p.ResourceVersion = uint64(s.PoolWritten.At(pool.Name))
 	p.Status = &weirv1.AddressPoolStatus{}
-	uses := s.PoolUses(pool)
+	uses := desired.PoolUses(s.State, pool)
 	use := func(family model.Family) *weirv1.PoolUse {
 		if u, has := uses[family]; has {
 			return &weirv1.PoolUse{Total: u.Total, Used: u.Used}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -153,7 +154,7 @@ func (m *writer) admitLists(ctx context.Context, s *store.State, lists []model.P
 		}
 	}
 	trusted, _ := m.Store.Trust.Watch()
-	return s.AdmitPrefixLists(lists, vips, trusted.Tenants)
+	return admission.PrefixLists(s.State, lists, vips, trusted.Tenants)
 }
 
 // happenedToLists tells of lists that were written.
@@ -280,7 +281,7 @@ func (m *PrefixLists) DeletePrefixList(ctx context.Context, r *weirv1.DeletePref
 		if err := authz.PermitPrefixList(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
 			return store.Change{}, err
 		}
-		if err := s.AdmitPrefixListRemoval(r.GetName(), authz.CanViewVIP(ctx)); err != nil {
+		if err := admission.PrefixListRemoval(s.State, r.GetName(), authz.CanViewVIP(ctx)); err != nil {
 			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
 		}
 		tenant = s.PrefixLists.At(r.GetName()).Tenant
@@ -307,7 +308,7 @@ func currentList(ctx context.Context, s *store.State, name string, version uint6
 }
 
 func noList(ctx context.Context, s *store.State, name string) error {
-	return apierr.NotFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return authz.CanViewPrefixList(ctx, l) })
+	return apierr.NotFound("prefix list", name, s.PrefixLists.Map, func(l model.PrefixList) bool { return authz.CanViewPrefixList(ctx, l) })
 }
 
 // ListPrefixLists lists prefix lists by name.

@@ -7,9 +7,9 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -36,7 +36,7 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 			listed[w.Address] = true
 		}
 	}
-	for key, h := range s.PortAllocations(vip.Address) {
+	for key, h := range s.Ports.Of(vip.Address) {
 		if !listed[key.Address] && !h.Empty() {
 			p := workloadPorts(key, h)
 			p.Host, p.Removed = h.Host, true
@@ -46,7 +46,7 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 	return response, nil
 }
 
-func workloadPorts(key model.SNATKey, h desired.PortAllocation) *weirv1.WorkloadPorts {
+func workloadPorts(key model.SNATKey, h snatport.Allocation) *weirv1.WorkloadPorts {
 	p := &weirv1.WorkloadPorts{
 		Address: key.Address.String(), Ranges: wire.RangesToProto(h.Ranges), Reclaim: wire.RangesToProto(h.Reclaim),
 	}
@@ -62,7 +62,7 @@ func snatStatus(s *store.State, vip model.VIP) *weirv1.SNATStatus {
 		return nil
 	}
 	held, quarantined := 0, 0
-	for _, h := range s.PortAllocations(vip.Address) {
+	for _, h := range s.Ports.Of(vip.Address) {
 		held += len(h.Ranges)
 		for _, r := range h.Quarantined {
 			quarantined += len(r.Ranges)

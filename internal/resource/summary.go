@@ -102,7 +102,7 @@ func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node) {
 		t.endpoints++
 		for _, b := range e.Backends {
 			t.backends++
-			health, _ := s.BackendHealth(vip, e, b)
+			health := s.Health.Of(vip, e, b).Health
 			if health == model.HealthUnhealthy {
 				t.unhealthy++
 			}
@@ -172,8 +172,8 @@ func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] 
 				return
 			}
 			for _, b := range e.Backends {
-				health, reason := s.BackendHealth(vip, e, b)
-				if health == model.HealthUnhealthy && !yield(degraded, fmt.Sprintf("%s: backend %s on %s is %s", name, backendName(b), b.Host, backendState(b, reason))) {
+				reported := s.Health.Of(vip, e, b)
+				if reported.Health == model.HealthUnhealthy && !yield(degraded, fmt.Sprintf("%s: backend %s on %s is %s", name, backendName(b), b.Host, backendState(b, reported.Reason))) {
 					return
 				}
 			}
@@ -185,7 +185,7 @@ func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] 
 func endpointWarning(s *store.State, vip model.VIP, e model.Endpoint) string {
 	var all backendTally
 	for _, b := range e.Backends {
-		health, _ := s.BackendHealth(vip, e, b)
+		health := s.Health.Of(vip, e, b).Health
 		all.count(b, health)
 	}
 	switch {

@@ -13,9 +13,11 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/eventlog"
@@ -130,8 +132,8 @@ func (m *writer) putOn(
 
 // admit says whether lists, pools and vips fit together and with s, and returns the VIPs with what is theirs.
 func admit(s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
-	errPools := s.AdmitPools(pools, vips)
-	admitted, err := s.WithPools(pools).WithPrefixLists(lists).Admit(vips)
+	errPools := admission.Pools(s.State, pools, vips)
+	admitted, err := admission.VIPs(admission.With(s.State, lists, pools), vips)
 	return admitted, errors.Join(errPools, err)
 }
 
@@ -186,9 +188,9 @@ func (m *writer) apply(s *store.State, vips []model.VIP) (store.Change, []*weirv
 }
 
 // portsAfter is what changes of the ports of workloads when VIPs are written and deleted.
-func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]desired.PortAllocation {
+func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]snatport.Allocation {
 	leaves := func(vip model.VIP) bool { return vip.SNAT != nil || s.VIPs.At(vip.Name).SNAT != nil }
-	ports := map[model.SNATKey]desired.PortAllocation{}
+	ports := map[model.SNATKey]snatport.Allocation{}
 	if len(deleted) == 0 && !slices.ContainsFunc(written, leaves) {
 		return ports // as mostly: a copy of the State is not free
 	}

@@ -41,10 +41,10 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
-		health, reason := s.BackendHealth(vip, e, b)
+		reported := s.Health.Of(vip, e, b)
 		counted := m.Sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
-			Slot: uint32(slot), Health: string(health), Reason: reason,
+			Slot: uint32(slot), Health: string(reported.Health), Reason: reported.Reason,
 			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.MuxBuckets())),
 			BucketsDraining: uint32(len(draining[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
 		})

@@ -18,12 +18,12 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
@@ -189,9 +189,9 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 		if err != nil {
 			return store.Change{}, err
 		}
-		var next desired.PortAllocation
-		next, given = s.Allocate(key, n, model.Range(rand.IntN(snat.Ranges)))
-		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: next}}, nil
+		var next snatport.Allocation
+		next, given = s.AllocatePorts(key, n, model.Range(rand.IntN(snat.Ranges)))
+		return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: next}}, nil
 	})
 	if err != nil {
 		a.noteRefusal(vip, err)
@@ -221,7 +221,7 @@ func checkQuota(s *store.State, vip model.VIP, key model.SNATKey) error {
 			"%s has %d ports, of the %d that it may: raise snat.maxPorts, if it may have more",
 			key, has*model.RangePorts, vip.SNAT.MaxPorts))
 	}
-	if s.Available(vip, key) == 0 {
+	if s.Ports.Available(vip, key) == 0 {
 		return rpc.RefusePorts(rpc.PortsExhausted, fullRetry, fmt.Errorf(
 			"VIP %s (%s) has no port left: give its workloads more VIPs, or fewer ports each by snat.maxPorts", vip.Name, key.VIP))
 	}
@@ -236,7 +236,7 @@ func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand,
 	if err := checkQuota(s, vip, key); err != nil {
 		return 0, err
 	}
-	return demand.Next(now, need, s.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil
+	return demand.Next(now, need, s.Ports.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil
 }
 
 // outcomeOf is what a metric calls the end of a port request.
@@ -281,11 +281,11 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 			return store.Change{}, err
 		}
 		before := s.Ports.At(key)
-		after := s.Release(key, ranges, a.Now())
+		after := before.Release(ranges, a.Now())
 		if released = len(before.Ranges) - len(after.Ranges); released == 0 {
 			return store.Change{}, nil
 		}
-		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: after}}, nil
+		return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: after}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -310,7 +310,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	var next desired.PortAllocation
+	var next snatport.Allocation
 	generation, err := a.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
@@ -328,7 +328,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 		if next, err = reclaim(h, ranges, r.GetCancel()); err != nil || next.Equal(h) {
 			return store.Change{}, err
 		}
-		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: next}}, nil
+		return store.Change{Ports: map[model.SNATKey]snatport.Allocation{key: next}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -337,7 +337,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 }
 
 // reclaim returns h with ranges to be given back: all if none are named, or none after all.
-func reclaim(h desired.PortAllocation, ranges []model.Range, cancel bool) (desired.PortAllocation, error) {
+func reclaim(h snatport.Allocation, ranges []model.Range, cancel bool) (snatport.Allocation, error) {
 	if cancel {
 		h.Reclaim = nil
 		return h, nil

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
@@ -58,7 +58,7 @@ type Allocator struct {
 // New makes an allocator, which counts in metrics.
 func New(cfg Config, metrics *Metrics) *Allocator {
 	a := &Allocator{
-		Config: cfg, Quarantine: desired.QuarantineTime, Metrics: metrics,
+		Config: cfg, Quarantine: snatport.QuarantineTime, Metrics: metrics,
 		requests: newRequests(), drift: newDriftDetector(), busy: busyError(),
 	}
 	a.Queue = Queue{places: a.places, timeout: queueTimeout}

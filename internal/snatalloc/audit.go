@@ -9,11 +9,11 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/wire"
@@ -152,7 +152,7 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 	if len(a.wrongPorts(a.Store.State())) == 0 {
 		return nil
 	}
-	var mended map[model.SNATKey]desired.PortAllocation
+	var mended map[model.SNATKey]snatport.Allocation
 	_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		mended = a.wrongPorts(s)
 		return store.Change{Ports: mended}, nil
@@ -179,18 +179,18 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 }
 
 // wrongPorts are the port allocations that are not what they must be, as they must be.
-func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.PortAllocation {
-	wrong := map[model.SNATKey]desired.PortAllocation{}
+func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]snatport.Allocation {
+	wrong := map[model.SNATKey]snatport.Allocation{}
 	vips := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		vips[key.VIP] = true
 	}
-	for key := range s.SNATClients() {
+	for key := range s.Ports.Clients() {
 		vips[key.VIP] = true
 	}
 	for vip := range vips {
 		maps.Copy(wrong, s.ChangedPorts(vip, a.Now()))
-		for key, h := range s.ResolveDoubleAllocations(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
+		for key, h := range s.Ports.ResolveDoubles(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
 			wrong[key] = h
 		}
 	}
@@ -213,7 +213,7 @@ func (a *Allocator) RunQuarantine(ctx context.Context) error {
 			continue
 		}
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
+			change := store.Change{Ports: map[model.SNATKey]snatport.Allocation{}}
 			for key, h := range a.expired(s, seen) {
 				if _, _, listed := s.SNATClientWithVIP(key); listed || !h.Empty() {
 					change.Ports[key] = h
@@ -253,7 +253,7 @@ func (seen quarantines) observe(s *store.State, now time.Time) quarantines {
 }
 
 // longer says whether ranges of a workload are in quarantine for longer than a time, as of now.
-func (seen quarantines) longer(key model.SNATKey, r desired.Quarantined, than time.Duration, now time.Time) bool {
+func (seen quarantines) longer(key model.SNATKey, r snatport.Quarantined, than time.Duration, now time.Time) bool {
 	first, known := seen[quarantineKey{key, r.Since.UnixNano()}]
 	return known && now.Sub(first) >= than
 }
@@ -263,8 +263,8 @@ const expiredMost = 1000
 
 // expired are port allocations without the ranges whose quarantine is over. A range stays in quarantine while the host
 // reports it as held, and until every healthy mux knows that it is nobody's.
-func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]desired.PortAllocation {
-	done := map[model.SNATKey]desired.PortAllocation{}
+func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]snatport.Allocation {
+	done := map[model.SNATKey]snatport.Allocation{}
 	now := a.Now()
 	for key, h := range s.Ports.All() {
 		if len(h.Quarantined) == 0 {
@@ -274,7 +274,7 @@ func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]
 			}
 			continue
 		}
-		next, some := h.EndQuarantine(func(r desired.Quarantined) bool { return seen.longer(key, r, a.Quarantine, now) })
+		next, some := h.EndQuarantine(func(r snatport.Quarantined) bool { return seen.longer(key, r, a.Quarantine, now) })
 		if !some || a.Hub.AcknowledgedByMuxes() < s.PortsWritten.At(key) || a.isStillHeld(s, key, h, seen, now) {
 			continue
 		}
@@ -290,7 +290,7 @@ const heldQuarantines = 5
 
 // isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by its
 // newest report. For a host without a stream the quarantine time is enough.
-func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h desired.PortAllocation, seen quarantines, now time.Time) bool {
+func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h snatport.Allocation, seen quarantines, now time.Time) bool {
 	if _, _, listed := s.SNATClientWithVIP(key); listed || !s.Streams.At(h.Host) {
 		return false
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -52,7 +52,7 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 		s.Streams.Set("host1", true)
 	}
 	// The clock of the leader that took it back was days behind: what it wrote does not count for the quarantine.
-	s.PutPorts(key, desired.PortAllocation{Host: "host1", Quarantined: []desired.Quarantined{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
+	s.Ports.Set(key, snatport.Allocation{Host: "host1", Quarantined: []snatport.Quarantined{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
 	s.PortsWritten.Set(key, r.written)
 	var seen quarantines
 	if r.quarantined >= 0 {
@@ -69,7 +69,7 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 // more, and the host of a workload that is in no list any more has released it too. A host that does not keeps it for a
 // bounded time.
 func TestReleasedRangesBecomeFree(t *testing.T) {
-	const quarantine, most = desired.QuarantineTime, heldQuarantines * desired.QuarantineTime
+	const quarantine, most = snatport.QuarantineTime, heldQuarantines * snatport.QuarantineTime
 	for what, c := range map[string]struct {
 		released releasedRange
 		free     bool
@@ -105,9 +105,9 @@ func TestQuarantinesAreCountedByTheLeader(t *testing.T) {
 	const bound = 2 * time.Minute
 	now := time.Unix(100000, 0)
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
-		quarantined := desired.Quarantined{Since: now.Add(ahead), Ranges: []model.Range{7}}
+		quarantined := snatport.Quarantined{Since: now.Add(ahead), Ranges: []model.Range{7}}
 		s := &store.State{}
-		s.PutPorts(firstSNATClient, desired.PortAllocation{Host: "host1", Quarantined: []desired.Quarantined{quarantined}})
+		s.Ports.Set(firstSNATClient, snatport.Allocation{Host: "host1", Quarantined: []snatport.Quarantined{quarantined}})
 		var seen quarantines
 		if seen.longer(firstSNATClient, quarantined, 0, now) {
 			t.Error("something is in quarantine that was never seen")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -91,8 +92,8 @@ func (a restore) hasReportedSince(s *store.State, node model.Node) bool {
 }
 
 // reportedPorts are the ranges that hosts report, and the generation of those that a workload's own host reports.
-func (a restore) reportedPorts(s *store.State) (told map[model.SNATKey][]desired.ReportedPorts, written map[model.SNATKey]model.Generation) {
-	told, written = map[model.SNATKey][]desired.ReportedPorts{}, map[model.SNATKey]model.Generation{}
+func (a restore) reportedPorts(s *store.State) (told map[model.SNATKey][]snatport.Reported, written map[model.SNATKey]model.Generation) {
+	told, written = map[model.SNATKey][]snatport.Reported{}, map[model.SNATKey]model.Generation{}
 	for node := range s.Nodes.Values() {
 		if node.Role != model.RoleHost || !a.hasReportedSince(s, node) {
 			continue
@@ -105,14 +106,14 @@ func (a restore) reportedPorts(s *store.State) (told map[model.SNATKey][]desired
 				continue
 			}
 			slices.Sort(ranges)
-			told[key] = append(told[key], desired.ReportedPorts{Host: node.Name, Ranges: slices.Compact(ranges)})
-			if w, _ := s.SNATClient(key); w.Host == node.Name {
+			told[key] = append(told[key], snatport.Reported{Host: node.Name, Ranges: slices.Compact(ranges)})
+			if w, _ := s.Ports.Client(key); w.Host == node.Name {
 				written[key] = model.Generation(use.GetWritten())
 			}
 		}
 		for key := range s.SNATClientsOn(node.Name) {
 			if uses[key] == nil {
-				told[key] = append(told[key], desired.ReportedPorts{Host: node.Name})
+				told[key] = append(told[key], snatport.Reported{Host: node.Name})
 			}
 		}
 	}
@@ -125,11 +126,12 @@ func (a restore) restorePorts(ctx context.Context, s *store.State) error {
 	told, written := a.reportedPorts(s)
 	for address := range a.snatAddresses(s, told) {
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
+			change := store.Change{Ports: map[model.SNATKey]snatport.Allocation{}}
 			if !s.Restored.Pending() {
 				return change, nil
 			}
-			for key, h := range s.RestorePorts(address, told, a.Now()) {
+			vip, _ := s.VIPAt(address)
+			for key, h := range s.Ports.Restore(address, vip, told, a.Now()) {
 				if old, there := s.Ports.Get(key); !there || !h.Equal(old) || written[key] != s.PortsWritten.At(key) {
 					change.Ports[key] = h
 				}
@@ -144,12 +146,12 @@ func (a restore) restorePorts(ctx context.Context, s *store.State) error {
 }
 
 // snatAddresses are the addresses of VIPs with port allocations, in the store or reported by hosts.
-func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ReportedPorts) map[netip.Addr]bool {
+func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]snatport.Reported) map[netip.Addr]bool {
 	addresses := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		addresses[key.VIP] = true
 	}
-	for key := range s.SNATClients() {
+	for key := range s.Ports.Clients() {
 		addresses[key.VIP] = true
 	}
 	for key := range told {

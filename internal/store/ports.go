@@ -3,22 +3,22 @@ package store
 import (
 	"fmt"
 
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // The changes of who has which ports.
 
-func (b *builder) putPorts(key model.SNATKey, h desired.PortAllocation, generation model.Generation) {
-	b.next.PutPorts(key, h)
+func (b *builder) putPorts(key model.SNATKey, h snatport.Allocation, generation model.Generation) {
+	b.next.Ports.Set(key, h)
 	b.next.PortsWritten.Set(key, generation)
 	b.delta.Ports[key] = true
 }
 
 func (b *builder) removePorts(key model.SNATKey) {
-	b.next.RemovePorts(key)
+	b.next.Ports.Delete(key)
 	b.next.PortsWritten.Delete(key)
 	b.delta.Ports[key] = true
 }

@@ -74,7 +74,7 @@ func (b *builder) putChunk(key, name string, value []byte) error {
 }
 
 func (b *builder) putPrefixList(list model.PrefixList, generation model.Generation) {
-	b.next.PutPrefixList(list)
+	b.next.PrefixLists.Set(list.Name, list)
 	b.next.PrefixListWritten.Set(list.Name, generation)
 	b.delta.PrefixLists[list.Name] = true
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
 )
@@ -33,7 +34,7 @@ type Change struct {
 	// PrefixLists have their chunks in the store: see StageChunks.
 	PrefixLists       []model.PrefixList
 	DeletePrefixLists []string
-	Ports             map[model.SNATKey]desired.PortAllocation
+	Ports             map[model.SNATKey]snatport.Allocation
 	DeletePorts       []model.SNATKey
 	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
 	SYNSecrets        []model.SYNSecret   // likewise

@@ -61,7 +61,7 @@ func (t *Service) tenantRows(s *store.State) tenantRows {
 			}
 		}
 	}
-	for _, node := range s.SortedNodes() {
+	for node := range s.Nodes.Values() {
 		if s.Streams.At(node.Name) {
 			_, said := t.Reported(s, node)
 			note(rows.flows, node.Name, said.GetMux().GetFlows())

@@ -14,9 +14,9 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 )
 
 // ports is who had which range of ports, by the tables of the hosts' programs, from the beginning of a lab to its end.
@@ -73,7 +73,7 @@ func watchPorts(t *testing.T, lab *netlab.Lab) *ports {
 	return p
 }
 
-// read takes what a host had at some time between two. A range that a workload releases is in quarantine for desired.QuarantineTime,
+// read takes what a host had at some time between two. A range that a workload releases is in quarantine for snatport.QuarantineTime,
 // whoever leads meanwhile: so one that another workload had less than that before is given twice, or was not in quarantine.
 func (p *ports) read(host string, held map[model.SNATKey][]model.Range, from, to time.Time) {
 	p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *ports) read(host string, held map[model.SNATKey][]model.Range, from, to
 				p.gained++
 			}
 			at := vipRange{key.VIP, r}
-			if last, known := p.seen[at]; known && last.workload != key.Address && to.Sub(last.at) < desired.QuarantineTime {
+			if last, known := p.seen[at]; known && last.workload != key.Address && to.Sub(last.at) < snatport.QuarantineTime {
 				p.conflict = append(p.conflict, fmt.Sprintf("range %d of %s: %s has it, and %s had it %v before",
 					r, key.VIP, key.Address, last.workload, to.Sub(last.at).Round(time.Millisecond)))
 			}
@@ -226,8 +226,8 @@ func TestPortsFindRangesGivenTwice(t *testing.T) {
 	}{
 		{"the same workload", "host1", "10.3.1.11", time.Second, 0},
 		{"another of the same host", "host1", "10.3.1.12", time.Second, 1},
-		{"one of another host", "host2", "10.3.2.11", desired.QuarantineTime - time.Second, 1},
-		{"one of another host, later", "host2", "10.3.2.11", desired.QuarantineTime, 0},
+		{"one of another host", "host2", "10.3.2.11", snatport.QuarantineTime - time.Second, 1},
+		{"one of another host, later", "host2", "10.3.2.11", snatport.QuarantineTime, 0},
 	} {
 		p := newPorts()
 		read := func(host, address string, at time.Time) {

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 )
 
 // restoring is the lab of managers that are restored from a backup.
@@ -57,7 +57,7 @@ func (w *world) restoreUnderWay(t *testing.T) {
 	w.kill(t, w.others()...)
 	w.hold(t, w.between(2*time.Second, 6*time.Second))
 	w.restoreFrom(t, backup)
-	w.hold(t, desired.QuarantineTime+w.between(5*time.Second, 15*time.Second))
+	w.hold(t, snatport.QuarantineTime+w.between(5*time.Second, 15*time.Second))
 	if w.settled() {
 		t.Error("the restore is settled, and a host has not told what it has")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -119,7 +120,7 @@ func (c *Controller) takeOut(ctx context.Context, host string) error {
 		}
 		marked = 0
 		health := maps.Clone(before)
-		for key := range s.CheckedOn(host) {
+		for key := range nodeconfig.CheckedOn(s.State, host) {
 			if before[key].Silent {
 				continue
 			}

@@ -26,7 +26,7 @@ func freeSlotOf(key model.EndpointKey, r desired.Row) freeSlot {
 // observe returns when each slot that is free now was first seen free.
 func (seen freeSlots) observe(s *store.State, now time.Time) freeSlots {
 	next := freeSlots{}
-	for key := range s.EndpointsWithFreedSlots() {
+	for key := range s.Tables.WithFreedSlots() {
 		for _, r := range s.Tables.At(key).Rows {
 			if !r.Retired() {
 				continue

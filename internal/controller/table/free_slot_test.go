@@ -18,7 +18,7 @@ func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 	for _, ahead := range []time.Duration{-2 * time.Hour, 0, 2 * time.Hour} {
 		row := desired.Row{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Freed: now.Add(ahead)}
 		s := &store.State{}
-		s.PutTable(key, desired.Table{Rows: []desired.Row{row, {Slot: 2}}})
+		s.Tables.Set(key, desired.Table{Rows: []desired.Row{row, {Slot: 2}}})
 		at, c := now, &Controller{}
 		c.Now = func() time.Time { return at }
 		if c.FreeFor(key, row) != 0 {
@@ -33,7 +33,7 @@ func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 				t.Errorf("the leader before was %s ahead: after %s the slot is free for %s", ahead, after, got)
 			}
 		}
-		s.PutTable(key, desired.Table{Rows: []desired.Row{{Slot: 2}}})
+		s.Tables.Set(key, desired.Table{Rows: []desired.Row{{Slot: 2}}})
 		if seen = seen.observe(s, at); len(seen) != 0 {
 			t.Errorf("%v are remembered of what is no more", seen)
 		}

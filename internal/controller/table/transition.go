@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sessioncount"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -102,7 +103,7 @@ func (c *Controller) EndMoves(ctx context.Context) error {
 
 // follow is the change that makes the tables of the VIPs what they should be by now.
 func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
-	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.PortAllocation{}}
+	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]snatport.Allocation{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
 			maps.Copy(change.Tables, s.ChangedTables(vip, c.Now(), ended, c.FreeFor))
@@ -121,7 +122,7 @@ func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.
 	due := map[string]bool{}
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
-	for key := range s.Moving() {
+	for key := range s.Tables.Moving() {
 		vip, e, there := s.EndpointAt(key)
 		if !there {
 			continue

@@ -40,7 +40,7 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Tunnel: first.Tunnel},
 		{Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.11:8080"), Tunnel: netip.MustParseAddr("10.3.2.11")},
 	}
-	s.PutTable(shopKey, desired.Table{
+	s.Tables.Set(shopKey, desired.Table{
 		Rows: rows, Buckets: []model.Slot{1, 2}, Cookies: model.CookiesOn, Moves: []desired.Move{{Bucket: 1, From: 1, Since: now}},
 	})
 	moves := newTransitions(desired.SettleTime)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -129,12 +130,12 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	whole, pending := f.snapshotDue, f.pending
 	f.snapshotDue, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.unsent, f)
-	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
+	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
 	update.TellRanges = s.Restored.Pending()
 	f.nextSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
 	if whole {
-		for _, b := range s.BackendsOn(f.host) {
+		for _, b := range nodeconfig.BackendsOn(s.State, f.host) {
 			update.Backends = append(update.Backends, b)
 		}
 	} else {

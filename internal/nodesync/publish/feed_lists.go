@@ -26,7 +26,7 @@ func setOf(list []string) chunksSent {
 // due are the lists that the next update has, in order, as of s. The hub's lock is held.
 func (f *MuxFeed) due(s *store.State) []string {
 	if f.isSnapshotDue(s) {
-		return slices.Collect(s.UsedLists())
+		return slices.Collect(s.PrefixLists.Used())
 	}
 	return f.hub.updates.listsSince(f.sent)
 }
@@ -44,10 +44,10 @@ func (f *MuxFeed) NextChunks(first model.Generation) []*model.PrefixChunk {
 	var piece []*model.PrefixChunk
 	size := 0
 	for _, name := range f.due(s) {
-		if !s.IsListUsed(name) {
+		if !s.PrefixLists.IsUsed(name) {
 			continue
 		}
-		for _, c := range f.chunks.missing(s.Lists(name)) {
+		for _, c := range f.chunks.missing(s.PrefixLists.Prefixes(name)) {
 			if size += c.Size(); size > chunksAtOnce && len(piece) > 0 {
 				for _, c := range piece {
 					f.chunks[c.ID()] = true
@@ -75,17 +75,17 @@ func (c chunksSent) missing(set model.PrefixSet) []*model.PrefixChunk {
 // no others.
 func (c *chunksSent) next(s *store.State, lists []string) (missing []*model.PrefixChunk) {
 	for _, name := range lists {
-		if !s.IsListUsed(name) {
+		if !s.PrefixLists.IsUsed(name) {
 			continue
 		}
-		for _, chunk := range c.missing(s.Lists(name)) {
+		for _, chunk := range c.missing(s.PrefixLists.Prefixes(name)) {
 			(*c)[chunk.ID()] = true
 			missing = append(missing, chunk)
 		}
 	}
 	*c = chunksSent{}
-	for name := range s.UsedLists() {
-		for _, chunk := range s.Lists(name).Chunks() {
+	for name := range s.PrefixLists.Used() {
+		for _, chunk := range s.PrefixLists.Prefixes(name).Chunks() {
 			(*c)[chunk.ID()] = true
 		}
 	}
@@ -106,8 +106,8 @@ func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) 
 		}
 	}
 	for name := range candidates {
-		was, is := old.IsListUsed(name), s.IsListUsed(name)
-		if was == is && (!is || old.Lists(name).Equal(s.Lists(name))) {
+		was, is := old.PrefixLists.IsUsed(name), s.PrefixLists.IsUsed(name)
+		if was == is && (!is || old.PrefixLists.Prefixes(name).Equal(s.PrefixLists.Prefixes(name))) {
 			continue
 		}
 		lists = append(lists, name)

@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -359,7 +360,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	for at, b := range after {
 		was, had := before[at]
 		if !had || !was.Equal(b) {
-			c.host(at.host, at.key, &b, desired.IsNeededBeforeMuxes(was, b))
+			c.host(at.host, at.key, &b, nodeconfig.IsNeededBeforeMuxes(was, b))
 		}
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
@@ -367,7 +368,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	c.lists = changedLists(old, s, vips, delta)
 	for name := range delta.Nodes {
 		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
-			c.sources = c.sources || !slices.Equal(old.Muxes(), s.Muxes())
+			c.sources = c.sources || !slices.Equal(nodeconfig.Muxes(old.State), nodeconfig.Muxes(s.State))
 		}
 	}
 	return c
@@ -425,7 +426,7 @@ type placed map[hostedBackend]model.HostBackend
 // gather adds the backends of a VIP, if it is there.
 func (p placed) gather(s *store.State, name string) {
 	if vip, there := s.VIPs.Get(name); there {
-		s.EachBackend(vip, func(host string, b model.HostBackend) { p[hostedBackend{host, b.Key()}] = b })
+		nodeconfig.EachBackend(s.State, vip, func(host string, b model.HostBackend) { p[hostedBackend{host, b.Key()}] = b })
 	}
 }
 
@@ -457,5 +458,5 @@ func muxEndpoint(s *store.State, key model.EndpointKey) (model.MuxEndpoint, bool
 	if !there {
 		return model.MuxEndpoint{}, false
 	}
-	return s.MuxEndpoint(vip, e), true
+	return nodeconfig.MuxEndpoint(s.State, vip, e), true
 }

@@ -4,8 +4,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -37,10 +38,10 @@ func (h *Hub) confirm(floor model.Generation) {
 func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 	var wasOn, isOn string
 	if before != nil {
-		w, _ := before.SNATClient(key)
+		w, _ := before.Ports.Client(key)
 		wasOn = w.Host
 	}
-	w, _ := h.confirmed.SNATClient(key)
+	w, _ := h.confirmed.Ports.Client(key)
 	isOn = w.Host
 	if feeds := h.hosts[isOn]; len(feeds) > 0 {
 		later := false
@@ -79,7 +80,7 @@ func grew(was, is model.HostSNAT) bool {
 
 // hostSNAT is what the workload of a key has as its host runs it, if there is such a workload.
 func hostSNAT(s *store.State, key model.SNATKey) (host string, snat model.HostSNAT, there bool) {
-	host, snat, there = s.HostSNAT(key)
+	host, snat, there = nodeconfig.HostSNAT(s.State, key)
 	snat.Written = s.PortsWritten.At(key)
 	return host, snat, there
 }
@@ -89,7 +90,7 @@ func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 	keys := map[model.SNATKey]bool{}
 	for name := range delta.VIPs {
 		for _, state := range []*store.State{old, s} {
-			for key := range desired.SNATKeys(state.VIPs.At(name)) {
+			for key := range snatport.KeysOf(state.VIPs.At(name)) {
 				keys[key] = true
 			}
 		}
@@ -99,8 +100,8 @@ func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 		if delta.Ports[key] {
 			continue
 		}
-		wasMux, hadMux := old.MuxSNAT(key)
-		isMux, hasMux := s.MuxSNAT(key)
+		wasMux, hadMux := nodeconfig.MuxSNAT(old.State, key)
+		isMux, hasMux := nodeconfig.MuxSNAT(s.State, key)
 		wasOn, was, _ := hostSNAT(old, key)
 		isOn, is, _ := hostSNAT(s, key)
 		if hadMux != hasMux || wasOn != isOn || !wasMux.Equal(isMux) || !was.Equal(is) {
@@ -130,7 +131,7 @@ func (d *digests) add(s *store.State) {
 	if s.Restored.Pending() {
 		return
 	}
-	digest, ranges := s.SNATDigest()
+	digest, ranges := s.Ports.Digest()
 	d.ring[d.next%digestsKept] = generationDigest{s.Generation, digest, ranges}
 	d.next++
 }

@@ -135,7 +135,7 @@ func TestWhatAddsToHosts(t *testing.T) {
 	put := func(s *store.State, vip model.VIP) {
 		s.PutVIP(vip)
 		for key, table := range s.ChangedTables(vip, start, nil, nil) {
-			s.PutTable(key, table)
+			s.Tables.Set(key, table)
 		}
 	}
 	through := on("host1", "10.3.1.9")

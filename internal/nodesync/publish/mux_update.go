@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -88,7 +89,7 @@ func (u *muxUpdates) to(s *store.State, sent model.Generation, snapshot bool) *m
 	}
 	update := u.snapshot.Value()
 	if update == nil {
-		update = newMuxUpdate(s, nil, slices.Collect(s.UsedLists()), true)
+		update = newMuxUpdate(s, nil, slices.Collect(s.PrefixLists.Used()), true)
 		u.snapshot = weak.Make(update)
 	}
 	return update
@@ -105,7 +106,7 @@ func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot
 	return &muxUpdate{lists: lists, encode: sync.OnceValues(func() ([]byte, error) {
 		update := wire.MuxUpdate{
 			Generation: s.Generation, Snapshot: snapshot, Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
-			Routes: s.Routes(), KeepSNAT: s.Restored.Pending(),
+			Routes: nodeconfig.Routes(s.State), KeepSNAT: s.Restored.Pending(),
 		}
 		if snapshot {
 			addAll(&update, s)
@@ -113,8 +114,8 @@ func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot
 			addChanges(&update, s, changes)
 		}
 		for _, name := range lists {
-			if s.IsListUsed(name) {
-				update.Lists = append(update.Lists, model.MuxPrefixList{Name: name, Prefixes: s.Lists(name)})
+			if s.PrefixLists.IsUsed(name) {
+				update.Lists = append(update.Lists, model.MuxPrefixList{Name: name, Prefixes: s.PrefixLists.Prefixes(name)})
 			} else {
 				update.ListsRemoved = append(update.ListsRemoved, name)
 			}
@@ -136,8 +137,8 @@ func addAll(update *wire.MuxUpdate, s *store.State) {
 			update.Endpoints = append(update.Endpoints, e)
 		}
 	}
-	for key := range s.SNATClients() {
-		if snat, there := s.MuxSNAT(key); there {
+	for key := range s.Ports.Clients() {
+		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
 			update.SNAT = append(update.SNAT, snat)
 		}
 	}
@@ -162,7 +163,7 @@ func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges) {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(workloads), model.SNATKey.Compare) {
-		if snat, there := s.MuxSNAT(key); there {
+		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
 			update.SNAT = append(update.SNAT, snat)
 		} else {
 			update.SNATRemoved = append(update.SNATRemoved, key)

@@ -15,6 +15,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -45,7 +46,7 @@ func write(s *store.State, name string, change func(*store.State)) heldState {
 func putVIP(s *store.State, vip model.VIP) {
 	s.PutVIP(vip)
 	for _, e := range vip.Endpoints {
-		s.PutTable(desired.Key(vip, e), desired.Table{})
+		s.Tables.Set(desired.Key(vip, e), desired.Table{})
 	}
 }
 
@@ -111,17 +112,17 @@ func (m *toldMux) note(held heldState) {
 func (m *toldMux) update(s *store.State, pool []model.PoolMember) wire.MuxUpdate {
 	u := wire.MuxUpdate{
 		Generation: s.Generation, Snapshot: m.whole, Pool: pool, Withdraw: m.feed.withdraw,
-		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(),
+		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: nodeconfig.Routes(s.State),
 	}
 	lists := slices.Sorted(maps.Keys(m.lists))
 	if m.whole {
-		u.HashKey, lists = s.HashKey, slices.Collect(s.UsedLists())
+		u.HashKey, lists = s.HashKey, slices.Collect(s.PrefixLists.Used())
 		m.keys = map[string]bool{}
 		for key := range s.Tables.Keys() {
 			m.keys[key.String()], m.byText[key.String()] = true, key
 		}
 		m.snat = maps.Collect(func(yield func(model.SNATKey, bool) bool) {
-			for key := range s.SNATClients() {
+			for key := range s.Ports.Clients() {
 				if !yield(key, true) {
 					return
 				}
@@ -129,7 +130,7 @@ func (m *toldMux) update(s *store.State, pool []model.PoolMember) wire.MuxUpdate
 		})
 	}
 	for key := range m.snat {
-		if snat, there := s.MuxSNAT(key); there {
+		if snat, there := nodeconfig.MuxSNAT(s.State, key); there {
 			u.SNAT = append(u.SNAT, snat)
 		} else if !m.whole {
 			u.SNATRemoved = append(u.SNATRemoved, key)
@@ -154,12 +155,12 @@ func (m *toldMux) update(s *store.State, pool []model.PoolMember) wire.MuxUpdate
 // addLists adds the lists that are due, with the chunks that the mux has not.
 func (m *toldMux) addLists(u *wire.MuxUpdate, s *store.State, lists []string) {
 	for _, name := range lists {
-		if !s.IsListUsed(name) {
+		if !s.PrefixLists.IsUsed(name) {
 			u.ListsRemoved = append(u.ListsRemoved, name)
 			continue
 		}
-		u.Lists = append(u.Lists, model.MuxPrefixList{Name: name, Prefixes: s.Lists(name)})
-		for _, c := range s.Lists(name).Chunks() {
+		u.Lists = append(u.Lists, model.MuxPrefixList{Name: name, Prefixes: s.PrefixLists.Prefixes(name)})
+		for _, c := range s.PrefixLists.Prefixes(name).Chunks() {
 			if !m.has[c.ID()] {
 				u.Chunks = append(u.Chunks, c)
 			}
@@ -168,8 +169,8 @@ func (m *toldMux) addLists(u *wire.MuxUpdate, s *store.State, lists []string) {
 	}
 	if m.whole || len(lists) > 0 {
 		m.has = map[string]bool{}
-		for name := range s.UsedLists() {
-			for _, c := range s.Lists(name).Chunks() {
+		for name := range s.PrefixLists.Used() {
+			for _, c := range s.PrefixLists.Prefixes(name).Chunks() {
 				m.has[c.ID()] = true
 			}
 		}
@@ -179,7 +180,7 @@ func (m *toldMux) addLists(u *wire.MuxUpdate, s *store.State, lists []string) {
 // drawChange writes a VIP, or removes it.
 func drawChange(t *rapid.T, s *store.State, name string) {
 	if old := s.VIPs.At(name); old.Name != "" && rapid.Bool().Draw(t, "gone") {
-		s.RemoveTable(desired.Key(old, old.Endpoints[0]))
+		s.Tables.Delete(desired.Key(old, old.Endpoints[0]))
 		s.RemoveVIP(name)
 		return
 	}
@@ -213,7 +214,8 @@ func TestMuxesAreToldWhatConcernsThem(t *testing.T) {
 		s := &store.State{HashKey: flowhash.Key{1}, Generation: 7, SYNSecrets: []model.SYNSecret{{ID: 1}}}
 		for i := range 3 {
 			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)
-			s.PutPrefixList(model.PrefixList{Name: fmt.Sprintf("list%d", i), Prefixes: model.NewPrefixSet([]netip.Prefix{prefix})})
+			name := fmt.Sprintf("list%d", i)
+			s.PrefixLists.Set(name, model.PrefixList{Name: name, Prefixes: model.NewPrefixSet([]netip.Prefix{prefix})})
 		}
 		h.held = []heldState{{state: s}}
 		h.release(7)
@@ -327,7 +329,7 @@ func BenchmarkMuxUpdates(b *testing.B) {
 				table.Buckets[i] = model.Slot(i%64 + 1)
 			}
 			s.PutVIP(vip)
-			s.PutTable(desired.Key(vip, vip.Endpoints[0]), table)
+			s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), table)
 		})
 		h.held, s = append(h.held, held), held.state
 		h.release(s.Generation)

@@ -97,7 +97,7 @@ func TestASnapshotWithDrainingBucketsHasTheHashKey(t *testing.T) {
 	vip := s.VIPs.At("web")
 	key := desired.Key(vip, vip.Endpoints[0])
 	b := vip.Endpoints[0].Backends[0]
-	s.PutTable(key, desired.Table{
+	s.Tables.Set(key, desired.Table{
 		Rows:    []desired.Row{{Slot: 1, Backend: b.AddrPort(), Tunnel: b.Address}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.1.2:80")}},
 		Buckets: []model.Slot{2, 2}, Moves: []desired.Move{{Bucket: 0, From: 1}},
 	})

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 )
 
 type (
@@ -24,7 +24,7 @@ type (
 )
 
 // NewPortsDocument is the document of a SNAT client's ports.
-func NewPortsDocument(h desired.PortAllocation) PortsDocument {
+func NewPortsDocument(h snatport.Allocation) PortsDocument {
 	d := PortsDocument{Ranges: pack(h.Ranges), Reclaim: pack(h.Reclaim), Host: h.Host}
 	for _, r := range h.Quarantined {
 		d.Quarantined = append(d.Quarantined, quarantinedDocument{Since: r.Since, Ranges: pack(r.Ranges)})
@@ -33,7 +33,7 @@ func NewPortsDocument(h desired.PortAllocation) PortsDocument {
 }
 
 // Ports are the ports of a document.
-func (d PortsDocument) Ports() (h desired.PortAllocation, err error) {
+func (d PortsDocument) Ports() (h snatport.Allocation, err error) {
 	h.Host = d.Host
 	if h.Ranges, err = unpack(d.Ranges); err != nil {
 		return h, err
@@ -46,7 +46,7 @@ func (d PortsDocument) Ports() (h desired.PortAllocation, err error) {
 		if err != nil {
 			return h, err
 		}
-		h.Quarantined = append(h.Quarantined, desired.Quarantined{Since: r.Since, Ranges: ranges})
+		h.Quarantined = append(h.Quarantined, snatport.Quarantined{Since: r.Since, Ranges: ranges})
 	}
 	return h, nil
 }

@@ -1,4 +1,4 @@
-package desired
+package admission
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -66,10 +67,10 @@ func (o *prefixOwners) hasOther(tenant string, address netip.Addr) bool {
 
 // ownership holds the VIPs of one tenant to what is the tenant's.
 type ownership struct {
-	State   // with the VIPs that are written
-	tenants *Tenants
-	tenant  model.Tenant
-	errs    []error
+	desired.State // with the VIPs that are written
+	tenants       *Tenants
+	tenant        model.Tenant
+	errs          []error
 }
 
 func (o *ownership) refuse(field, format string, args ...any) {
@@ -106,8 +107,8 @@ func (o *ownership) backend(path string, b model.Backend) {
 	if !b.Tunnel.IsValid() || b.Tunnel == b.Address {
 		return
 	}
-	for u := range o.used(b.Tunnel, asNode) {
-		if u.name == b.Host {
+	for u := range o.Addresses.Of(b.Tunnel, desired.AsNode) {
+		if u.Name == b.Host {
 			return
 		}
 	}
@@ -119,9 +120,9 @@ func (o *ownership) backend(path string, b model.Backend) {
 // notReached says why VIPs of the tenant must not lead to an address, or nothing.
 func (o *ownership) notReached(address netip.Addr) (reason string) {
 	own := o.tenant.Backends
-	for u := range o.used(address, asNode) {
-		if !slices.Contains(own.Hosts, u.name) {
-			return fmt.Sprintf("is an address of node %s itself, which backends.hosts of tenant %s does not name", u.name, o.tenant.Name)
+	for u := range o.Addresses.Of(address, desired.AsNode) {
+		if !slices.Contains(own.Hosts, u.Name) {
+			return fmt.Sprintf("is an address of node %s itself, which backends.hosts of tenant %s does not name", u.Name, o.tenant.Name)
 		}
 		return ""
 	}
@@ -133,9 +134,9 @@ func (o *ownership) notReached(address netip.Addr) (reason string) {
 	case o.tenants.ofOther(o.tenant.Name, address):
 		return "is another tenant's"
 	}
-	for _, as := range []purpose{asVIP, asBackend, asTunnel, asWorkload} {
-		for u := range o.used(address, as) {
-			if o.VIPs.At(u.name).Tenant != o.tenant.Name {
+	for _, as := range []desired.Purpose{desired.AsVIP, desired.AsBackend, desired.AsTunnel, desired.AsWorkload} {
+		for u := range o.Addresses.Of(address, as) {
+			if o.VIPs.At(u.Name).Tenant != o.tenant.Name {
 				return "is another tenant's"
 			}
 		}

@@ -1,4 +1,4 @@
-package desired
+package admission
 
 import (
 	"errors"
@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Admit says whether vips, each valid alone, fit together and with s, in which they replace those of
+// VIPs says whether vips, each valid alone, fit together and with s, in which they replace those of
 // the same names. It returns them with every host as the name of a node, and with an address from their
 // pool if they asked for one. The paths of its field errors begin with vips[i].
-func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
+func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 	a := admission{State: s.Clone(), admitted: make([]model.VIP, len(vips)), searched: map[netip.Prefix]netip.Addr{}}
 	seen := map[string]int{}
 	for i, vip := range vips {
@@ -24,7 +25,7 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 		seen[vip.Name] = i
 		a.admitted[i] = a.resolve(path, vip)
 		if !vip.Address.IsValid() {
-			a.admitted[i].Address = s.keptAddress(vip)
+			a.admitted[i].Address = keptAddress(s, vip)
 		}
 		a.PutVIP(a.admitted[i])
 	}
@@ -41,12 +42,12 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 	return a.admitted, errors.Join(a.errs...)
 }
 
-// admission is one call of Admit.
+// admission is one call of VIPs.
 type admission struct {
-	State    // as it would be
-	admitted []model.VIP
-	errs     []error
-	searched map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
+	desired.State // as it would be
+	admitted      []model.VIP
+	errs          []error
+	searched      map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
 }
 
 func (a *admission) refuse(field, format string, args ...any) {
@@ -62,19 +63,19 @@ func (a *admission) other(name string, vip model.VIP) string {
 }
 
 // dip is the name of a VIP with a backend, or a tunnel, of the address.
-func (s State) dip(address netip.Addr) (vip string, is bool) {
-	for u := range s.used(address, asBackend) {
-		vip, is = u.name, true
+func (a *admission) dip(address netip.Addr) (vip string, is bool) {
+	for u := range a.Addresses.Of(address, desired.AsBackend) {
+		vip, is = u.Name, true
 	}
-	for u := range s.used(address, asTunnel) {
-		vip, is = u.name, true
+	for u := range a.Addresses.Of(address, desired.AsTunnel) {
+		vip, is = u.Name, true
 	}
 	return vip, is
 }
 
 // spread is the name of a mux one of whose prefixes has the address, if there is one.
-func (a *admission) spread(address netip.Addr) string {
-	for n := range a.MuxNodes() {
+func spread(s desired.State, address netip.Addr) string {
+	for n := range s.MuxNodes() {
 		if slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
 			return n.Name
 		}
@@ -84,19 +85,19 @@ func (a *admission) spread(address netip.Addr) string {
 
 // vip holds that a VIP's address is its own, and looks at its backends.
 func (a *admission) vip(path string, vip model.VIP) {
-	for u := range a.used(vip.Address, asVIP) {
-		if u.name != vip.Name {
-			a.refuse(path+".address", "%s is the address of %s already", vip.Address, a.other(u.name, vip))
+	for u := range a.Addresses.Of(vip.Address, desired.AsVIP) {
+		if u.Name != vip.Name {
+			a.refuse(path+".address", "%s is the address of %s already", vip.Address, a.other(u.Name, vip))
 		}
 	}
 	if user, used := a.dip(vip.Address); used {
 		a.refuse(path+".address", "%s is the address of a backend of %s", vip.Address, a.other(user, vip))
 	}
-	for u := range a.used(vip.Address, asNode) {
-		a.refuse(path+".address", "%s is an address of node %s", vip.Address, u.name)
+	for u := range a.Addresses.Of(vip.Address, desired.AsNode) {
+		a.refuse(path+".address", "%s is an address of node %s", vip.Address, u.Name)
 		break
 	}
-	if mux := a.spread(vip.Address); mux != "" {
+	if mux := spread(a.State, vip.Address); mux != "" {
 		a.refuse(path+".address", "%s is a source address of mux %s", vip.Address, mux)
 	}
 	for i, e := range vip.Endpoints {
@@ -109,7 +110,7 @@ func (a *admission) vip(path string, vip model.VIP) {
 	if vip.SNAT != nil {
 		a.snat(path+".snat", vip)
 	}
-	if reason := a.scrubs(vip); reason != "" {
+	if reason := scrubs(a.State, vip); reason != "" {
 		a.refuse(fmt.Sprintf("%s.overload.steps[%d].scrubber", path, vip.Overload.Step(model.ActionScrub)), "%s", reason)
 	}
 }
@@ -120,27 +121,27 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 		field = path + ".tunnel"
 	}
 	// The VIP that has a backend's address is told above, at its own address.
-	for u := range a.used(b.Address, asVIP) {
-		if u.name != vip.Name {
-			a.refuse(path+".address", "%s is the address of %s", b.Address, a.other(u.name, vip))
+	for u := range a.Addresses.Of(b.Address, desired.AsVIP) {
+		if u.Name != vip.Name {
+			a.refuse(path+".address", "%s is the address of %s", b.Address, a.other(u.Name, vip))
 		}
 	}
-	for u := range a.used(b.Tunnel, asVIP) {
-		a.refuse(field, "%s is the address of %s", b.Tunnel, a.other(u.name, vip))
+	for u := range a.Addresses.Of(b.Tunnel, desired.AsVIP) {
+		a.refuse(field, "%s is the address of %s", b.Tunnel, a.other(u.Name, vip))
 	}
-	for other := range a.used(b.TunnelAddress(), asTunnel) {
-		if other.host != b.Host {
+	for other := range a.Addresses.Of(b.TunnelAddress(), desired.AsTunnel) {
+		if other.Host != b.Host {
 			a.refuse(field, "%s leads to host %s, by %s: an address belongs to one host",
-				b.TunnelAddress(), other.host, a.other(other.name, vip))
+				b.TunnelAddress(), other.Host, a.other(other.Name, vip))
 			return
 		}
 	}
-	if mux := a.spread(b.TunnelAddress()); mux != "" {
+	if mux := spread(a.State, b.TunnelAddress()); mux != "" {
 		a.refuse(field, "%s is a source address of mux %s", b.TunnelAddress(), mux)
 	}
 	var nodes []string
-	for u := range a.used(b.TunnelAddress(), asNode) {
-		nodes = append(nodes, u.name)
+	for u := range a.Addresses.Of(b.TunnelAddress(), desired.AsNode) {
+		nodes = append(nodes, u.Name)
 	}
 	if len(nodes) > 0 && !slices.Contains(nodes, b.Host) {
 		a.refuse(field, "%s is an address of node %s, not of %s", b.TunnelAddress(), nodes[0], b.Host)
@@ -177,9 +178,9 @@ func (a *admission) host(field, s string) string {
 		return s
 	}
 	if address, err := netip.ParseAddr(s); err == nil {
-		for u := range a.used(address, asNode) {
-			if a.Nodes.At(u.name).Role == model.RoleHost {
-				return u.name
+		for u := range a.Addresses.Of(address, desired.AsNode) {
+			if a.Nodes.At(u.Name).Role == model.RoleHost {
+				return u.Name
 			}
 		}
 	}

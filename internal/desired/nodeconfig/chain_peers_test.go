@@ -1,10 +1,11 @@
-package desired
+package nodeconfig
 
 import (
 	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -12,10 +13,10 @@ import (
 // must be admitted by it, and only then.
 func TestPeersOfAnotherFamily(t *testing.T) {
 	address := netip.MustParseAddr
-	s := state(nil,
-		model.Node{Name: "h4", Addresses: []netip.Addr{address("10.1.9.1"), address("fd01:9::1")}},
-		model.Node{Name: "h6", Addresses: []netip.Addr{address("10.1.8.1"), address("fd01:8::1")}})
-	sources := s.sources(model.Endpoint{Backends: []model.Backend{
+	var s desired.State
+	s.PutNode(model.Node{Name: "h4", Addresses: []netip.Addr{address("10.1.9.1"), address("fd01:9::1")}})
+	s.PutNode(model.Node{Name: "h6", Addresses: []netip.Addr{address("10.1.8.1"), address("fd01:8::1")}})
+	sources := sourcesOf(s, model.Endpoint{Backends: []model.Backend{
 		{Address: address("10.1.0.5"), Host: "h4"}, {Address: address("10.1.0.6"), Tunnel: address("fd01::6"), Host: "h6"},
 	}})
 	for _, c := range []struct {

@@ -1,4 +1,4 @@
-package desired
+package admission
 
 import (
 	"errors"
@@ -7,13 +7,14 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// AdmitNode says whether n may register: its name is not taken by a node of another role, and its addresses and source
+// Node says whether n may register: its name is not taken by a node of another role, and its addresses and source
 // prefixes are in allowed, and nobody else's. Without allowed they must be in no pool and no tenant's ranges either: those
 // are addresses of VIPs, although there may be no VIP of them yet.
-func (s State) AdmitNode(n model.Node, tenants *Tenants, allowed []netip.Prefix) error {
+func Node(s desired.State, n model.Node, tenants *Tenants, allowed []netip.Prefix) error {
 	a := nodeAdmission{State: s, node: n, tenants: tenants, allowed: allowed}
 	if other, taken := s.Nodes.Get(n.Name); taken && other.Role != n.Role {
 		a.refuse("name", "%s is registered as a %s already: take another --name", n.Name, other.Role)
@@ -24,11 +25,11 @@ func (s State) AdmitNode(n model.Node, tenants *Tenants, allowed []netip.Prefix)
 	for i, address := range n.Addresses {
 		a.address(fmt.Sprintf("addresses[%d]", i), address)
 	}
-	return errors.Join(append(a.errs, AdmitJoined(n, allowed))...)
+	return errors.Join(append(a.errs, NodeJoin(n, allowed))...)
 }
 
-// AdmitJoined says whether the addresses and source prefixes of n are those that its join allows; none is any.
-func AdmitJoined(n model.Node, allowed []netip.Prefix) error {
+// NodeJoin says whether the addresses and source prefixes of n are those that its join allows; none is any.
+func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 	if len(allowed) == 0 {
 		return nil
 	}
@@ -46,9 +47,9 @@ func AdmitJoined(n model.Node, allowed []netip.Prefix) error {
 	return errors.Join(a.errs...)
 }
 
-// nodeAdmission is one call of AdmitNode.
+// nodeAdmission is one call of Node.
 type nodeAdmission struct {
-	State
+	desired.State
 	node    model.Node
 	tenants *Tenants
 	allowed []netip.Prefix
@@ -61,15 +62,12 @@ func (a *nodeAdmission) refuse(field, format string, args ...any) {
 
 // prefix holds that hosts accept packets from no address of somebody else.
 func (a *nodeAdmission) prefix(field string, p netip.Prefix) {
-	for vip, used := range a.usedIn(p) {
+	for vip, used := range usedIn(a.State, p) {
 		a.refuse(field, "%s has %s, an address of VIP %s or of its backends", p, used, vip)
 	}
-	for u := range a.uses.From(use{address: p.Masked().Addr()}) {
-		if !p.Contains(u.address) {
-			break
-		}
-		if u.as == asNode && u.name != a.node.Name {
-			a.refuse(field, "%s has %s, an address of node %s", p, u.address, u.name)
+	for u := range a.Addresses.In(p) {
+		if u.As == desired.AsNode && u.Name != a.node.Name {
+			a.refuse(field, "%s has %s, an address of node %s", p, u.Address, u.Name)
 			break
 		}
 	}
@@ -82,25 +80,23 @@ func (a *nodeAdmission) prefix(field string, p netip.Prefix) {
 
 // address holds that an address is nobody else's.
 func (a *nodeAdmission) address(field string, address netip.Addr) {
-	for u := range a.used(address, asVIP) {
-		a.refuse(field, "%s is the address of VIP %s", address, u.name)
+	for u := range a.Addresses.Of(address, desired.AsVIP) {
+		a.refuse(field, "%s is the address of VIP %s", address, u.Name)
 	}
-	for _, as := range []purpose{asBackend, asTunnel} {
-		for u := range a.used(address, as) {
-			if u.host != a.node.Name {
-				a.refuse(field, "%s leads to a backend of VIP %s on %s", address, u.name, u.host)
+	for _, as := range []desired.Purpose{desired.AsBackend, desired.AsTunnel} {
+		for u := range a.Addresses.Of(address, as) {
+			if u.Host != a.node.Name {
+				a.refuse(field, "%s leads to a backend of VIP %s on %s", address, u.Name, u.Host)
 			}
 		}
 	}
-	for u := range a.used(address, asNode) {
-		if u.name != a.node.Name {
-			a.refuse(field, "%s is an address of node %s: if that is gone, weir delete node %s", address, u.name, u.name)
+	for u := range a.Addresses.Of(address, desired.AsNode) {
+		if u.Name != a.node.Name {
+			a.refuse(field, "%s is an address of node %s: if that is gone, weir delete node %s", address, u.Name, u.Name)
 		}
 	}
-	for other := range a.MuxNodes() {
-		if other.Name != a.node.Name && slices.ContainsFunc(other.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
-			a.refuse(field, "%s is a source address of mux %s", address, other.Name)
-		}
+	if mux := spread(a.State, address); mux != "" && mux != a.node.Name {
+		a.refuse(field, "%s is a source address of mux %s", address, mux)
 	}
 	if len(a.allowed) > 0 {
 		return // somebody has named it
@@ -116,16 +112,13 @@ func (a *nodeAdmission) address(field string, address netip.Addr) {
 }
 
 // usedIn are the VIPs with an address in p, their own or one of their backends, each with the first.
-func (s State) usedIn(p netip.Prefix) iter.Seq2[string, netip.Addr] {
+func usedIn(s desired.State, p netip.Prefix) iter.Seq2[string, netip.Addr] {
 	return func(yield func(string, netip.Addr) bool) {
 		told := map[string]bool{}
-		for u := range s.uses.From(use{address: p.Masked().Addr()}) {
-			if !p.Contains(u.address) {
-				return
-			}
-			if u.as != asNode && !told[u.name] {
-				told[u.name] = true
-				if !yield(u.name, u.address) {
+		for u := range s.Addresses.In(p) {
+			if u.As != desired.AsNode && !told[u.Name] {
+				told[u.Name] = true
+				if !yield(u.Name, u.Address) {
 					return
 				}
 			}

@@ -1,28 +1,23 @@
-package desired
+package nodeconfig
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // MuxEndpoint is endpoint e of vip as muxes run it, by its table, and by what is in force of its overload policy.
-func (s State) MuxEndpoint(vip model.VIP, e model.Endpoint) model.MuxEndpoint {
-	endpoint := MuxEndpoint(vip, e, s.Tables.At(Key(vip, e)))
-	endpoint.Limits = s.limits(vip)
-	return endpoint
-}
-
-// MuxEndpoint is endpoint e of vip as muxes run it, by its table.
-func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
+func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndpoint {
+	table := s.Tables.At(desired.Key(vip, e))
 	endpoint := model.MuxEndpoint{
-		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.MuxBuckets(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
+		Key: desired.Key(vip, e), Tenant: vip.Tenant, Buckets: table.MuxBuckets(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
 		Allow:      e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		Limits: vip.Limits,
+		Limits: limits(s, vip),
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff
@@ -44,10 +39,10 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 type HostBackends map[model.HostBackendKey]model.HostBackend
 
 // BackendsOn are the backends of one host.
-func (s State) BackendsOn(host string) HostBackends {
+func BackendsOn(s desired.State, host string) HostBackends {
 	backends := HostBackends{}
 	for vip := range s.VIPsOn(host) {
-		s.EachBackend(vip, func(name string, b model.HostBackend) {
+		EachBackend(s, vip, func(name string, b model.HostBackend) {
 			if name == host {
 				backends[b.Key()] = b
 			}
@@ -57,13 +52,13 @@ func (s State) BackendsOn(host string) HostBackends {
 }
 
 // CheckedOn are the backends of one host whose health is checked.
-func (s State) CheckedOn(host string) map[HealthKey]bool {
-	checked := map[HealthKey]bool{}
+func CheckedOn(s desired.State, host string) map[desired.HealthKey]bool {
+	checked := map[desired.HealthKey]bool{}
 	for vip := range s.VIPsOn(host) {
 		for _, e := range vip.Endpoints {
 			for _, b := range e.Backends {
 				if b.Host == host && e.HealthCheck != nil {
-					checked[HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}] = true
+					checked[desired.HealthKey{Endpoint: desired.Key(vip, e), Backend: b.AddrPort()}] = true
 				}
 			}
 		}
@@ -80,19 +75,19 @@ func IsNeededBeforeMuxes(was, b model.HostBackend) bool {
 }
 
 // EachBackend calls do for the backends of one VIP, as their hosts run them.
-func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
+func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
-		table := s.Tables.At(Key(vip, e))
-		slots, draining, chainPeers := table.Slots(), table.Draining(), table.chainPeers()
+		table := s.Tables.At(desired.Key(vip, e))
+		slots, draining, chainPeers := table.Slots(), table.Draining(), chainPeersOf(table)
 		var sources map[netip.Addr][]netip.Addr
 		if len(chainPeers) > 0 {
-			sources = s.sources(e)
+			sources = sourcesOf(s, e)
 		}
-		leave, stay := s.snatClients(vip.Fastpath, e)
+		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
-				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), chainPeers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
@@ -102,14 +97,21 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 	}
 }
 
-// snatClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as
+// fastpathClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as
 // e takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would get
 // more than model.MaxSources: then all connections stay.
-func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
+func fastpathClients(lists desired.PrefixLists, f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
 	if f == nil {
 		return nil, nil
 	}
-	allow, deny := append(s.sets(e.AllowLists), model.NewPrefixSet(e.Allow)), append(s.sets(e.DenyLists), model.NewPrefixSet(e.Deny))
+	sets := func(prefixes []netip.Prefix, names []string) []model.PrefixSet {
+		all := []model.PrefixSet{model.NewPrefixSet(prefixes)}
+		for _, name := range names {
+			all = append(all, lists.Prefixes(name))
+		}
+		return all
+	}
+	allow, deny := sets(e.Allow, e.AllowLists), sets(e.Deny, e.DenyLists)
 	leave = f.Sources
 	if len(e.Allow)+len(e.AllowLists) > 0 {
 		leave = common(f.Sources, allow, false)
@@ -146,8 +148,8 @@ func common(sources []netip.Prefix, sets []model.PrefixSet, whole bool) []netip.
 	return slices.Compact(all)
 }
 
-// sources are, by the tunnel of each backend of e, the addresses of its host.
-func (s State) sources(e model.Endpoint) map[netip.Addr][]netip.Addr {
+// sourcesOf are, by the tunnel of each backend of e, the addresses of its host.
+func sourcesOf(s desired.State, e model.Endpoint) map[netip.Addr][]netip.Addr {
 	sources := make(map[netip.Addr][]netip.Addr, len(e.Backends))
 	for _, b := range e.Backends {
 		sources[b.TunnelAddress()] = s.Nodes.At(b.Host).Addresses
@@ -170,9 +172,9 @@ func admit(tunnel netip.Addr, chainPeers []netip.Addr, sources map[netip.Addr][]
 	return slices.Compact(all)
 }
 
-// chainPeers are, by slot, the tunnels of those that it may hand connections to, or get some from: the
+// chainPeersOf are, by slot, the tunnels of those that it may hand connections to, or get some from: the
 // slots that buckets name together with it.
-func (t Table) chainPeers() map[model.Slot][]netip.Addr {
+func chainPeersOf(t desired.Table) map[model.Slot][]netip.Addr {
 	type pair struct{ from, to model.Slot }
 	seen := map[pair]bool{}
 	chainPeers := map[model.Slot][]netip.Addr{}
@@ -194,7 +196,7 @@ func (t Table) chainPeers() map[model.Slot][]netip.Addr {
 }
 
 // Muxes are the outer sources that hosts accept, in order.
-func (s State) Muxes() []netip.Prefix {
+func Muxes(s desired.State) []netip.Prefix {
 	var all []netip.Prefix
 	for n := range s.MuxNodes() {
 		for _, a := range n.Addresses {
@@ -205,9 +207,3 @@ func (s State) Muxes() []netip.Prefix {
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
 }
-
-// SortedVIPs are the VIPs by name.
-func (s State) SortedVIPs() []model.VIP { return slices.Collect(s.VIPs.Values()) }
-
-// SortedNodes are the nodes by name.
-func (s State) SortedNodes() []model.Node { return slices.Collect(s.Nodes.Values()) }

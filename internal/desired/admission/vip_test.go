@@ -1,27 +1,27 @@
-package desired
+package admission
 
 import (
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // town has two hosts, a mux and the VIP blog.
-func town() State {
+func town() desired.State {
 	return state([]model.VIP{newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"))},
 		model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.2"), addr("2001:db8:2::2")}},
 		model.Node{Name: "host2", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.2.2")}},
 		model.Node{Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.1.1.2")}})
 }
 
-func state(vips []model.VIP, nodes ...model.Node) State {
-	var s State
+func state(vips []model.VIP, nodes ...model.Node) desired.State {
+	var s desired.State
 	for _, n := range nodes {
 		s.PutNode(n)
 	}
@@ -125,10 +125,10 @@ var admissions = []struct {
 	},
 }
 
-func TestAdmit(t *testing.T) {
+func TestVIPs(t *testing.T) {
 	for _, c := range admissions {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := town().Admit(c.vips)
+			_, err := VIPs(town(), c.vips)
 			var got []string
 			for _, e := range model.FieldErrors(err) {
 				got = append(got, e.Error())
@@ -142,7 +142,7 @@ func TestAdmit(t *testing.T) {
 
 func TestHostsByAddressBecomeNames(t *testing.T) {
 	given := newVIP("shop", "203.0.113.10", on("10.2.2.2", "10.3.2.9"), on("2001:db8:2::2", "10.3.1.9"))
-	admitted, err := town().Admit([]model.VIP{given})
+	admitted, err := VIPs(town(), []model.VIP{given})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,11 +151,11 @@ func TestHostsByAddressBecomeNames(t *testing.T) {
 		t.Errorf("hosts are %s and %s, want host2 and host1", backends[0].Host, backends[1].Host)
 	}
 	if given.Endpoints[0].Backends[0].Host != "10.2.2.2" {
-		t.Error("Admit changed what it was given")
+		t.Error("VIPs changed what it was given")
 	}
 }
 
-func TestAdmitNode(t *testing.T) {
+func TestNode(t *testing.T) {
 	tenants := NewTenants(map[string]model.Tenant{"red": {Name: "red", Ranges: []netip.Prefix{netip.MustParsePrefix("2001:db8:a::/48")}}})
 	host := func(name string, addresses ...string) model.Node {
 		n := model.Node{Name: name, Role: model.RoleHost}
@@ -185,16 +185,16 @@ func TestAdmitNode(t *testing.T) {
 		{node: host("host3", "192.0.2.3"), allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.3/32")}},
 		{node: host("evil", "10.2.1.2"), allowed: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, want: "addresses[0]: 10.2.1.2 is an address of node host1: if that is gone, weir delete node host1"},
 		{node: host("evil", "10.2.3.3", "10.4.0.1"), allowed: []netip.Prefix{netip.MustParsePrefix("10.2.3.0/24")}, want: "addresses[1]: 10.4.0.1 is not in what evil joined for: 10.2.3.0/24"},
-		{node: spread("mux2", "10.2.0.0/16"), want: "prefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
-		{node: spread("mux2", "10.9.0.128/25"), want: "prefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
-		{node: spread("mux2", "10.8.0.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/25")}, want: "prefixes[0]: 10.8.0.0/24 is not in what mux2 joined for: 10.8.0.0/25"},
-		{node: spread("mux1", "10.9.0.0/24")},
+		{node: spreadMux("mux2", "10.2.0.0/16"), want: "prefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
+		{node: spreadMux("mux2", "10.9.0.128/25"), want: "prefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
+		{node: spreadMux("mux2", "10.8.0.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/25")}, want: "prefixes[0]: 10.8.0.0/24 is not in what mux2 joined for: 10.8.0.0/25"},
+		{node: spreadMux("mux1", "10.9.0.0/24")},
 	} {
-		s := town().WithPools([]model.AddressPool{pool("lagoon", "192.0.2.0/28")})
-		s.PutNode(spread("mux1", "10.9.0.0/24", "10.1.1.2"))
+		s := With(town(), nil, []model.AddressPool{pool("lagoon", "192.0.2.0/28")})
+		s.PutNode(spreadMux("mux1", "10.9.0.0/24", "10.1.1.2"))
 		s.PutVIP(newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"), through(on("host1", "10.3.1.21"), "10.5.0.1")))
 		got := ""
-		if err := s.AdmitNode(c.node, tenants, c.allowed); err != nil {
+		if err := Node(s, c.node, tenants, c.allowed); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
@@ -203,8 +203,8 @@ func TestAdmitNode(t *testing.T) {
 	}
 }
 
-// spread is a mux that spreads its sources over a prefix.
-func spread(name, prefix string, addresses ...string) model.Node {
+// spreadMux is a mux that spreads its sources over a prefix.
+func spreadMux(name, prefix string, addresses ...string) model.Node {
 	n := model.Node{Name: name, Role: model.RoleMux, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
 	for _, a := range addresses {
 		n.Addresses = append(n.Addresses, addr(a))
@@ -232,54 +232,16 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 		{newVIP("shop", "10.9.0.7", on("host1", "10.3.1.9")), "vips[0].address: 10.9.0.7 is a source address of mux mux1"},
 		{newVIP("shop", "203.0.113.10", on("host1", "10.9.0.9")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is a source address of mux mux1"},
 	} {
-		if _, err := s.Admit([]model.VIP{c.vip}); err == nil || err.Error() != c.want {
+		if _, err := VIPs(s, []model.VIP{c.vip}); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 		s := state([]model.VIP{c.vip})
-		if err := s.AdmitNode(mux, NewTenants(nil), nil); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
+		if err := Node(s, mux, NewTenants(nil), nil); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
 			t.Errorf("the mux got %v", err)
 		}
 	}
 	s.PutVIP(newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")))
-	if err := s.AdmitNode(mux, NewTenants(nil), nil); err != nil {
+	if err := Node(s, mux, NewTenants(nil), nil); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestWhatHostsAreTold(t *testing.T) {
-	w := newWorld()
-	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
-	w.apply(shop(false, a, b))
-	vip := shop(false, a, b, c)
-	vip.Endpoints[0].Affinity, vip.Endpoints[0].IdleTimeout = model.AffinityClient, time.Minute
-	table := w.apply(vip)
-	of := func(b model.Backend) model.HostBackend {
-		return w.BackendsOn(b.Host)[model.HostBackendKey{Endpoint: Key(vip, vip.Endpoints[0]), Tunnel: b.Address}]
-	}
-	for _, each := range []model.Backend{a, b, c} {
-		got := of(each)
-		if got.Slot != table.Slots()[each.AddrPort()] || !got.Cookies || got.Buckets != 512 || !got.Affinity || got.IdleTimeout != time.Minute {
-			t.Errorf("%s is %+v", each.Address, got)
-		}
-		for _, bucket := range got.Draining {
-			if table.Buckets[bucket] != 3 {
-				t.Fatalf("%s is draining bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
-			}
-		}
-	}
-	if n := len(of(a).Draining) + len(of(b).Draining); n != table.Shares()[3] || len(of(c).Draining) != 0 {
-		t.Errorf("a and b are draining %d buckets, want all that c has", n)
-	}
-	if !slices.Equal(of(a).ChainPeers, []netip.Addr{c.Address}) || !slices.Equal(of(c).ChainPeers, []netip.Addr{a.Address, b.Address}) {
-		t.Errorf("peers of a are %v and of c %v", of(a).ChainPeers, of(c).ChainPeers)
-	}
-	mux := MuxEndpoint(vip, vip.Endpoints[0], table)
-	for i, previous := range mux.Previous {
-		if from, _ := names(table, uint32(i)); from != previous {
-			t.Fatalf("bucket %d names slot %d before, want %d", i, previous, from)
-		}
-	}
-	if mux.Cookies != model.CookiesOn || !mux.Affinity || !mux.Ping || mux.IdleTimeout != time.Minute {
-		t.Errorf("muxes are told %+v", mux)
 	}
 }

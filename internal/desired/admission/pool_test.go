@@ -1,4 +1,4 @@
-package desired
+package admission
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -24,10 +25,10 @@ func pooled(name, from string) model.VIP {
 	}
 }
 
-// with applies the VIPs to s, one Admit for all, and returns what that makes of it.
-func with(t *testing.T, s State, vips ...model.VIP) State {
+// with applies the VIPs to s, one call of VIPs for all, and returns what that makes of it.
+func with(t *testing.T, s desired.State, vips ...model.VIP) desired.State {
 	t.Helper()
-	admitted, err := s.Admit(vips)
+	admitted, err := VIPs(s, vips)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func with(t *testing.T, s State, vips ...model.VIP) State {
 	return s
 }
 
-func addresses(s State) string {
+func addresses(s desired.State) string {
 	var all []string
 	for vip := range s.VIPs.Values() {
 		all = append(all, fmt.Sprintf("%s=%s", vip.Name, vip.Address))
@@ -49,7 +50,7 @@ func addresses(s State) string {
 func TestAddressesComeFromThePoolAndStay(t *testing.T) {
 	p := pool("public", "203.0.113.0/29", "2001:db8::/64")
 	p.Exclusions = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/31"), netip.MustParsePrefix("2001:db8::/96")}
-	s := State{}.WithPools([]model.AddressPool{p})
+	s := With(desired.State{}, nil, []model.AddressPool{p})
 	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{netip.MustParseAddr("203.0.113.3")}})
 	s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
 	static := pooled("static", "")
@@ -75,7 +76,7 @@ func TestAddressesComeFromThePoolAndStay(t *testing.T) {
 	if got, want := addresses(s), strings.Replace(want, "b=203.0.113.4", "c=203.0.113.4 d=203.0.113.6", 1); got != want {
 		t.Errorf("after a deletion: got %s, want %s", got, want)
 	}
-	if got := s.PoolUses(p); got[model.IPv4] != (PoolUse{Total: 6, Used: 4}) || got[model.IPv6].Used != 2 {
+	if got := desired.PoolUses(s, p); got[model.IPv4] != (desired.PoolUse{Total: 6, Used: 4}) || got[model.IPv6].Used != 2 {
 		t.Errorf("uses: %v", got)
 	}
 }
@@ -83,7 +84,7 @@ func TestAddressesComeFromThePoolAndStay(t *testing.T) {
 func TestPoolsRefuse(t *testing.T) {
 	small := pool("small", "192.0.2.0/31")
 	small.Tenants = []string{"acme"}
-	s := State{}.WithPools([]model.AddressPool{small, pool("public", "203.0.113.0/24")})
+	s := With(desired.State{}, nil, []model.AddressPool{small, pool("public", "203.0.113.0/24")})
 	of := func(vip model.VIP, tenant string) model.VIP { vip.Tenant = tenant; return vip }
 	at := func(vip model.VIP, address string) model.VIP { vip.Address = netip.MustParseAddr(address); return vip }
 	s = with(t, s, of(pooled("one", "small"), "acme"), at(pooled("fixed", "public"), "203.0.113.7"))
@@ -104,7 +105,7 @@ func TestPoolsRefuse(t *testing.T) {
 		"taken":          {[]model.VIP{at(pooled("x", "public"), "203.0.113.7")}, "vips[0].address: 203.0.113.7 is the address of VIP fixed already"},
 		"no such family": {[]model.VIP{{Name: "x", Tenant: "default", Pool: "public", Family: model.IPv6}}, "vips[0].pool: public has no ipv6 addresses"},
 	} {
-		if _, err := s.Admit(c.vips); err == nil || err.Error() != c.want {
+		if _, err := VIPs(s, c.vips); err == nil || err.Error() != c.want {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 	}
@@ -118,11 +119,11 @@ func TestPoolsRefuse(t *testing.T) {
 		"leaving one out": {pool("public", "203.0.114.0/24"), "pools[0].prefixes: VIP fixed has 203.0.113.7: they must have it until the VIP is gone"},
 		"excluding one":   {excluding, "pools[0].exclusions: VIP fixed has 203.0.113.7: pool public excludes it"},
 	} {
-		if err := s.AdmitPools([]model.AddressPool{c.pool}, nil); err == nil || err.Error() != c.want {
+		if err := Pools(s, []model.AddressPool{c.pool}, nil); err == nil || err.Error() != c.want {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 	}
-	if err := s.AdmitPoolRemoval("public"); err == nil || !strings.Contains(err.Error(), "is the pool of 1 VIPs") {
+	if err := PoolRemoval(s, "public"); err == nil || !strings.Contains(err.Error(), "is the pool of 1 VIPs") {
 		t.Errorf("removal of a pool in use: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package desired
+package admission
 
 import (
 	"strings"
@@ -41,7 +41,7 @@ func TestQuotasOfTenants(t *testing.T) {
 		"less, but too many":  {model.Quotas{Endpoints: limit(0)}, tenantVIP("old", []uint16{1}), ""},
 		"as much, over limit": {model.Quotas{VIPs: limit(0), Ports: limit(1)}, tenantVIP("old", []uint16{1, 2}), ""},
 	} {
-		err := s.AdmitTenants([]model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
+		err := TenantVIPs(s, []model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
@@ -55,7 +55,7 @@ func TestRefusalsNameNothingOfOtherTenants(t *testing.T) {
 	s := state([]model.VIP{blue}, model.Node{Name: "host1", Role: model.RoleHost}, model.Node{Name: "host2", Role: model.RoleHost})
 	hidden := pool("lagoon", "192.0.2.0/28")
 	hidden.Tenants = []string{"blue"}
-	s = s.WithPools([]model.AddressPool{hidden})
+	s = With(s, nil, []model.AddressPool{hidden})
 	for what, vip := range map[string]model.VIP{
 		"its address":              newVIP("rose", "203.0.113.20"),
 		"its backend's address":    newVIP("rose", "10.3.1.20"),
@@ -66,7 +66,7 @@ func TestRefusalsNameNothingOfOtherTenants(t *testing.T) {
 		"a pool of no such name":   pooled("rose", "lagun"),
 	} {
 		vip.Tenant = "red"
-		_, err := s.Admit([]model.VIP{vip})
+		_, err := VIPs(s, []model.VIP{vip})
 		if err == nil {
 			t.Errorf("%s: admitted", what)
 			continue

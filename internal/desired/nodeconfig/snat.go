@@ -1,0 +1,32 @@
+package nodeconfig
+
+import (
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// MuxSNAT is what the workload of a key has, as muxes run it, if there is such a workload.
+func MuxSNAT(s desired.State, key model.SNATKey) (model.MuxSNAT, bool) {
+	vip, w, there := s.SNATClientWithVIP(key)
+	if !there {
+		return model.MuxSNAT{}, false
+	}
+	return model.MuxSNAT{
+		Key: key, Tunnel: w.TunnelAddress(), Ranges: s.Ports.At(key).Ranges, Tenant: vip.Tenant, Ping: vip.Ping != model.PingIgnore,
+	}, true
+}
+
+// HostSNAT is what the workload of a key has, as its host runs it, and which host that is, if there is such a
+// workload.
+func HostSNAT(s desired.State, key model.SNATKey) (host string, snat model.HostSNAT, there bool) {
+	vip, w, there := s.SNATClientWithVIP(key)
+	if !there {
+		return "", model.HostSNAT{}, false
+	}
+	h := s.Ports.At(key)
+	return w.Host, model.HostSNAT{
+		Key: key, Tunnel: w.TunnelAddress(), Ranges: h.Ranges, Reclaim: h.Reclaim, Except: vip.SNAT.Except,
+		Filtering: vip.SNAT.Filtering, Exhausted: vip.SNAT.Exhausted, IdleTimeout: vip.SNAT.IdleTimeout,
+		MaxPorts: vip.SNAT.MaxPorts, KeepPorts: vip.SNAT.Preallocate, Tenant: vip.Tenant,
+	}, true
+}

@@ -1,0 +1,58 @@
+package desired
+
+import (
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
+)
+
+// Usage is what a tenant has.
+type Usage struct{ VIPs, Endpoints, Backends, Ports, Prefixes uint32 }
+
+// Add adds what vip has.
+func (u *Usage) Add(vip model.VIP) { u.count(vip, 1) }
+
+// Remove takes away what vip has.
+func (u *Usage) Remove(vip model.VIP) { u.count(vip, -1) }
+
+// count adds what vip has n times; n is 1 or -1.
+func (u *Usage) count(vip model.VIP, n int) {
+	each := uint32(n) // of -1: one less
+	u.VIPs += each
+	for _, e := range vip.Endpoints {
+		u.Endpoints += each
+		u.Backends += each * uint32(len(e.Backends))
+		if e.Port == model.AllPorts {
+			u.Ports += each * model.AllPortsCount
+		} else {
+			u.Ports += each
+		}
+	}
+}
+
+// usage is that of tenants, by name, but for prefixes.
+type usage struct{ sorted.Map[string, Usage] }
+
+// ReplaceVIP notes that its tenant has vip, and that of old has that no more.
+func (u *usage) ReplaceVIP(old, vip model.VIP) {
+	u.count(old, -1)
+	u.count(vip, 1)
+}
+
+func (u *usage) count(vip model.VIP, n int) {
+	if vip.Name == "" {
+		return // there is no such VIP
+	}
+	has := u.At(vip.Tenant)
+	if has.count(vip, n); has == (Usage{}) {
+		u.Delete(vip.Tenant)
+	} else {
+		u.Set(vip.Tenant, has)
+	}
+}
+
+// Usage is what the tenant has.
+func (s State) Usage(tenant string) Usage {
+	u := s.usage.At(tenant)
+	u.Prefixes = uint32(s.PrefixLists.Count(tenant))
+	return u
+}

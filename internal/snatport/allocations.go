@@ -1,0 +1,144 @@
+package snatport
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/sorted"
+)
+
+// Allocations is what workloads have of the ports of VIPs. A copy that was not made by Clone is read only.
+type Allocations struct {
+	sorted.Map[model.SNATKey, Allocation]
+
+	taken   sorted.Map[netip.Addr, taken]                 // ranges of each VIP that somebody has, by address
+	clients sorted.Map[model.SNATKey, model.SNATWorkload] // those that VIPs list
+	digest  uint64                                        // of the ranges of all clients, as muxes have them
+	ranges  int                                           // how many those are
+}
+
+// Clone returns Allocations that may be written to.
+func (a Allocations) Clone() Allocations {
+	a.Map, a.taken, a.clients = a.Map.Clone(), a.taken.Clone(), a.clients.Clone()
+	return a
+}
+
+// taken are the ranges of a VIP that some workload has, or had lately. One may be in two workloads' hands while
+// a change is taken over key by key.
+type taken struct{ once, twice *snat.Set }
+
+// replaced is t after some workload has some ranges no more, and others.
+func (t taken) replaced(gone, come []model.Range) taken {
+	next := taken{t.once.Clone(), t.twice}
+	for _, r := range gone {
+		if next.twice.Has(r) {
+			next.twice = next.twice.Clone()
+			next.twice.Remove(r)
+		} else {
+			next.once.Remove(r)
+		}
+	}
+	for _, r := range come {
+		if next.once.Has(r) {
+			next.twice = next.twice.Clone()
+			next.twice.Add(r)
+		} else {
+			next.once.Add(r)
+		}
+	}
+	return next
+}
+
+// Set adds or replaces what a workload has. It costs little where the workload has much and little of it differs.
+func (a *Allocations) Set(key model.SNATKey, h Allocation) {
+	before := a.At(key)
+	a.taken.Set(key.VIP, a.taken.At(key.VIP).replaced(difference(before.allRanges(), h.allRanges()), difference(h.allRanges(), before.allRanges())))
+	a.Map.Set(key, h)
+	was, is := slices.Values(before.Ranges), slices.Values(h.Ranges)
+	a.sum(key, -1, difference(was, is))
+	a.sum(key, 1, difference(is, was))
+}
+
+// Delete forgets what a workload has.
+func (a *Allocations) Delete(key model.SNATKey) {
+	before := a.At(key)
+	a.sum(key, -1, before.Ranges)
+	left := a.taken.At(key.VIP).replaced(slices.Collect(before.allRanges()), nil)
+	if a.Map.Delete(key); left.once.Len() == 0 {
+		a.taken.Delete(key.VIP)
+		return
+	}
+	a.taken.Set(key.VIP, left)
+}
+
+// ReplaceVIP takes the clients of vip over, in the place of those of old.
+func (a *Allocations) ReplaceVIP(old, vip model.VIP) {
+	for key := range KeysOf(old) {
+		a.sum(key, -1, a.At(key).Ranges)
+		a.clients.Delete(key)
+	}
+	if vip.SNAT == nil || !vip.Address.IsValid() {
+		return
+	}
+	for _, w := range vip.SNAT.Workloads {
+		key := model.SNATKey{VIP: vip.Address, Address: w.Address}
+		a.clients.Set(key, w)
+		a.sum(key, 1, a.At(key).Ranges)
+	}
+}
+
+// sum adds ranges of the workload of a key to the digest of all, or takes them away.
+func (a *Allocations) sum(key model.SNATKey, sign int, ranges []model.Range) {
+	w, there := a.clients.Get(key)
+	if !there || len(ranges) == 0 {
+		return
+	}
+	a.digest ^= snat.Digest(key.VIP, w.TunnelAddress(), ranges...)
+	a.ranges += sign * len(ranges)
+}
+
+// Digest sums up the ranges as muxes have them, and says how many there are.
+func (a Allocations) Digest() (digest uint64, ranges int) { return a.digest, a.ranges }
+
+// Taken are the ranges of a VIP that workloads have, or had lately. It is read only.
+func (a Allocations) Taken(vip netip.Addr) *snat.Set { return a.taken.At(vip).once }
+
+// DoublyAllocated are ranges of a VIP that two workloads have, which must not be. It is read only.
+func (a Allocations) DoublyAllocated(vip netip.Addr) *snat.Set { return a.taken.At(vip).twice }
+
+// Of is what workloads have of a VIP's ports, by their address.
+func (a Allocations) Of(vip netip.Addr) iter.Seq2[model.SNATKey, Allocation] {
+	return func(yield func(model.SNATKey, Allocation) bool) {
+		for key, h := range a.From(model.SNATKey{VIP: vip}) {
+			if key.VIP != vip || !yield(key, h) {
+				return
+			}
+		}
+	}
+}
+
+// Client finds the workload that a key names, if there is such.
+func (a Allocations) Client(key model.SNATKey) (model.SNATWorkload, bool) { return a.clients.Get(key) }
+
+// Clients are the workloads that leave as VIPs, by VIP.
+func (a Allocations) Clients() iter.Seq[model.SNATKey] { return a.clients.Keys() }
+
+// ClientCount is how many those are.
+func (a Allocations) ClientCount() int { return a.clients.Len() }
+
+// KeysOf are those of the workloads of a VIP.
+func KeysOf(vip model.VIP) iter.Seq[model.SNATKey] {
+	return func(yield func(model.SNATKey) bool) {
+		if vip.SNAT == nil {
+			return
+		}
+		for _, w := range vip.SNAT.Workloads {
+			if !yield(model.SNATKey{VIP: vip.Address, Address: w.Address}) {
+				return
+			}
+		}
+	}
+}
