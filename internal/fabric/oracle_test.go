@@ -4,124 +4,45 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
+	"github.com/weirlb/weir/internal/testkit/ecmp"
 	"github.com/weirlb/weir/internal/traffic"
 )
 
-// oracle walks the graph switch by switch for every source and every rack, in fractions.
-type oracle struct {
-	f     *Fabric
-	loads []*big.Rat
-}
-
-func newOracle(f *Fabric) *oracle {
-	o := &oracle{f: f, loads: make([]*big.Rat, len(f.Links))}
-	for i := range o.loads {
-		o.loads[i] = new(big.Rat)
-	}
-	return o
-}
-
-// hops counts by relaxation of every link until nothing changes: slow, and obviously right.
-func (o *oracle) hops(targets ...int32) []int {
-	d := make([]int, len(o.f.Switches))
-	for i := range d {
-		d[i] = 1 << 20
-	}
-	for _, t := range targets {
-		d[t] = 0
-	}
-	for changed := true; changed; {
-		changed = false
-		for _, l := range o.f.Links {
-			if !l.Down && d[l.To]+1 < d[l.From] {
-				d[l.From], changed = d[l.To]+1, true
-			}
+// graphOf is the fabric as the oracle has it. Links that are down have no index in it.
+func graphOf(f *Fabric) (g ecmp.Graph, links []int32) {
+	g = ecmp.Graph{Switches: len(f.Switches), External: f.External}
+	for i, l := range f.Links {
+		if !l.Down {
+			g.Links, links = append(g.Links, ecmp.Link{From: l.From, To: l.To}), append(links, int32(i))
 		}
 	}
-	return d
+	return g, links
 }
 
-// send moves what is at each switch to the nearest targets and returns what arrives at each.
-func (o *oracle) send(at map[int32]*big.Rat, targets ...int32) map[int32]*big.Rat {
-	d := o.hops(targets...)
-	arrived := map[int32]*big.Rat{}
-	for level := slices.Max(d); level >= 0; level-- {
-		for sw := range int32(len(o.f.Switches)) {
-			amount := at[sw]
-			if d[sw] != level || amount == nil {
-				continue
-			}
-			if level == 0 {
-				arrived[sw] = amount
-				continue
-			}
-			var next []int
-			for i, l := range o.f.Links {
-				if !l.Down && l.From == sw && d[l.To] == level-1 {
-					next = append(next, i)
-				}
-			}
-			each := new(big.Rat).Mul(amount, big.NewRat(1, int64(len(next))))
-			for _, i := range next {
-				o.loads[i].Add(o.loads[i], each)
-				give(at, o.f.Links[i].To, each)
-			}
-		}
-	}
-	return arrived
-}
-
-func give(at map[int32]*big.Rat, sw int32, amount *big.Rat) {
-	if at[sw] == nil {
-		at[sw] = new(big.Rat)
-	}
-	at[sw].Add(at[sw], amount)
-}
-
-func (o *oracle) add(d traffic.Demand, members []int32) {
-	at := map[int32]*big.Rat{}
+// demandOf is a demand as the oracle has it.
+func demandOf(f *Fabric, d traffic.Demand) ecmp.Demand {
+	of := ecmp.Demand{External: int64(d.External), Sources: map[int32]int64{}, Backends: map[int32]int64{}}
 	for _, s := range d.Sources {
-		give(at, o.f.leaves[o.f.Racks[s.Rack].Leaf].sw, big.NewRat(int64(s.Rate), 1))
+		of.Sources[f.RackSwitch(s.Rack)] += int64(s.Rate)
 	}
-	// Outside is a switch of its own, with a link to each entrance.
-	hops := o.hops(members...)
-	nearest := 1 << 20
-	var entrances []int32
-	for _, sw := range o.f.External {
-		if hops[sw] < nearest {
-			nearest, entrances = hops[sw], nil
-		}
-		if hops[sw] == nearest {
-			entrances = append(entrances, sw)
-		}
-	}
-	for _, sw := range entrances {
-		give(at, sw, big.NewRat(int64(d.External), int64(len(entrances))))
-	}
-	backends := int64(0)
 	for _, g := range d.Backends {
-		backends += int64(g.Backends)
+		of.Backends[f.RackSwitch(g.Rack)] += int64(g.Backends)
 	}
-	for m, amount := range o.send(at, members...) {
-		for _, g := range d.Backends {
-			o.send(map[int32]*big.Rat{m: new(big.Rat).Mul(amount, big.NewRat(int64(g.Backends), backends))},
-				o.f.leaves[o.f.Racks[g.Rack].Leaf].sw)
-		}
-	}
+	return of
 }
 
 // compare fails unless a load is at least the oracle's and at most 1e-9 of the bandwidth above it.
-func compare(t *testing.T, f *Fabric, loads *Loads, o *oracle) {
+func compare(t *testing.T, f *Fabric, loads *Loads, links []int32, o *ecmp.Loads) {
 	t.Helper()
-	for i, want := range o.loads {
-		got := big.NewRat(int64(loads.ByLink[i]), 1<<loadBits)
+	for i, want := range o.ByLink {
+		link := links[i]
+		got := big.NewRat(int64(loads.ByLink[link]), 1<<loadBits)
 		diff, _ := new(big.Rat).Sub(got, want).Float64()
-		if diff < 0 || diff > 1e-9*float64(f.Links[i].Rate) {
+		if diff < 0 || diff > 1e-9*float64(f.Links[link].Rate) {
 			w, _ := want.Float64()
-			t.Fatalf("link %s: load differs by %g kbit/s from %g on %d", f.LinkName(int32(i)), diff, w, f.Links[i].Rate)
+			t.Fatalf("link %s: load differs by %g kbit/s from %g on %d", f.LinkName(link), diff, w, f.Links[link].Rate)
 		}
 	}
 }
@@ -230,9 +151,10 @@ func drawMembers(r *rand.Rand, f *Fabric) []int32 {
 
 func TestLoadsAreThoseOfAWalkOverTheGraph(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for n := range 300 {
+	for range 300 {
 		f := drawFabric(r)
-		loads, o, router := f.NewLoads(), newOracle(f), NewRouter(f)
+		graph, links := graphOf(f)
+		loads, o, router := f.NewLoads(), ecmp.NewLoads(graph), NewRouter(f)
 		for v := range 6 {
 			d, members := randomDemand(r, f, v), drawMembers(r, f)
 			flow, err := f.NewFlow(d)
@@ -241,13 +163,9 @@ func TestLoadsAreThoseOfAWalkOverTheGraph(t *testing.T) {
 			}
 			routes := router.Routes(members)
 			loads.Add(flow, routes)
-			o.add(d, members)
-			if t.Failed() {
-				return
-			}
-			compare(t, f, loads, o)
+			o.Add(demandOf(f, d), members)
+			compare(t, f, loads, links, o)
 		}
-		_ = n
 	}
 }
 
