@@ -51,6 +51,17 @@ func names(f *fabric.Fabric, members []int32) []string {
 	return out
 }
 
+// Candidates lists the sets of switches that may announce a VIP: each switch alone, and what the spread allows.
+func Candidates(f *fabric.Fabric, spread Spread) [][]int32 {
+	sets := candidateSets(f, spread)
+	for _, sw := range f.LeafSwitches() {
+		if sw >= 0 {
+			sets = append(sets, []int32{sw})
+		}
+	}
+	return sets
+}
+
 // newCandidate makes a candidate of switches that are up.
 func newCandidate(f *fabric.Fabric, router *fabric.Router, members []int32) candidate {
 	slices.Sort(members)

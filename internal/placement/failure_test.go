@@ -79,6 +79,28 @@ func TestSoftwareIsNeverBelowItsBound(t *testing.T) {
 	}
 }
 
+// A VIP that the host tables leave no room for by its rate may still be the best one for the core.
+func TestBoundOfSoftwareAllowsEveryChoice(t *testing.T) {
+	spec, err := fabric.Clos{
+		Containers: 10, TorsPerContainer: 1, AggsPerContainer: 1, Cores: 1, TorUplink: 1e7, AggUplink: 1e7,
+		Limits: &fabric.Limits{Hosts: 1, ECMP: 4096, Tunnels: 10},
+	}.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fabric.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	demands := []traffic.Demand{demand("many", 1000, 100), demand("few", 990, 1)}
+	result := place(t, f, demands, nil, Policy{Exclude: []string{"agg-1-1"}, VIPs: map[string]VIPPolicy{"few": {Pin: []string{"core-1"}}}})
+	failures := FindFailures(f, result.Placed, 0, 0)
+	failures.Switches = 0 // the bound looks at containers alone
+	if got, least := result.Software(failures), LeastSoftware(f, demands, One); got != 1000 || least > got {
+		t.Errorf("few in the core needs %d of software, the bound is %d", got, least)
+	}
+}
+
 // A container's failure costs what only its switches announce: sets that span two containers cost nothing.
 func TestContainerFailureCostsWhatItAloneAnnounces(t *testing.T) {
 	spec, err := fabric.Clos{Containers: 2, TorsPerContainer: 1, AggsPerContainer: 2, Cores: 2, TorUplink: 1e7, AggUplink: 1e7}.Spec()

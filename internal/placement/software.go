@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/weirlb/weir/internal/fabric"
@@ -21,10 +22,10 @@ func (r *Result) Software(f Failures) traffic.Rate { return r.Total - r.Hardware
 
 // LeastSoftware is a lower bound of Software for any placement of the demands. It does not look at links.
 //
-// Every switch holds a route for each VIP, so VIPs beyond the host tables, those of least traffic, stay in software.
-// Of the others the highest tier can hold what its tunnel entries allow; the best choice, which may cut a VIP, is by
-// traffic for each backend. The rest is in containers, of which the fullest has at least its equal share, or is in
-// software, which costs more. Sets that span containers escape the bound: with twins only the host tables count.
+// Every switch holds a route for each VIP, so at most the VIPs of most traffic that its host table holds are on
+// switches. Of all VIPs the switches in no container can hold what their tunnel entries allow; the best choice, which
+// may cut a VIP, is by traffic for each backend. The rest is in containers, of which the fullest has at least its equal
+// share. Sets that span containers escape the bound: with twins only the host tables count.
 func LeastSoftware(f *fabric.Fabric, demands []traffic.Demand, spread Spread) traffic.Rate {
 	hosts, entries, containers := int64(1)<<62, int64(0), int32(0)
 	for _, s := range f.Switches {
@@ -37,37 +38,42 @@ func LeastSoftware(f *fabric.Fabric, demands []traffic.Demand, spread Spread) tr
 			entries += min(s.Tunnels(), s.ECMP())
 		}
 	}
-	type density struct {
-		rate     traffic.Rate
-		backends int64
-	}
-	var vips []density
-	for _, d := range demands {
-		v := density{rate: d.Rate()}
+	vips := make([]density, len(demands))
+	var total, most traffic.Rate // most of it on switches
+	for i, d := range demands {
+		vips[i].rate = d.Rate()
 		for _, g := range d.Backends {
-			v.backends += int64(g.Backends)
+			vips[i].backends += int64(g.Backends)
 		}
-		vips = append(vips, v)
+		total += vips[i].rate
 	}
 	slices.SortFunc(vips, func(a, b density) int { return cmp.Compare(b.rate, a.rate) })
-	var least, rest traffic.Rate
-	for i := len(vips) - 1; i >= 0 && int64(i) >= hosts; i-- {
-		least += vips[i].rate
-		vips = vips[:i]
+	for _, v := range vips[:min(int64(len(vips)), hosts)] {
+		most += v.rate
 	}
 	if spread >= Twins || containers == 0 {
-		return least
+		return total - most
 	}
+	return total - most + max(0, most-held(vips, entries))/traffic.Rate(containers)
+}
+
+// density is what a VIP brings and takes.
+type density struct {
+	rate     traffic.Rate
+	backends int64
+}
+
+// held is the most traffic of VIPs that so many entries hold, rounded up.
+func held(vips []density, entries int64) (most traffic.Rate) {
 	slices.SortFunc(vips, func(a, b density) int {
 		return cmp.Compare(float64(b.rate)/float64(max(b.backends, 1)), float64(a.rate)/float64(max(a.backends, 1)))
 	})
 	for _, v := range vips {
-		if v.backends <= entries {
-			entries -= v.backends
-			continue
+		if v.backends > entries {
+			return most + traffic.Rate(math.Ceil(float64(v.rate)*float64(entries)/float64(v.backends)))
 		}
-		rest += traffic.Rate(float64(v.rate) * float64(v.backends-entries) / float64(v.backends))
-		entries = 0
+		entries -= v.backends
+		most += v.rate
 	}
-	return least + rest/traffic.Rate(containers)
+	return most
 }
