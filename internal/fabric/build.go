@@ -11,8 +11,44 @@ import (
 // maxRate bounds a bandwidth, so that sums of loads stay within 64 bits: 1 Pbit/s.
 const maxRate traffic.Rate = 1e12
 
-// New checks a description and finds tiers, containers, planes and classes from the links.
+// New checks a description and finds tiers, containers, planes and classes from the links. Switches and links are
+// numbered by their names, so that nothing depends on the order of the lists.
 func New(spec Spec) (*Fabric, error) {
+	f, err := build(spec.sorted())
+	if err != nil {
+		if _, listed := build(spec); listed != nil { // an error names the place in the list
+			err = listed
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// sorted is the same fabric with switches and links in the order of their names.
+func (s Spec) sorted() Spec {
+	s.Switches, s.Links = slices.Clone(s.Switches), slices.Clone(s.Links)
+	slices.SortStableFunc(s.Switches, func(a, b SwitchSpec) int { return cmp.Compare(a.Name, b.Name) })
+	for i, l := range s.Links {
+		if l.A > l.B {
+			l.A, l.B, l.Background, l.BackgroundBack = l.B, l.A, l.BackgroundBack, l.Background
+			s.Links[i] = l
+		}
+	}
+	isDown := func(l LinkSpec) int {
+		if l.Down {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(s.Links, func(a, b LinkSpec) int {
+		return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B), cmp.Compare(a.Rate, b.Rate), cmp.Compare(a.Background, b.Background),
+			cmp.Compare(a.BackgroundBack, b.BackgroundBack), cmp.Compare(isDown(a), isDown(b)))
+	})
+	return s
+}
+
+// build makes the fabric of a description.
+func build(spec Spec) (*Fabric, error) {
 	f := &Fabric{LinkShare: spec.LinkShare}
 	if f.LinkShare == 0 {
 		f.LinkShare = 80
@@ -127,13 +163,16 @@ func (f *Fabric) addRacks(racks []RackSpec, byName map[string]int32) error {
 		case f.Switches[sw].Down:
 			return fmt.Errorf("rack %q is below switch %q, which is down: remove the rack while it can't be reached", r.Name, r.Switch)
 		}
-		seen[r.Name] = true
-		if f.Switches[sw].Leaf < 0 {
+		seen[r.Name], f.hasRack[sw] = true, true
+	}
+	for sw, has := range f.hasRack {
+		if has {
 			f.Switches[sw].Leaf = int32(len(f.leaves))
-			f.leaves = append(f.leaves, leaf{sw: sw})
-			f.hasRack[sw] = true
+			f.leaves = append(f.leaves, leaf{sw: int32(sw)})
 		}
-		f.Racks = append(f.Racks, Rack{Name: r.Name, Leaf: f.Switches[sw].Leaf})
+	}
+	for _, r := range racks {
+		f.Racks = append(f.Racks, Rack{Name: r.Name, Leaf: f.Switches[byName[r.Switch]].Leaf})
 	}
 	return nil
 }

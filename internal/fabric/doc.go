@@ -16,6 +16,6 @@
 // any graph: a dead link merely makes one class more.
 //
 // Invariants: loads are integers and each part is rounded up, so that a load is never below the true one, and what was
-// added can be subtracted without rest. Results do not depend on the order in which switches and links are listed,
-// except for the numbers that they get; racks are numbered as listed.
+// added can be subtracted without rest. Nothing depends on the order in which switches and links are
+// listed: they are numbered by name. Racks are numbered as listed.
 package fabric

@@ -30,7 +30,7 @@ const (
 	chartLeft, chartRight, chartTop, chartBottom = 58, 14, 34, 44
 )
 
-var chartColours = []string{"#888888", "#c0392b", "#1f77b4", "#2ca02c", "#8e44ad"}
+var chartColours = []string{"#888888", "#c0392b", "#1f77b4", "#2ca02c", "#8e44ad", "#d68910"}
 
 // SVG draws the chart.
 func (c Chart) SVG() string {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"sort"
 	"time"
 
@@ -165,4 +166,22 @@ func (p LatencyProfile) equal(total traffic.Rate, latency time.Duration) int {
 		return 0
 	}
 	return n + 1
+}
+
+// LatencyChart is Figure 17 of Duet by each profile. With switches it is a level line.
+func LatencyChart(figures []LatencyFigure) Chart {
+	chart := Chart{
+		Title: "median latency, µs (logarithmic)", Axis: "software muxes (logarithmic)", LogX: true, LogY: true,
+	}
+	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	for _, f := range figures {
+		software := Line{Name: "software muxes alone, " + f.Profile}
+		switches := Line{Name: fmt.Sprintf("switches and %d software muxes, %s", f.Switches.Muxes, f.Profile)}
+		for _, at := range f.Software {
+			software.Points = append(software.Points, Point{X: float64(at.Muxes), Y: micros(at.Median)})
+			switches.Points = append(switches.Points, Point{X: float64(at.Muxes), Y: micros(f.Switches.Median)})
+		}
+		chart.Series = append(chart.Series, software, switches)
+	}
+	return chart
 }

@@ -66,3 +66,26 @@ func CountMuxes(
 		Placement: result,
 	}, nil
 }
+
+// MuxChart is Figure 16 or 18 of Duet: software muxes by traffic, of schemes and of Ananta, and the bound.
+func MuxChart(counts []MuxCount, schemes ...string) Chart {
+	chart := Chart{Title: "software muxes (logarithmic)", Axis: "traffic, Tbit/s", LogY: true}
+	software, bound := Line{Name: "software muxes alone"}, Line{Name: "bound without twins"}
+	for _, name := range schemes {
+		line := Line{Name: name}
+		for _, c := range counts {
+			if c.Scheme != name {
+				continue
+			}
+			x := float64(c.Rate) / 1e9
+			line.Points = append(line.Points, Point{X: x, Y: float64(c.Muxes)})
+			if name == schemes[0] {
+				software.Points = append(software.Points, Point{X: x, Y: float64(c.Software)})
+				bound.Points = append(bound.Points, Point{X: x, Y: float64(c.Bound)})
+			}
+		}
+		chart.Series = append(chart.Series, line)
+	}
+	chart.Series = append([]Line{software}, append(chart.Series, bound)...)
+	return chart
+}
