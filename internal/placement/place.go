@@ -23,9 +23,17 @@ func Place(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, curr
 }
 
 func prepare(f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy) (*engine, []*item, error) {
+	if err := policy.check(); err != nil {
+		return nil, nil, err
+	}
 	var total traffic.Rate
 	for _, d := range demands {
-		total += d.Rate()
+		if rate := d.Rate(); rate >= 0 && rate <= traffic.MaxRate { // else it is refused below
+			total += rate
+		}
+		if total > traffic.MaxRate {
+			return nil, nil, fmt.Errorf("vip %q: with it, demands are above %d kbit/s together: correct the rates", d.VIP, traffic.MaxRate)
+		}
 	}
 	e, err := newEngine(f, policy, total)
 	if err != nil {

@@ -56,6 +56,17 @@ type Policy struct {
 	Exclude       []string // switches that take no VIP
 }
 
+// check refuses what can't be meant.
+func (p Policy) check() error {
+	switch {
+	case p.FailureBudget < 0 || p.FailureBudget > 1_000_000:
+		return fmt.Errorf("failure budget of %d millionths: must be from 0 to 1000000", p.FailureBudget)
+	case !(p.Delta >= 0 && p.Delta <= 1):
+		return fmt.Errorf("delta %v: must be from 0 to 1", p.Delta)
+	}
+	return nil
+}
+
 // VIPPolicy is what is asked for a single VIP.
 type VIPPolicy struct {
 	Never   bool     // stays with the software muxes
