@@ -65,34 +65,7 @@ var duet = paper{
 			says: "80 to 90 % for the VIP in the forwarding table", missing: notBuilt(switches),
 			rows: []row{{name: "migration-parts-to-whole", unit: "ratio", paper: new(1.0), bound: within(0.95, 1.05)}},
 		},
-		{
-			name: "duet-15", label: "Figure 15", section: "8.1", shows: "traffic and backends of 30 000 VIPs",
-			missing: notBuilt(planner),
-		},
-		duetMuxes,
-		{
-			name: "duet-17", label: "Figure 17", section: "8.3", shows: "latency by software muxes",
-			says: "474 µs with 230; Ananta over 6 ms with as many, and 15 000 for as little", missing: notBuilt(planner),
-		},
-		{
-			name: "duet-18", label: "Figure 18", section: "8.4", shows: "software muxes with random placement",
-			says: "120 to 307 % more", missing: notBuilt(planner),
-		},
-		{
-			name: "duet-19", label: "Figure 19", section: "8.5", shows: "utilization of the hottest link after failures",
-			says: "at most 16 % more", missing: notBuilt(planner),
-			rows: []row{{name: "hottest-link-after-container-failure", unit: "ratio", bound: atMost(0.72)}},
-		},
-		{
-			name: "duet-20", label: "Figure 20", section: "8.6", shows: "migration algorithms over a trace of three hours",
-			says: "95.1 % of traffic on switches; 3.5 % of traffic moved each time by Sticky", missing: notBuilt(planner),
-			rows: []row{
-				{name: "coverage-repair-mean", unit: "ratio", paper: new(0.951), bound: atLeast(0.99)},
-				{name: "moved-repair-to-sticky", unit: "ratio", bound: atMost(0.5)},
-				{name: "smux-repair-to-sticky", unit: "ratio", bound: atMost(0.5)},
-				{name: "migration-through-software", unit: "ratio", bound: atMost(0.001)},
-			},
-		},
+		duetTraffic, duetMuxes, duetLatency, duetRandom, duetFailures, duetMigration,
 		{
 			name: "duet-table-1", label: "Table 1", section: "4", shows: "notation of the assignment algorithm",
 			missing: illustration(""),
@@ -101,36 +74,9 @@ var duet = paper{
 	},
 }
 
-const (
-	planner  = "placement of VIPs on switches and its planner"
-	switches = "switches as hardware muxes"
-)
+const switches = "switches as hardware muxes"
 
 var duetIllustration = reason{text: "an illustration; not built: " + switches}
-
-var duetMuxes = figure{
-	name: "duet-16", label: "Figure 16", section: "8.2", shows: "software muxes by traffic",
-	says: "12 to 24 times fewer than Ananta at 3.6 Gbit/s each", missing: notBuilt(planner),
-	rows: []row{
-		{name: "smux-ananta-to-paper-greedy-1.25-tbit", unit: "ratio", bound: within(12, 24)},
-		{name: "smux-ananta-to-paper-greedy-2.5-tbit", unit: "ratio", bound: within(12, 24)},
-		{name: "smux-ananta-to-paper-greedy-5-tbit", unit: "ratio", bound: within(12, 24)},
-		{name: "smux-ananta-to-paper-greedy-10-tbit", unit: "ratio", bound: within(12, 24)},
-		{name: "smux-ananta-to-weir", unit: "ratio", bound: atLeast(80)},
-		{name: "smux-paper-greedy-to-weir", unit: "ratio", bound: atLeast(4)},
-		{name: "smux-weir-to-lower-bound", unit: "ratio", bound: atMost(1.8)},
-		{name: "hardware-traffic-weir-to-lp", unit: "ratio", bound: atLeast(0.93)},
-	},
-}
-
-var duetPlacement = figure{
-	name: "duet-placement", section: "4.1", shows: "cost of the placement of 30 000 VIPs", missing: notBuilt(planner),
-	rows: []row{
-		{name: "placement-30k-seconds-one-core", unit: "s", bound: atMost(3)},
-		{name: "placement-30k-mib", unit: "MiB", bound: atMost(512)},
-		{name: "fast-evaluation-error", unit: "ratio", bound: within(0, 1e-9)},
-	},
-}
 
 var duetSteering = figure{
 	name: "duet-steering", section: "5.1", shows: "connections while VIPs move, switches fail and backends change",

@@ -116,7 +116,7 @@ func TestBenchesWriteTheFieldsThatFiguresUse(t *testing.T) {
 			for _, step := range pathStep.FindAllString(r.from.path+"."+r.from.over, -1) {
 				if filter := pathFilter.FindStringSubmatch(step); filter != nil {
 					step = filter[1]
-					if _, err := strconv.Atoi(filter[2]); err != nil && !strings.Contains(code, `"`+filter[2]+`"`) {
+					if _, err := strconv.ParseFloat(filter[2], 64); err != nil && !strings.Contains(code, `"`+filter[2]+`"`) {
 						t.Errorf("%s: test/bench/%s knows no %s %q", f.name, f.bench.name, step, filter[2])
 					}
 				}

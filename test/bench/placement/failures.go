@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/weirlb/weir/internal/plan"
+)
+
+// failureReport is Figure 19: the hottest link at 10 Tbit/s, as parts of its bandwidth.
+type failureReport struct {
+	Failures []failure `json:"failures"`
+}
+
+// failure is one failure under one scheme.
+type failure struct {
+	draw
+	Scheme   string  `json:"scheme"`
+	Kind     string  `json:"kind"` // a container, or three switches
+	Number   int     `json:"number"`
+	Before   float64 `json:"before"`
+	After    float64 `json:"after"`
+	More     float64 `json:"more"`
+	Software int64   `json:"software"` // kbit/s on software muxes meanwhile
+}
+
+// Kinds of failures, and how often each is drawn, as in the paper.
+const (
+	container     = "container"
+	threeSwitches = "three switches"
+	failureDraws  = 10
+)
+
+func (b *bench) failures(ctx context.Context) (any, error) {
+	draws, err := b.draws()
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]failure, len(draws))
+	if err := each(ctx, len(draws), func(ctx context.Context, i int) (err error) {
+		found[i], err = b.failuresOf(ctx, draws[i])
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var report failureReport
+	for _, f := range found {
+		report.Failures = append(report.Failures, f...)
+	}
+	return report, b.plotFailures(found[0])
+}
+
+func (b *bench) failuresOf(ctx context.Context, of draw) (all []failure, err error) {
+	demands, err := b.of(of, totals[len(totals)-1]).Generate()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range plan.Schemes(of.Seed) {
+		if s.Name != "greedy" && s.Name != "weir" {
+			continue
+		}
+		c, err := plan.CountMuxes(ctx, b.network, demands, s, muxRate2014)
+		if err != nil {
+			return nil, err
+		}
+		n := plan.Network{
+			Fabric: b.network, Demands: demands, Placed: c.Placement.Placed, MuxRacks: plan.MuxRacks(b.network, c.Muxes),
+		}
+		before, err := n.Fail()
+		if err != nil {
+			return nil, err
+		}
+		for i, dead := range b.drawFailures(of.Seed) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			after, err := n.Fail(dead...)
+			if err != nil {
+				return nil, err
+			}
+			f := failure{
+				draw: of, Scheme: s.Name, Kind: container, Number: i % failureDraws, Before: before.Utilisation,
+				After: after.Utilisation, More: after.Utilisation - before.Utilisation, Software: int64(after.Software),
+			}
+			if i >= failureDraws {
+				f.Kind = threeSwitches
+			}
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// drawFailures draws containers, then sets of three switches.
+func (b *bench) drawFailures(seed uint64) (all [][]int32) {
+	random := rand.New(rand.NewPCG(seed, 0x6661696c))
+	containers := map[int32][]int32{}
+	for i, s := range b.network.Switches {
+		if s.Container >= 0 {
+			containers[s.Container] = append(containers[s.Container], int32(i))
+		}
+	}
+	for range failureDraws {
+		all = append(all, containers[int32(random.IntN(len(containers)))])
+	}
+	for range failureDraws {
+		var dead []int32
+		for range 3 {
+			dead = append(dead, int32(random.IntN(len(b.network.Switches))))
+		}
+		all = append(all, dead)
+	}
+	return all
+}
+
+func (b *bench) plotFailures(found []failure) error {
+	lines := map[string][]plan.Point{}
+	var names []string
+	add := func(name string, number int, part float64) {
+		if lines[name] == nil {
+			names = append(names, name)
+		}
+		lines[name] = append(lines[name], plan.Point{X: float64(number + 1), Y: 100 * part})
+	}
+	for _, f := range found {
+		if f.Kind == container {
+			add(f.Scheme+", no failure", f.Number, f.Before)
+		}
+		add(f.Scheme+", "+f.Kind, f.Number, f.After)
+	}
+	chart := plan.Chart{Title: "hottest link, of its bandwidth", Axis: "failure", UnitY: " %"}
+	for _, name := range names {
+		chart.Series = append(chart.Series, plan.Line{Name: name, Points: lines[name]})
+	}
+	return b.plot("duet-19.svg", chart)
+}

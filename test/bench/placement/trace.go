@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+
+	"github.com/weirlb/weir/internal/placement"
+	"github.com/weirlb/weir/internal/plan"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// traceReport is Figure 20.
+type traceReport struct {
+	Moments   []moment  `json:"moments"`
+	Summaries []summary `json:"summaries"`
+	Ratios    []change  `json:"ratios"`
+}
+
+// moment is an interval under a scheme.
+type moment struct {
+	draw
+	Scheme   string  `json:"scheme"`
+	Interval int     `json:"interval"`
+	Coverage float64 `json:"coverage"` // part of the traffic on switches
+	Moved    float64 `json:"moved"`    // part of the traffic whose place changed
+	Transit  float64 `json:"transit"`  // part of the traffic that went by way of software muxes
+	Muxes    int64   `json:"muxes"`
+}
+
+// summary is a trace under a scheme. Means of what moves leave out the first interval, from which nothing moves.
+type summary struct {
+	draw
+	Scheme      string  `json:"scheme"`
+	Coverage    float64 `json:"coverage_mean"`
+	CoverageLow float64 `json:"coverage_min"`
+	Moved       float64 `json:"moved_mean"`
+	MovedMost   float64 `json:"moved_max"`
+	Transit     float64 `json:"transit_max"`
+	Muxes       float64 `json:"muxes_mean"`
+	MuxesMost   int64   `json:"muxes_max"`
+}
+
+// change compares Weir's repair with the paper's Sticky in one draw.
+type change struct {
+	draw
+	Moved float64 `json:"moved_repair_to_sticky"` // means
+	Muxes float64 `json:"smux_repair_to_sticky"`  // means
+	Most  float64 `json:"smux_max_repair_to_sticky"`
+}
+
+// traceTotal is the mean of the paper's trace of three hours, of which section 8.6 tells 6.2 to 7.1 Tbit/s.
+const traceTotal traffic.Rate = 6_650_000_000
+
+// traceBudget is of failures: less than for one placement, as what grows until the next one needs room.
+const traceBudget = 8_000
+
+// stickyDelta is the paper's.
+const stickyDelta = 0.05
+
+// traceSchemes are the simulations of Figure 20. One-time and Non-sticky are only drawn.
+func traceSchemes(seed uint64, drawn bool) (names []string, all []plan.Simulation) {
+	add := func(name string, viaSoftware bool, p placement.Policy) {
+		p.Seed = seed
+		names = append(names, name)
+		all = append(all, plan.Simulation{Policy: p, MuxRate: muxRate2014, ViaSoftware: viaSoftware})
+	}
+	if drawn {
+		add("one-time", true, placement.Policy{Algorithm: placement.Keep})
+		add("non-sticky", true, placement.Policy{Algorithm: placement.Greedy})
+	}
+	add("sticky", true, placement.Policy{Algorithm: placement.Sticky, Delta: stickyDelta})
+	add("repair", false, placement.Policy{Spread: placement.Twins, FailureBudget: traceBudget})
+	return names, all
+}
+
+func (b *bench) trace(ctx context.Context) (any, error) {
+	draws, err := b.draws()
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]moment, len(draws))
+	if err := each(ctx, len(draws), func(ctx context.Context, i int) (err error) {
+		found[i], err = b.traceOf(ctx, draws[i], i == 0)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var report traceReport
+	for i, moments := range found {
+		report.Moments = append(report.Moments, moments...)
+		by := map[string]summary{}
+		for _, name := range []string{"one-time", "non-sticky", "sticky", "repair"} {
+			if s, ok := summarise(moments, name); ok {
+				by[name] = s
+				report.Summaries = append(report.Summaries, s)
+			}
+		}
+		repair, sticky := by["repair"], by["sticky"]
+		report.Ratios = append(report.Ratios, change{
+			draw: draws[i], Moved: repair.Moved / max(sticky.Moved, 1e-9), Muxes: repair.Muxes / max(sticky.Muxes, 1),
+			Most: float64(repair.MuxesMost) / float64(max(sticky.MuxesMost, 1)),
+		})
+	}
+	return report, b.plotTrace(found[0])
+}
+
+func (b *bench) traceOf(ctx context.Context, of draw, drawn bool) (all []moment, err error) {
+	names, simulations := traceSchemes(of.Seed, drawn)
+	var failed error
+	err = traffic.Series{Workload: b.of(of, traceTotal)}.Generate(func(i traffic.Interval) bool {
+		for j := range simulations {
+			s := &simulations[j]
+			s.Fabric = b.network
+			var m plan.Moment
+			if m, failed = s.Next(ctx, i); failed != nil {
+				return false
+			}
+			part := func(r traffic.Rate) float64 { return float64(r) / float64(m.Rate) }
+			all = append(all, moment{
+				of, names[j], i.Number, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
+			})
+		}
+		return true
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return all, err
+}
+
+// summarise sums up a scheme's moments; false: it has none.
+func summarise(moments []moment, scheme string) (s summary, found bool) {
+	n := 0.0
+	for _, m := range moments {
+		if m.Scheme != scheme {
+			continue
+		}
+		if n == 0 {
+			s = summary{draw: m.draw, Scheme: scheme, CoverageLow: m.Coverage}
+		}
+		n++
+		s.Coverage += m.Coverage
+		s.CoverageLow = min(s.CoverageLow, m.Coverage)
+		s.Moved += m.Moved
+		s.MovedMost, s.Transit = max(s.MovedMost, m.Moved), max(s.Transit, m.Transit)
+		s.Muxes += float64(m.Muxes)
+		s.MuxesMost = max(s.MuxesMost, m.Muxes)
+	}
+	s.Coverage, s.Moved, s.Muxes = s.Coverage/max(n, 1), s.Moved/max(n-1, 1), s.Muxes/max(n, 1)
+	return s, n > 0
+}
+
+func (b *bench) plotTrace(moments []moment) error {
+	coverage := plan.Chart{Title: "part of the traffic on switches", Axis: "interval of 10 minutes", UnitY: " %"}
+	moved := plan.Chart{Title: "part of the traffic whose place changes", Axis: "interval of 10 minutes", UnitY: " %"}
+	muxes := plan.Chart{Title: "software muxes (logarithmic)", Axis: "interval of 10 minutes", LogY: true}
+	for _, name := range []string{"one-time", "non-sticky", "sticky", "repair"} {
+		var c, m, n plan.Line
+		c.Name, m.Name, n.Name = name, name, name
+		for _, at := range moments {
+			if at.Scheme == name {
+				x := float64(at.Interval)
+				c.Points = append(c.Points, plan.Point{X: x, Y: 100 * at.Coverage})
+				m.Points = append(m.Points, plan.Point{X: x, Y: 100 * at.Moved})
+				n.Points = append(n.Points, plan.Point{X: x, Y: float64(at.Muxes)})
+			}
+		}
+		coverage.Series, moved.Series, muxes.Series = append(coverage.Series, c), append(moved.Series, m), append(muxes.Series, n)
+	}
+	for name, chart := range map[string]plan.Chart{
+		"duet-20-coverage.svg": coverage, "duet-20-moved.svg": moved, "duet-20-muxes.svg": muxes,
+	} {
+		if err := b.plot(name, chart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
