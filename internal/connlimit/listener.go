@@ -4,11 +4,15 @@ package connlimit
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
+	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -23,27 +27,33 @@ import (
 // The bounds are token buckets: an accepted connection holds a token of its source address and one of all. It gives them
 // back when its client authenticates, and then counts no longer; one that ends without that has used them up.
 type Listener struct {
-	net.Listener
-
+	address  net.Addr
+	file     *os.File // of the listening socket
+	raw      syscall.RawConn
 	accepted chan *conn
 	ended    chan struct{}
 	timeout  time.Duration // of a connection in the queue
 
 	mu          sync.Mutex
 	all         bucket
-	sources     map[string]*source
-	ring        []string // source addresses with queued connections; the first has the next turn
+	sources     map[netip.Prefix]*source
+	ring        []netip.Prefix // source addresses with queued connections; the first has the next turn
 	queueLength int
-	timer       *time.Timer // while some are queued
+	ticking     bool // dequeue comes by itself, while some are queued
 	swept       time.Time
-	trusted     map[string]time.Time // when a client authenticated from there
-	err         error                // of the listener below
+	trusted     map[netip.Prefix]time.Time // when a client authenticated from there
 }
 
 // source is a source address with unauthenticated connections: accepted, queued, or ended so lately that tokens are missing.
 type source struct {
 	bucket
-	queued []*conn
+	queued []queued // the oldest first
+}
+
+// queued is a connection in the queue.
+type queued struct {
+	socket
+	until time.Time
 }
 
 // bucket is a token bucket, and how many of its tokens are held by connections.
@@ -74,15 +84,15 @@ type conn struct {
 	net.Conn
 
 	listener *Listener
-	source   string
+	socket   socket // until Accept opens it
+	source   netip.Prefix
 	exempt   bool // it holds no token of all: a client authenticated from its source address
 	sent     atomic.Bool
 	once     sync.Once
-	timer    *time.Timer // while it is queued
 }
 
 const (
-	// queueInterval is the time between two looks whether there are tokens for queued connections.
+	// queueInterval is the time between two looks whether queued connections have tokens, or were queued for too long.
 	queueInterval = 5 * time.Millisecond
 	// sweepInterval is the time between two looks for source addresses that can be forgotten.
 	sweepInterval = 100 * time.Millisecond
@@ -94,49 +104,49 @@ const (
 	backlog = 1024
 )
 
-// New returns a Listener of the connections that below accepts; one is queued for at most timeout. Run must run.
-func New(below net.Listener, timeout time.Duration) *Listener {
+// New returns a Listener of the connections of below, which it takes over; one is queued for at most timeout. Run must run.
+func New(below *net.TCPListener, timeout time.Duration) (*Listener, error) {
+	l := newListener(timeout)
+	l.address = below.Addr()
+	defer below.Close()
+	var err error
+	if l.file, err = below.File(); err != nil {
+		return nil, fmt.Errorf("take over the socket of %s: %w", l.address, err)
+	}
+	l.raw, err = l.file.SyscallConn()
+	return l, err
+}
+
+func newListener(timeout time.Duration) *Listener {
 	return &Listener{
-		Listener: below, accepted: make(chan *conn, backlog), ended: make(chan struct{}), timeout: timeout,
+		accepted: make(chan *conn, backlog), ended: make(chan struct{}), timeout: timeout,
 		all:     newBucket(limits.HandshakesAll, limits.ConnectionsAll),
-		sources: map[string]*source{}, trusted: map[string]time.Time{},
+		sources: map[netip.Prefix]*source{}, trusted: map[netip.Prefix]time.Time{},
 	}
 }
 
-// Run accepts connections of the listener below until that is closed.
-func (l *Listener) Run() {
-	for {
-		accepted, err := l.Listener.Accept()
-		if err != nil {
-			if passing, ok := err.(net.Error); ok && passing.Timeout() { //nolint:errorlint // Accept returns it bare
-				continue
-			}
-			l.end(err)
-			return
-		}
-		l.arrive(&conn{Conn: accepted, listener: l, source: limits.SourceOf(accepted.RemoteAddr().String())})
-	}
-}
+// Addr is the address that it listens at.
+func (l *Listener) Addr() net.Addr { return l.address }
 
-// end closes the queued connections.
-func (l *Listener) end(err error) {
+// Close ends Run and Accept.
+func (l *Listener) Close() error { return l.file.Close() }
+
+// end closes the connections that nobody takes any more.
+func (l *Listener) end() {
+	close(l.ended)
 	l.mu.Lock()
-	l.err = err
-	var queued []*conn
-	for _, s := range l.sources {
-		queued, s.queued = append(queued, s.queued...), nil
+	defer l.mu.Unlock()
+	for _, name := range l.ring {
+		for _, q := range l.sources[name].queued {
+			q.close()
+		}
+		l.sources[name].queued = nil
 	}
 	l.ring, l.queueLength = nil, 0
-	l.mu.Unlock()
-	close(l.ended)
-	for _, c := range queued {
-		c.timer.Stop()
-		c.Conn.Close()
-	}
 	for {
 		select {
-		case c := <-l.accepted: // nobody takes it any more
-			c.Conn.Close()
+		case c := <-l.accepted:
+			c.socket.close()
 		default:
 			return
 		}
@@ -145,56 +155,61 @@ func (l *Listener) end(err error) {
 
 // Accept returns the next connection that is within the bounds.
 func (l *Listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.accepted:
-		return c, nil
-	case <-l.ended:
-		return nil, l.err
+	for {
+		select {
+		case c := <-l.accepted:
+			opened, err := c.socket.open()
+			if err != nil {
+				c.once.Do(func() { l.release(c, false) })
+				continue
+			}
+			c.Conn = opened
+			return c, nil
+		case <-l.ended:
+			return nil, net.ErrClosed
+		}
 	}
 }
 
 // arrive accepts a connection, queues it, or closes it if the queue is full.
-func (l *Listener) arrive(c *conn) {
+func (l *Listener) arrive(from netip.Prefix, arrived socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	s := l.sources[c.source]
+	s := l.sources[from]
 	if s == nil {
 		l.sweep(now)
 		s = &source{bucket: newBucket(limits.HandshakesEach, limits.ConnectionsEach)}
-		l.sources[c.source] = s
+		l.sources[from] = s
 	}
 	switch {
-	case len(s.queued) == 0 && l.admit(s, c, now):
+	case len(s.queued) == 0 && l.admit(s, from, arrived, now):
 	case l.queueLength >= limits.ConnectionsWait || len(s.queued) >= limits.ConnectionsWaitEach:
-		c.Conn.Close()
+		arrived.close()
 	default:
 		if len(s.queued) == 0 {
-			l.ring = append(l.ring, c.source)
+			l.ring = append(l.ring, from)
 		}
 		l.queueLength++
-		s.queued = append(s.queued, c)
-		c.timer = time.AfterFunc(l.timeout, func() { l.expire(c) })
-		if l.timer == nil {
-			l.timer = time.AfterFunc(queueInterval, l.dequeue)
-		}
+		s.queued = append(s.queued, queued{arrived, now.Add(l.timeout)})
+		l.tick()
 	}
 }
 
 // admit accepts a connection if there are tokens, and returns whether it did.
-func (l *Listener) admit(s *source, c *conn, now time.Time) bool {
-	at, known := l.trusted[c.source]
-	c.exempt = known && now.Sub(at) < trustedTime
-	if !s.has(now) || !c.exempt && !l.all.has(now) {
+func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, now time.Time) bool {
+	at, known := l.trusted[from]
+	exempt := known && now.Sub(at) < trustedTime
+	if !s.has(now) || !exempt && !l.all.has(now) {
 		return false
 	}
 	select {
-	case l.accepted <- c:
+	case l.accepted <- &conn{listener: l, socket: waiting, source: from, exempt: exempt}:
 	default: // the server is slower than its clients
 		return false
 	}
 	s.used++
-	if !c.exempt {
+	if !exempt {
 		l.all.used++
 	}
 	return true
@@ -213,17 +228,37 @@ func (l *Listener) sweep(now time.Time) {
 	}
 }
 
-// dequeue accepts queued connections while there are tokens, and comes again while some are left.
+// tick has dequeue come, if connections are queued.
+func (l *Listener) tick() {
+	if l.queueLength > 0 && !l.ticking {
+		l.ticking = true
+		time.AfterFunc(queueInterval, l.dequeue)
+	}
+}
+
+// dequeue closes connections that were queued for too long, and accepts queued ones while there are tokens.
 func (l *Listener) dequeue() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	l.timer = nil
+	l.ticking = false
+	l.expire(now)
 	for l.roundRobin(now) {
 	}
-	if l.queueLength > 0 {
-		l.timer = time.AfterFunc(queueInterval, l.dequeue)
-	}
+	l.tick()
+}
+
+// expire closes the connections that were queued for too long.
+func (l *Listener) expire(now time.Time) {
+	l.ring = slices.DeleteFunc(l.ring, func(name netip.Prefix) (empty bool) {
+		s := l.sources[name]
+		for len(s.queued) > 0 && !now.Before(s.queued[0].until) {
+			s.queued[0].close()
+			s.queued = s.queued[1:]
+			l.queueLength--
+		}
+		return len(s.queued) == 0
+	})
 }
 
 // roundRobin accepts the first queued connection of each source address, if there are tokens. It returns whether it accepted one.
@@ -232,10 +267,9 @@ func (l *Listener) roundRobin(now time.Time) (admitted bool) {
 		name := l.ring[0]
 		l.ring = l.ring[1:]
 		s := l.sources[name]
-		if first := s.queued[0]; l.admit(s, first, now) {
+		if l.admit(s, name, s.queued[0].socket, now) {
 			s.queued = s.queued[1:]
 			l.queueLength--
-			first.timer.Stop()
 			admitted = true
 		}
 		if len(s.queued) > 0 {
@@ -243,32 +277,6 @@ func (l *Listener) roundRobin(now time.Time) (admitted bool) {
 		}
 	}
 	return admitted
-}
-
-// expire closes a connection that was queued for too long.
-func (l *Listener) expire(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.sources[c.source]
-	if s == nil {
-		return
-	}
-	at := slices.Index(s.queued, c)
-	if at < 0 {
-		return
-	}
-	s.queued = slices.Delete(s.queued, at, at+1)
-	l.queueLength--
-	if len(s.queued) == 0 {
-		l.leaveRing(c.source)
-	}
-	c.Conn.Close()
-}
-
-func (l *Listener) leaveRing(name string) {
-	if at := slices.Index(l.ring, name); at >= 0 {
-		l.ring = slices.Delete(l.ring, at, at+1)
-	}
 }
 
 // release gives the tokens of a connection back, or uses them up if it ended unauthenticated. One that never sent a byte, as
@@ -294,9 +302,9 @@ func (l *Listener) release(c *conn, authenticated bool) {
 }
 
 // remember notes that a client authenticated from a source address.
-func (l *Listener) remember(name string, now time.Time) {
+func (l *Listener) remember(name netip.Prefix, now time.Time) {
 	if _, there := l.trusted[name]; !there && len(l.trusted) >= maxTrusted {
-		maps.DeleteFunc(l.trusted, func(_ string, at time.Time) bool { return now.Sub(at) >= trustedTime })
+		maps.DeleteFunc(l.trusted, func(_ netip.Prefix, at time.Time) bool { return now.Sub(at) >= trustedTime })
 		if len(l.trusted) >= maxTrusted {
 			return
 		}

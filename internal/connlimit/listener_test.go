@@ -12,31 +12,17 @@ import (
 	"github.com/weirlb/weir/internal/limits"
 )
 
-// arrivals is a listener whose connections the test makes.
-type arrivals chan net.Conn
-
-func (a arrivals) Accept() (net.Conn, error) {
-	conn, open := <-a
-	if !open {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-
-func (a arrivals) Close() error { close(a); return nil }
-
-func (arrivals) Addr() net.Addr { return nil }
-
 // arrival is a connection from an address: it says a byte for each that is read.
 type arrival struct {
 	net.Conn
 	from   netip.Addr
 	silent bool
+	closed bool
 }
 
-func (a *arrival) RemoteAddr() net.Addr {
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.from, 1))
-}
+func (a *arrival) open() (net.Conn, error) { return a, nil }
+
+func (a *arrival) close() { a.closed = true }
 
 func (a *arrival) Read(p []byte) (int, error) {
 	if a.silent {
@@ -47,39 +33,38 @@ func (a *arrival) Read(p []byte) (int, error) {
 
 func (*arrival) Close() error { return nil }
 
-// limited runs a Listener, and counts the connections that it accepts by source address.
-func limited(t *testing.T, serve func(*conn)) (arrivals, func(netip.Addr) int) {
+// limited is a Listener at which connections arrive, and a count of those that it accepts by source address.
+func limited(t *testing.T, serve func(*conn)) (arrive func(*arrival), served func(netip.Addr) int) {
 	t.Helper()
-	listener := make(arrivals)
-	l := New(listener, time.Hour)
+	l := newListener(queueTime)
 	var mu sync.Mutex
-	served := map[netip.Addr]int{}
-	go l.Run()
+	accepted := map[netip.Addr]int{}
 	go func() {
 		for {
-			accepted, err := l.Accept()
+			next, err := l.Accept()
 			if err != nil {
 				return
 			}
-			c, ok := accepted.(*conn)
-			if !ok {
-				continue
-			}
+			c := next.(*conn)
 			mu.Lock()
-			served[c.Conn.(*arrival).from]++
+			accepted[c.Conn.(*arrival).from]++
 			mu.Unlock()
 			c.Read(make([]byte, 1))
 			serve(c)
 		}
 	}()
-	t.Cleanup(func() { listener.Close() })
-	return listener, func(a netip.Addr) int {
+	t.Cleanup(l.end)
+	arrive = func(a *arrival) { l.arrive(limits.Source(a.from), a) }
+	return arrive, func(a netip.Addr) int {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		return served[a]
+		return accepted[a]
 	}
 }
+
+// queueTime is how long connections may be queued.
+const queueTime = time.Minute
 
 var (
 	client1 = netip.MustParseAddr("192.0.2.1")
@@ -89,14 +74,14 @@ var (
 // Connections that end unauthenticated are accepted at a rate, by source address; no other address waits for them.
 func TestUnauthenticatedHandshakesHaveARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener, served := limited(t, func(c *conn) { c.Close() })
+		arrive, served := limited(t, func(c *conn) { c.Close() })
 		for range 1000 {
-			listener <- &arrival{from: client1}
+			arrive(&arrival{from: client1})
 		}
 		if n := served(client1); n != limits.ConnectionsEach {
 			t.Errorf("%d are served at once, want %d", n, limits.ConnectionsEach)
 		}
-		listener <- &arrival{from: another}
+		arrive(&arrival{from: another})
 		if n := served(another); n != 1 {
 			t.Error("another address waits")
 		}
@@ -118,9 +103,9 @@ func TestAuthenticatedClientsHaveNoRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				listener, served := limited(t, test.serve)
+				arrive, served := limited(t, test.serve)
 				for range 1000 {
-					listener <- &arrival{from: client1, silent: test.silent}
+					arrive(&arrival{from: client1, silent: test.silent})
 				}
 				time.Sleep(time.Second) // some arrive while the places are taken
 				if n := served(client1); n != 1000 {
@@ -135,29 +120,64 @@ func TestAuthenticatedClientsHaveNoRate(t *testing.T) {
 func TestSourcesOfAuthenticatedClientsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		once := false
-		listener, served := limited(t, func(c *conn) {
-			if c.source == another.String() && !once {
+		arrive, served := limited(t, func(c *conn) {
+			if c.source.Addr() == another && !once {
 				once = true
 				c.authenticated()
 			}
 			c.Close()
 		})
-		listener <- &arrival{from: another}
+		arrive(&arrival{from: another})
 		served(another)
 		stranger := another
 		for range limits.ConnectionsAll {
 			stranger = stranger.Next()
-			listener <- &arrival{from: stranger}
+			arrive(&arrival{from: stranger})
 		}
 		newcomer := netip.MustParseAddr("198.51.100.1")
-		listener <- &arrival{from: newcomer}
-		listener <- &arrival{from: another}
+		arrive(&arrival{from: newcomer})
+		arrive(&arrival{from: another})
 		if served(newcomer) != 0 || served(another) != 2 {
 			t.Errorf("served are the newcomer %d times, the known address %d times, want 0 and 2", served(newcomer), served(another))
 		}
 		time.Sleep(time.Second)
 		if served(newcomer) != 1 {
 			t.Error("the newcomer is never served")
+		}
+	})
+}
+
+// One source address may have so many connections queued, all together so many, and none for longer than the bound of time.
+func TestTheQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newListener(queueTime)
+		from := client1
+		var all []*arrival
+		for range 2 + limits.ConnectionsWait/limits.ConnectionsWaitEach {
+			for range limits.ConnectionsEach + limits.ConnectionsWaitEach + 1 {
+				a := &arrival{from: from}
+				all = append(all, a)
+				l.arrive(limits.Source(from), a)
+			}
+			from = from.Next()
+		}
+		refused := map[netip.Addr]int{}
+		for _, a := range all {
+			if a.closed {
+				refused[a.from]++
+			}
+		}
+		if refused[client1] != 1 || len(l.accepted) == 0 || l.queueLength != limits.ConnectionsWait {
+			t.Errorf("%d of the first address are refused, %d are queued, want 1 and %d", refused[client1], l.queueLength, limits.ConnectionsWait)
+		}
+		if last := all[len(all)-1]; !last.closed {
+			t.Error("one is queued beyond the bound of all")
+		}
+		l.all.tokens.SetBurst(0) // no turn comes
+		time.Sleep(queueTime + time.Second)
+		synctest.Wait()
+		if l.queueLength > 0 || len(l.ring) > 0 || l.ticking || !all[limits.ConnectionsEach].closed || all[0].closed {
+			t.Errorf("%d are queued after %s", l.queueLength, queueTime)
 		}
 	})
 }

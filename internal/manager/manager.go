@@ -3,11 +3,9 @@ package manager
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -67,7 +65,7 @@ type Config struct {
 type Manager struct {
 	cfg       Config
 	log       *slog.Logger
-	listener  net.Listener
+	listener  *net.TCPListener // until serve takes it over
 	cluster   *cluster.Cluster
 	store     *store.Store
 	hub       *publish.Hub
@@ -112,12 +110,9 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if cfg.KeyInterval = cmp.Or(cfg.KeyInterval, keyring.DefaultKeyInterval); cfg.KeyInterval < keyring.MinKeyInterval {
 		return nil, fmt.Errorf("--fastpath-key-interval must be at least %s, is %s", keyring.MinKeyInterval, cfg.KeyInterval)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", cfg.Listen)
-	}
+	listener, err := listen(ctx, cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
+		return nil, err
 	}
 	cfg.Name = cmp.Or(cfg.Name, cluster.DefaultName)
 	identity, err := pki.New(ctx, pki.Config{

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,20 +25,36 @@ const (
 	stopTimeout = 3 * time.Second
 )
 
+// listen takes the address of the API.
+func listen(ctx context.Context, address string) (*net.TCPListener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	switch tcp, ok := listener.(*net.TCPListener); {
+	case ok:
+		return tcp, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", address)
+	default:
+		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", address, err)
+	}
+}
+
 // serve answers calls until ctx ends.
 func (m *Manager) serve(ctx context.Context) error {
 	handler, err := m.handler()
 	if err != nil {
 		return err
 	}
-	limited := connlimit.New(m.listener, m.unauthenticatedTime)
+	limited, err := connlimit.New(m.listener, m.unauthenticatedTime)
+	if err != nil {
+		return err
+	}
 	var group errgroup.Group
 	group.Go(func() error {
 		limited.Run()
 		return nil
 	})
 	defer group.Wait() //nolint:errcheck // there is none
-	defer m.listener.Close()
+	defer limited.Close()
 
 	servers := []*http.Server{
 		m.server(handler, limits.StreamsCertified, limits.HeadersCertified, idleTimeout),
