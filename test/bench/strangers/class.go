@@ -38,6 +38,14 @@ type class struct {
 	streams      int                      // requests of a connection; 0: one
 }
 
+// Classes of clients whose certificates another CA has signed.
+const (
+	wrongP256 = "wrong certificate"
+	wrongP521 = "wrong certificate, P-521"
+	wrongRSA  = "wrong certificate, RSA of 8 192 bits"
+	wrongMany = "wrong certificates, 240 KiB of them"
+)
+
 func (c class) requests() int { return max(1, c.streams) }
 
 // post is a request of HTTP/1.1.
@@ -82,8 +90,10 @@ func allClasses() ([]class, error) {
 		{name: "HTTP/2, 100 streams, reset", streams: 100, http2: func(c *tls.Conn) string { return speak(c, 100, true, "x") }},
 		{name: "HTTP/2, 100 streams, packed headers", streams: 100, http2: func(c *tls.Conn) string { return speak(c, 100, false, strings.Repeat("x", 3500)) }},
 	}
-	wrong, err := wrongCertificates()
-	return append(classes, wrong...), err
+	for _, name := range []string{wrongP256, wrongP521, wrongRSA, wrongMany} {
+		classes = append(classes, class{name: name, text: []byte("GET /v1/vips HTTP/1.1\r\nHost: m\r\n\r\n")})
+	}
+	return classes, nil
 }
 
 // packedJoin is a join of 60 MiB, in 61 KB.
@@ -99,30 +109,32 @@ func packedJoin() ([]byte, error) {
 	return packed.Bytes(), errors.Join(err, w.Close())
 }
 
-// wrongCertificates are classes of clients whose certificates another CA has signed.
-func wrongCertificates() ([]class, error) {
+// makeCertificates gives the classes of clients with wrong certificates these: another CA has signed them.
+func makeCertificates(classes []class) error {
 	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p521, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	large, err := rsa.GenerateMultiPrimeKey(rand.Reader, 4, 8192) //nolint:staticcheck // two primes take half a minute; who checks sees no difference
 	if err != nil {
-		return nil, err
+		return err
 	}
-	classes := []class{{name: "wrong certificate"}, {name: "wrong certificate, P-521"}, {name: "wrong certificate, RSA of 8 192 bits"}, {name: "wrong certificates, 240 KiB of them"}}
-	text := []byte("GET /v1/vips HTTP/1.1\r\nHost: m\r\n\r\n")
-	for i, key := range []crypto.Signer{p256, p521, large, p256} {
-		classes[i].text = text
+	keys := map[string]crypto.Signer{wrongP256: p256, wrongP521: p521, wrongRSA: large, wrongMany: p256}
+	for i := range classes {
+		key := keys[classes[i].name]
+		if key == nil {
+			continue
+		}
 		for range 4 {
 			certificate := tls.Certificate{PrivateKey: key}
-			for size := 0; size == 0 || i == 3 && size < 240<<10; {
+			for size := 0; size == 0 || classes[i].name == wrongMany && size < 240<<10; {
 				one, err := wrongCertificate(key, p256)
 				if err != nil {
-					return nil, err
+					return err
 				}
 				certificate.Certificate = append(certificate.Certificate, one)
 				size += len(one) + 5
@@ -130,7 +142,7 @@ func wrongCertificates() ([]class, error) {
 			classes[i].certificates = append(classes[i].certificates, []tls.Certificate{certificate})
 		}
 	}
-	return classes, nil
+	return nil
 }
 
 func wrongCertificate(key, by crypto.Signer) ([]byte, error) {

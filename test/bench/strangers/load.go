@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,11 +27,10 @@ type load struct {
 	class   class
 	to      string
 	sources int
-	nice    bool // its threads yield to the manager and the admin, who are on other machines than strangers
 
 	mu      sync.Mutex
 	next    int
-	limit   int
+	limit   int // 0: none
 	answers map[string]int
 }
 
@@ -45,11 +43,6 @@ func (l *load) send(ctx context.Context) {
 	}
 	for i := range n {
 		clients.Go(func() {
-			if l.nice && !l.class.silent {
-				runtime.LockOSThread() // for good: the thread ends with the goroutine
-				const mild = 10
-				syscall.Setpriority(syscall.PRIO_PROCESS, 0, mild) //nolint:errcheck // it was measured with less yielding then
-			}
 			for {
 				number, ok := l.take()
 				if !ok || ctx.Err() != nil {
@@ -65,7 +58,7 @@ func (l *load) send(ctx context.Context) {
 func (l *load) take() (number int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.next >= l.limit {
+	if l.limit > 0 && l.next >= l.limit {
 		return 0, false
 	}
 	l.next += l.class.requests()

@@ -21,6 +21,7 @@ type bench struct {
 	only, skip       string
 	requests, rounds int
 	applies          int
+	crowd            bool
 }
 
 func main() {
@@ -32,13 +33,18 @@ func main() {
 	flag.IntVar(&b.requests, "requests", 10000, "requests of each class; a fifth from a single address")
 	flag.IntVar(&b.rounds, "rounds", 2, "turns that these are sent in")
 	flag.IntVar(&b.applies, "applies", 20, "applies that are timed in each turn, alone and meanwhile")
+	flag.BoolVar(&b.crowd, "crowd", false, "be the process that sends the requests; for the bench itself")
 	limit := flag.Duration("limit", 2*time.Hour, "how long the run may take")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), *limit)
 	defer cancel()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	if err := b.run(ctx); err != nil {
+	run := b.run
+	if b.crowd {
+		run = func(ctx context.Context) error { return serveOrders(ctx, os.Stdin, os.Stdout) }
+	}
+	if err := run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "bench strangers: %v\n", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // both have been ended
@@ -58,10 +64,14 @@ func (b *bench) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	warm, err := w.warmUp(ctx, classes[0], b)
+	if err != nil {
+		return err
+	}
 	var results []result
 	for _, sources := range sourceCounts {
 		var measured []result
-		if measured, err = b.measure(ctx, w, classes, sources); err != nil {
+		if measured, err = b.measure(ctx, w, classes, sources, warm); err != nil {
 			break
 		}
 		results = append(results, measured...)
@@ -70,13 +80,9 @@ func (b *bench) run(ctx context.Context) error {
 	return errors.Join(err, benchlab.Write(b.out, results))
 }
 
-// measure sends all classes in turns with bare handshakes, after a warm-up by these.
-func (b *bench) measure(ctx context.Context, w *world, classes []class, sources int) ([]result, error) {
+// measure sends all classes in turns with bare handshakes, after a warm-up by these, whose peak of memory was warm.
+func (b *bench) measure(ctx context.Context, w *world, classes []class, sources, warm int) ([]result, error) {
 	bare := classes[0]
-	warm, err := w.warmUp(ctx, bare, b)
-	if err != nil {
-		return nil, err
-	}
 	measures := map[string]*measurement{}
 	for round := range b.rounds {
 		for _, c := range classes {

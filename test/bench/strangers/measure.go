@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,6 @@ type measurement struct {
 
 // turn sends n requests and returns what CPU time they took.
 func (w *world) turn(ctx context.Context, c class, n, sources int) (*measurement, error) {
-	l := &load{class: c, to: w.address, sources: sources, limit: n, answers: map[string]int{}}
 	if err := w.forgetPeak(); err != nil {
 		return nil, err
 	}
@@ -29,9 +29,9 @@ func (w *world) turn(ctx context.Context, c class, n, sources int) (*measurement
 		return nil, err
 	}
 	begin := time.Now()
-	l.send(ctx)
-	fmt.Fprintf(os.Stderr, "%s: %d in %s: %v\n", c.name, n, time.Since(begin).Round(time.Millisecond), l.answers)
-	if err := ctx.Err(); err != nil {
+	answers, err := w.crowd.send(order{Class: c.name, To: w.address, Sources: sources, Limit: n})
+	fmt.Fprintf(os.Stderr, "%s: %d in %s: %v\n", c.name, n, time.Since(begin).Round(time.Millisecond), answers)
+	if err := errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	after, err := w.cpu()
@@ -39,7 +39,7 @@ func (w *world) turn(ctx context.Context, c class, n, sources int) (*measurement
 		return nil, err
 	}
 	peak, err := w.memory("VmHWM")
-	return &measurement{cpu: []time.Duration{after - before}, peak: peak, answers: l.answers}, err
+	return &measurement{cpu: []time.Duration{after - before}, peak: peak, answers: answers}, err
 }
 
 // fewer is how many times fewer requests come from a single address, which gets slow answers.
@@ -65,18 +65,14 @@ func (w *world) round(ctx context.Context, c class, m *measurement, b *bench, so
 		return err
 	}
 	m.alone = append(m.alone, alone...)
-	l := &load{class: c, to: w.address, sources: sources, limit: 100 * b.requests, nice: true, answers: map[string]int{}}
-	loading, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		l.send(loading)
-		close(ended)
-	}()
-	time.Sleep(100 * time.Millisecond) // until requests come in full number
-	meantime, err := w.timeApplies(ctx, b.applies)
-	stop()
-	<-ended
-	m.meantime = append(m.meantime, meantime...)
+	begin := time.Now()
+	answers, err := w.crowd.beside(order{Class: c.name, To: w.address, Sources: sources}, func() error {
+		time.Sleep(100 * time.Millisecond) // until requests come in full number
+		meantime, err := w.timeApplies(ctx, b.applies)
+		m.meantime = append(m.meantime, meantime...)
+		return err
+	})
+	fmt.Fprintf(os.Stderr, "%s beside applies for %s: %v\n", c.name, time.Since(begin).Round(time.Millisecond), answers)
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 type world struct {
 	dir, address string
 	command      *exec.Cmd
+	crowd        *crowd
 	admin        *rpc.Client
 	applied      int
 }
@@ -40,8 +41,11 @@ func newWorld(ctx context.Context, binary string) (w *world, err error) {
 	data := filepath.Join(w.dir, "data")
 	w.command = exec.Command(binary, "--listen", w.address, "--metrics-listen", ports[1], "--data-dir", data, "--log-level", "error") //nolint:noctx // it is ended by close
 	w.command.Stderr = os.Stderr
-	runtime.LockOSThread() // the manager ends with the thread that started it, which no client of the load shall take with it
+	runtime.LockOSThread() // the manager ends with the thread that started it, and so does the crowd
 	w.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if w.crowd, err = newCrowd(); err != nil {
+		return w, err
+	}
 	if err := w.command.Start(); err != nil {
 		return w, err
 	}
@@ -90,6 +94,9 @@ func (w *world) apply(ctx context.Context) error {
 func (w *world) close() {
 	if w.admin != nil {
 		w.admin.Close()
+	}
+	if w.crowd != nil {
+		w.crowd.close()
 	}
 	if w.command != nil && w.command.Process != nil {
 		w.command.Process.Kill() //nolint:errcheck // it may have ended
