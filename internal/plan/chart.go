@@ -58,6 +58,18 @@ func (c Chart) SVG() string {
 	return b.String() + "</svg>\n"
 }
 
+// CSV lists the points of the lines: name, x and y.
+func (c Chart) CSV() string {
+	var b strings.Builder
+	b.WriteString("line,x,y\n")
+	for _, s := range c.Series {
+		for _, p := range s.Points {
+			fmt.Fprintf(&b, "\"%s\",%g,%g\n", strings.ReplaceAll(s.Name, `"`, `""`), p.X, p.Y)
+		}
+	}
+	return b.String()
+}
+
 func (c Chart) drawLine(b *strings.Builder, i int, s Line, x, y scale) {
 	colour := chartColours[i%len(chartColours)]
 	var points []string

@@ -18,6 +18,6 @@ in the paper on Duet: 40 containers of 40 racks, 40 cores. The traffic is a trac
 generated.`,
 	}
 	session.Group(cmd)
-	cmd.AddCommand(trafficCommand(s))
+	cmd.AddCommand(trafficCommand(s), figuresCommand(s))
 	return cmd
 }

@@ -38,6 +38,28 @@ func TestPlanTraffic(t *testing.T) {
 	}
 }
 
+func TestPlanFigures(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "figures")
+	out, err := run(t, "figures", "--fabric", "../../../deploy/plan/fabric.yaml", "--vips", "200", "--traffic", "500G",
+		"--intervals", "2", "--folder", folder, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"traffic", "muxes", "latency", "failures", "trace-coverage", "trace-moved", "trace-muxes"} {
+		drawing, err := os.ReadFile(filepath.Join(folder, name+".svg"))
+		if err != nil || !strings.HasPrefix(string(drawing), "<svg") || strings.Contains(string(drawing), "NaN") {
+			t.Errorf("the drawing of %s is %.20q, %v", name, drawing, err)
+		}
+		values, err := os.ReadFile(filepath.Join(folder, name+".csv"))
+		if lines := strings.Count(string(values), "\n"); err != nil || !strings.HasPrefix(string(values), "line,x,y\n") || lines < 3 {
+			t.Errorf("the values of %s are %d lines, %v", name, lines, err)
+		}
+		if !strings.Contains(out, name+".csv") {
+			t.Errorf("%s is not in the output %s", name, out)
+		}
+	}
+}
+
 func TestPlanRefusesWrongInput(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.csv")
 	trace := []byte("interval,vip,rack,kbit_per_s,backends\n0,shop,rack-1-1,NaN,1\n")
@@ -51,6 +73,8 @@ func TestPlanRefusesWrongInput(t *testing.T) {
 		"traffic --intervals 0":                        "--intervals 0 is not from 1",
 		"traffic --fabric ../../../examples/shop.yaml": "there is no document of the kind Fabric",
 		"traffic --vips 9999999 --traffic 1T":          "9999999 VIPs are not from 1 to",
+		"figures --profile fast":                       `--profile "fast" is none of paper2014, measured`,
+		"figures --vips 10 --folder /dev/null/x":       "make the folder of figures",
 		"traffic --write /nowhere/t.csv --vips 10":     "write /nowhere/t.csv",
 	} {
 		if _, err := run(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -94,14 +94,9 @@ func (b *bench) failuresOf(ctx context.Context, of draw) (all []failure, err err
 // drawFailures draws containers, then sets of three switches.
 func (b *bench) drawFailures(seed uint64) (all [][]int32) {
 	random := rand.New(rand.NewPCG(seed, 0x6661696c))
-	containers := map[int32][]int32{}
-	for i, s := range b.network.Switches {
-		if s.Container >= 0 {
-			containers[s.Container] = append(containers[s.Container], int32(i))
-		}
-	}
+	containers := plan.Containers(b.network)
 	for range failureDraws {
-		all = append(all, containers[int32(random.IntN(len(containers)))])
+		all = append(all, containers[random.IntN(len(containers))])
 	}
 	for range failureDraws {
 		var dead []int32
@@ -114,23 +109,14 @@ func (b *bench) drawFailures(seed uint64) (all [][]int32) {
 }
 
 func (b *bench) plotFailures(found []failure) error {
-	lines := map[string][]plan.Point{}
-	var names []string
-	add := func(name string, number int, part float64) {
-		if lines[name] == nil {
-			names = append(names, name)
-		}
-		lines[name] = append(lines[name], plan.Point{X: float64(number + 1), Y: 100 * part})
-	}
+	var runs []plan.FailureRun
 	for _, f := range found {
-		if f.Kind == container {
-			add(f.Scheme+", no failure", f.Number, f.Before)
+		name := f.Scheme + ", " + f.Kind
+		if n := len(runs); n == 0 || runs[n-1].Scheme != name {
+			runs = append(runs, plan.FailureRun{Scheme: name, Before: f.Before})
 		}
-		add(f.Scheme+", "+f.Kind, f.Number, f.After)
+		last := &runs[len(runs)-1]
+		last.After = append(last.After, f.After)
 	}
-	chart := plan.Chart{Title: "hottest link, of its bandwidth", Axis: "failure", UnitY: " %"}
-	for _, name := range names {
-		chart.Series = append(chart.Series, plan.Line{Name: name, Points: lines[name]})
-	}
-	return b.plot("duet-19.svg", chart)
+	return b.plot("duet-19.svg", plan.FailureChart(runs))
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
-	"github.com/weirlb/weir/internal/placement"
 	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -47,30 +48,11 @@ type change struct {
 	Most  float64 `json:"smux_max_repair_to_sticky"`
 }
 
+// compared is how many of the schemes, the first ones, every draw has.
+const compared = 2
+
 // traceTotal is the mean of the paper's trace of three hours, of which section 8.6 tells 6.2 to 7.1 Tbit/s.
 const traceTotal traffic.Rate = 6_650_000_000
-
-// traceBudget is of failures: less than for one placement, as what grows until the next one needs room.
-const traceBudget = 8_000
-
-// stickyDelta is the paper's.
-const stickyDelta = 0.05
-
-// traceSchemes are the simulations of Figure 20. One-time and Non-sticky are only drawn.
-func traceSchemes(seed uint64, drawn bool) (names []string, all []plan.Simulation) {
-	add := func(name string, viaSoftware bool, p placement.Policy) {
-		p.Seed = seed
-		names = append(names, name)
-		all = append(all, plan.Simulation{Policy: p, MuxRate: muxRate2014, ViaSoftware: viaSoftware})
-	}
-	if drawn {
-		add("one-time", true, placement.Policy{Algorithm: placement.Keep})
-		add("non-sticky", true, placement.Policy{Algorithm: placement.Greedy})
-	}
-	add("sticky", true, placement.Policy{Algorithm: placement.Sticky, Delta: stickyDelta})
-	add("repair", false, placement.Policy{Spread: placement.Twins, FailureBudget: traceBudget})
-	return names, all
-}
 
 func (b *bench) trace(ctx context.Context) (any, error) {
 	draws, err := b.draws()
@@ -88,7 +70,7 @@ func (b *bench) trace(ctx context.Context) (any, error) {
 	for i, moments := range found {
 		report.Moments = append(report.Moments, moments...)
 		by := map[string]summary{}
-		for _, name := range []string{"one-time", "non-sticky", "sticky", "repair"} {
+		for _, name := range []string{"repair", "sticky", "non-sticky", "one-time"} {
 			if s, ok := summarise(moments, name); ok {
 				by[name] = s
 				report.Summaries = append(report.Summaries, s)
@@ -100,31 +82,38 @@ func (b *bench) trace(ctx context.Context) (any, error) {
 			Most: float64(repair.MuxesMost) / float64(max(sticky.MuxesMost, 1)),
 		})
 	}
-	return report, b.plotTrace(found[0])
+	return report, nil
 }
 
+// traceOf takes the schemes through a trace. One-time and Non-sticky are only drawn.
 func (b *bench) traceOf(ctx context.Context, of draw, drawn bool) (all []moment, err error) {
-	names, simulations := traceSchemes(of.Seed, drawn)
+	schemes, simulations := plan.TraceSimulations(b.network, of.Seed, muxRate2014)
+	if !drawn {
+		schemes, simulations = schemes[:compared], simulations[:compared]
+	}
+	runs := make([]plan.TraceRun, len(schemes))
 	var failed error
 	err = traffic.Series{Workload: b.of(of, traceTotal)}.Generate(func(i traffic.Interval) bool {
 		for j := range simulations {
-			s := &simulations[j]
-			s.Fabric = b.network
 			var m plan.Moment
-			if m, failed = s.Next(ctx, i); failed != nil {
+			if m, failed = simulations[j].Next(ctx, i); failed != nil {
 				return false
 			}
 			part := func(r traffic.Rate) float64 { return float64(r) / float64(m.Rate) }
 			all = append(all, moment{
-				of, names[j], i.Number, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
+				of, schemes[j], i.Number, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
 			})
+			m.Placement, m.Steps = nil, nil
+			runs[j].Scheme, runs[j].Moments = schemes[j], append(runs[j].Moments, m)
 		}
 		return true
 	})
-	if failed != nil {
-		return nil, failed
+	if err := cmp.Or(failed, err); err != nil || !drawn {
+		return all, err
 	}
-	return all, err
+	coverage, moved, muxes := plan.TraceCharts(runs)
+	return all, errors.Join(
+		b.plot("duet-20-coverage.svg", coverage), b.plot("duet-20-moved.svg", moved), b.plot("duet-20-muxes.svg", muxes))
 }
 
 // summarise sums up a scheme's moments; false: it has none.
@@ -147,31 +136,4 @@ func summarise(moments []moment, scheme string) (s summary, found bool) {
 	}
 	s.Coverage, s.Moved, s.Muxes = s.Coverage/max(n, 1), s.Moved/max(n-1, 1), s.Muxes/max(n, 1)
 	return s, n > 0
-}
-
-func (b *bench) plotTrace(moments []moment) error {
-	coverage := plan.Chart{Title: "part of the traffic on switches", Axis: "interval of 10 minutes", UnitY: " %"}
-	moved := plan.Chart{Title: "part of the traffic whose place changes", Axis: "interval of 10 minutes", UnitY: " %"}
-	muxes := plan.Chart{Title: "software muxes (logarithmic)", Axis: "interval of 10 minutes", LogY: true}
-	for _, name := range []string{"one-time", "non-sticky", "sticky", "repair"} {
-		var c, m, n plan.Line
-		c.Name, m.Name, n.Name = name, name, name
-		for _, at := range moments {
-			if at.Scheme == name {
-				x := float64(at.Interval)
-				c.Points = append(c.Points, plan.Point{X: x, Y: 100 * at.Coverage})
-				m.Points = append(m.Points, plan.Point{X: x, Y: 100 * at.Moved})
-				n.Points = append(n.Points, plan.Point{X: x, Y: float64(at.Muxes)})
-			}
-		}
-		coverage.Series, moved.Series, muxes.Series = append(coverage.Series, c), append(moved.Series, m), append(muxes.Series, n)
-	}
-	for name, chart := range map[string]plan.Chart{
-		"duet-20-coverage.svg": coverage, "duet-20-moved.svg": moved, "duet-20-muxes.svg": muxes,
-	} {
-		if err := b.plot(name, chart); err != nil {
-			return err
-		}
-	}
-	return nil
 }
