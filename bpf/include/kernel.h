@@ -25,6 +25,7 @@ enum { false = 0, true = 1 };
 #define NULL ((void *)0)
 
 #define ETH_P_IP	0x0800
+#define ETH_P_ARP	0x0806
 #define ETH_P_IPV6	0x86dd
 #define PACKET_HOST 0 /* linux/if_packet.h: to this host's own MAC */
 #define ETH_P_8021Q	0x8100

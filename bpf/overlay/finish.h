@@ -30,12 +30,24 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_PASS_NOT_VXLAN:
 	case VERDICT_PASS_NOT_OURS:
 	case VERDICT_PASS_NOT_LOCAL:
+	case VERDICT_PASS_NOT_A_VIP:
 	case VERDICT_DELIVER_NATIVE:
 		return TCX_NEXT;
 	case VERDICT_DELIVER_INTERFACE:
 		return bpf_redirect_neigh(ifindex, NULL, 0, 0);
+	case VERDICT_DELIVER_CLIENT:
+		return bpf_redirect(ifindex, 0);
+	case VERDICT_ANSWER_ARP:
+	case VERDICT_ANSWER_ND:
+	case VERDICT_ANSWER_TOO_BIG:
+		return bpf_redirect(skb->ifindex, 0);
+	case VERDICT_REPLY_LOCAL: /* as if it came by the wire */
+	case VERDICT_SEND_LOCAL:
+		return bpf_redirect(ifindex, BPF_F_INGRESS);
 	case VERDICT_REPLY:
 	case VERDICT_RESET_CLIENT:
+	case VERDICT_SEND_DIRECT:
+	case VERDICT_SEND_MUX:
 		return finish_send(skb, ifindex);
 	case VERDICT_RESET_SERVER: /* back where it came from */
 		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
@@ -65,6 +77,10 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_DROP_SESSION_GONE:
 	case VERDICT_DROP_LOCAL_OTHER:
 	case VERDICT_DROP_TOO_BIG:
+	case VERDICT_DROP_SPOOFED:
+	case VERDICT_DROP_TAGGED:
+	case VERDICT_DROP_NO_MUX:
+	case VERDICT_DROP_NOT_ACKED:
 	case VERDICT_DROP_REWRITE:
 	case VERDICT_COUNT:
 		return TCX_DROP;

@@ -14,6 +14,7 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overl
 	struct tunnel t = {};
 	__u32 udp;
 
+	a->parsed = PARSED_MALFORMED;
 	if (skb->pkt_type != PACKET_HOST || frame_is_tagged(skb) ||
 	    frame_parse(skb, &outer) != PARSED_OK || outer.protocol != IPPROTO_UDP)
 		return VERDICT_PASS_OTHER;
@@ -45,7 +46,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 {
 	struct packet inner = {};
 	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
-	struct network_vip key = { .vni = vni, .vip = inner.destination };
+	struct network_address key = { .vni = vni, .address = inner.destination };
 	const struct overlay_attachment *attachment;
 	const __u32 *number;
 
@@ -53,8 +54,11 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 		return VERDICT_PASS_NOT_OURS;
 	number = bpf_map_lookup_elem(&network_vips, &key);
 	attachment = number ? bpf_map_lookup_elem(&attachments, number) : NULL;
-	if (!attachment || attachment->vni != vni)
+	if (!attachment || attachment->vni != vni) {
+		a->inner = inner;
+		a->parsed = parsed;
 		return VERDICT_PASS_NOT_OURS;
+	}
 	a->attachment = *attachment;
 	if (parsed == PARSED_FRAGMENT)
 		return VERDICT_DROP_INNER_FRAGMENT;

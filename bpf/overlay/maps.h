@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
+#include "abi/overlay/client.h"
 #include "abi/overlay/network.h"
 #include "abi/overlay/tenant.h"
 #include "abi/overlay/verdict.h"
@@ -20,7 +21,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct network_vip);
+	__type(key, struct network_address);
 	__type(value, __u32);
 } network_vips SEC(".maps");
 
@@ -89,8 +90,52 @@ struct {
 	__type(value, struct counter);
 } verdicts SEC(".maps");
 
+/* Clients' interfaces, by ifindex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct overlay_port);
+} ports SEC(".maps");
+
+/* Clients' addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct network_address);
+	__type(value, struct overlay_port_address);
+} port_addresses SEC(".maps");
+
+/* The programs write; user space deletes. Full: the connection that was used longest ago goes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct bypass_flow_key);
+	__type(value, struct bypass_flow);
+} bypass_flows SEC(".maps");
+
+/* By attachment. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct bypass_traffic);
+} bypass_traffic SEC(".maps");
+
 /* This host's keys. User space writes. */
 struct fbt_keys fbt_keys SEC(".data.fbt_keys");
+
+/* Where a packet goes in VXLAN. */
+struct vxlan_path {
+	struct address from;
+	struct address to;
+	__u8 to_mac[6]; /* of the inner frame */
+	__u8 from_mac[6];
+	__u32 vni;
+	bool route; /* tells a mux that this host has an agent */
+};
 
 /* What is known of a packet between two steps. */
 struct overlay_ctx {
@@ -102,6 +147,8 @@ struct overlay_ctx {
 	struct overlay_rule rule;
 	struct overlay_session row; /* as it was read */
 	struct fbt_head head; /* TCP, and the FBT if there is one */
+	struct vxlan_path path;
+	enum parsed parsed; /* the inner packet */
 	__u8 client_mac[6];
 	bool from_mux;
 	bool via;

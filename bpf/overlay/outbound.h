@@ -91,28 +91,30 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overlay_ctx *a)
 {
 	__u32 overhead = overlay_overhead(&a->rule.tunnel), number = a->row.attachment;
+	__u32 packets = skb->gso_segs ?: 1; /* before the kernel forgets how many */
 	struct overlay_traffic *t;
-	struct address to;
+	enum verdict verdict;
 
-	if (!host_tunnel(a->row.host, &a->rule.tunnel, &to))
+	if (!host_tunnel(a->row.host, &a->rule.tunnel, &a->path.to))
 		return VERDICT_DROP_FBT_HOST;
 	if (!skb->gso_size && a->inner.l3_length + overhead > settings.mtu)
 		return VERDICT_DROP_TOO_BIG;
 
 	/* From here on the packet is touched: fail closed. */
+	a->path.from = a->rule.tunnel;
+	path_to_client(a, a->row.client_mac);
 	if (outbound_rewrite(skb, a) ||
-	    overlay_clamp(skb, &a->inner, overhead + sizeof(struct fbt)) ||
-	    encapsulate(skb, a, &to))
+	    overlay_clamp(skb, &a->inner, overhead + sizeof(struct fbt)))
 		return VERDICT_DROP_REWRITE;
+	verdict = encapsulate_for(skb, a, VERDICT_REPLY, VERDICT_REPLY_LOCAL);
 	if (session_tag(a->number) != a->tag)
 		return VERDICT_DROP_SESSION_GONE;
 	t = bpf_map_lookup_elem(&traffic, &number);
 	if (t) {
-		t->out.packets += skb->gso_segs ?: 1;
+		t->out.packets += packets;
 		t->out.bytes += skb->len;
 	}
-	a->ifindex = settings.uplink;
-	return VERDICT_REPLY;
+	return verdict;
 }
 
 /* The packet, if it is to a local address. */

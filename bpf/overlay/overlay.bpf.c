@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The server's side of load-balancer bypass (NGLB's VCTK), on TCX.
+ * Load-balancer bypass on a host, on TCX. The server's side (NGLB's VCTK):
  *
  *          from_underlay: out of VXLAN, FBT off           (interface)
  *   mux ──────────▶ client, VIP to local address, backend ──────▶ server
@@ -9,9 +9,18 @@
  *        └──────── VXLAN ◀─ backend, local address to VIP, client ──┘
  * from_server, to_underlay
  *
+ * The client's side (NGLB's AVS), whose hosts' interfaces are ports:
+ *
+ *          from_client: source checked, into VXLAN        (port)
+ *   client ──────▶ not learnt: to the muxes; learnt: straight to the server's host
+ *     ▲
+ *     └─── out of VXLAN ◀── from_underlay: learns the server's host by its answer
+ *
  * What is VXLAN for no VIP that is attached here belongs to the user's own
  * overlay, and passes.
  */
+#include "overlay/client/inbound.h"
+#include "overlay/client/outbound.h"
 #include "overlay/finish.h"
 #include "overlay/inbound.h"
 #include "overlay/outbound.h"
@@ -27,6 +36,8 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overla
 
 	verdict = inbound_outer(skb, a, &vni);
 	verdict = verdict ?: inbound_inner(skb, a, vni);
+	if (verdict == VERDICT_PASS_NOT_OURS)
+		return client_inbound(skb, a, vni);
 	verdict = verdict ?: inbound_sender(skb, a);
 	if (verdict)
 		return verdict;
@@ -73,6 +84,18 @@ SEC("tcx/ingress")
 int from_server(struct __sk_buff *skb)
 {
 	return from(skb, false);
+}
+
+/* Ingress of a client's host-side interface, a port. */
+SEC("tcx/ingress")
+int from_client(struct __sk_buff *skb)
+{
+	__u32 zero = 0, packets = skb->gso_segs ?: 1, bytes = skb->len;
+	struct overlay_ctx *a = bpf_map_lookup_elem(&overlay_ctxs, &zero);
+	enum verdict verdict = a ? client_outbound(skb, a) : VERDICT_PASS_OTHER;
+
+	verdict_count(verdict, packets, bytes);
+	return finish(skb, verdict, a ? a->ifindex : 0);
 }
 
 /* Egress of the uplink, for servers on the host itself. */

@@ -86,13 +86,13 @@ static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const 
 /* Turns a client's segment of no session round, to the host that it is from. */
 static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overlay_ctx *a)
 {
-	struct address own = a->outer.destination, to;
+	struct address own = a->outer.destination;
 	struct overlay_traffic *t;
 	__u32 number = a->key.attachment;
 
 	if (a->head.tcp.rst)
 		return VERDICT_DROP_NO_SESSION;
-	if (!host_tunnel(a->host, &own, &to))
+	if (!host_tunnel(a->host, &own, &a->path.to))
 		return VERDICT_DROP_FBT_HOST;
 	if (!quota_reset(a->attachment.tenant))
 		return VERDICT_DROP_RESET_LIMITED;
@@ -104,8 +104,7 @@ static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overla
 	if (decap(skb, &a->outer, &a->tunnel, &a->inner) ||
 	    reset_make(skb, &a->inner, &a->head.tcp))
 		return VERDICT_DROP_REWRITE;
-	__builtin_memcpy(a->row.client_mac, a->client_mac, sizeof(a->client_mac));
-	a->rule.tunnel = own;
-	a->ifindex = settings.uplink;
-	return encapsulate(skb, a, &to) ? VERDICT_DROP_REWRITE : VERDICT_RESET_CLIENT;
+	a->path.from = own;
+	path_to_client(a, a->client_mac);
+	return encapsulate_for(skb, a, VERDICT_RESET_CLIENT, VERDICT_REPLY_LOCAL);
 }

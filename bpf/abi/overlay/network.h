@@ -5,10 +5,10 @@
 #include "abi/shared/address.h"
 #include "abi/shared/counter.h"
 
-/* An address of a virtual network that is a VIP's. */
-struct network_vip {
+/* An address of a virtual network. */
+struct network_address {
 	__u32 vni;
-	struct address vip;
+	struct address address;
 };
 
 /* A VIP in a virtual network. */
@@ -77,7 +77,7 @@ struct overlay_traffic {
 	__u64 resets; /* sent to clients for segments of no session */
 };
 
-_Static_assert(sizeof(struct network_vip) == 20, "network_vip");
+_Static_assert(sizeof(struct network_address) == 20, "network_address");
 _Static_assert(sizeof(struct overlay_attachment) == 48, "overlay_attachment");
 _Static_assert(sizeof(struct overlay_rule_key) == 36, "overlay_rule_key");
 _Static_assert(sizeof(struct overlay_rule) == 48, "overlay_rule");

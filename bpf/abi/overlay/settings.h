@@ -13,6 +13,10 @@ struct overlay_settings {
 	__be32 local6[2]; /* of IPv6 ones: 48 bits */
 	__u32 seal[2]; /* marks what the programs send out; secret */
 	__u32 paused; /* no session begins: the table is about to be another one */
+	struct address own4, own6; /* tunnel addresses of this host; not set: none of the family */
+	struct address mux4, mux6; /* likewise, where the muxes take VXLAN (NGLB: LIP) */
+	__u8 uplink_mac[6];
+	__u8 pad[2];
 };
 
-_Static_assert(sizeof(struct overlay_settings) == 44, "overlay_settings");
+_Static_assert(sizeof(struct overlay_settings) == 116, "overlay_settings");

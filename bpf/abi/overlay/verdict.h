@@ -13,6 +13,7 @@ enum verdict {
 	VERDICT_PASS_NOT_OURS, /* VXLAN of no VIP that is attached here: the user's
 				  own overlay */
 	VERDICT_PASS_NOT_LOCAL, /* from a server, to none of the local addresses */
+	VERDICT_PASS_NOT_A_VIP, /* from a client, to no VIP that is attached to its network */
 
 	/* Towards a server: decapsulated, client and VIP replaced by local address
 	   and backend. */
@@ -21,8 +22,23 @@ enum verdict {
 
 	/* Towards a client's host: encapsulated. */
 	VERDICT_REPLY,
+	VERDICT_REPLY_LOCAL, /* the client is on this host, too */
 	VERDICT_RESET_CLIENT, /* a segment of no session became a reset for its sender
 			       */
+
+	/* From a client, encapsulated: straight to the server's host, which may be this one, or to
+	   the muxes. */
+	VERDICT_SEND_DIRECT,
+	VERDICT_SEND_LOCAL,
+	VERDICT_SEND_MUX,
+
+	/* To a client: decapsulated. */
+	VERDICT_DELIVER_CLIENT,
+
+	/* Back to the client that asks. */
+	VERDICT_ANSWER_ARP,
+	VERDICT_ANSWER_ND,
+	VERDICT_ANSWER_TOO_BIG, /* for the uplink, once encapsulated */
 
 	/* Back to the server. */
 	VERDICT_RESET_SERVER, /* likewise, by a workload behind an interface */
@@ -57,6 +73,10 @@ enum verdict {
 				    */
 	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and not TCP */
 	VERDICT_DROP_TOO_BIG, /* for the uplink, once encapsulated */
+	VERDICT_DROP_SPOOFED, /* from a client, by an address or MAC that is not its own */
+	VERDICT_DROP_TAGGED, /* to a VIP, in a VLAN */
+	VERDICT_DROP_NO_MUX, /* no address of the muxes is known, or this host has none */
+	VERDICT_DROP_NOT_ACKED, /* a SYN-ACK of another number than the client's SYN */
 	VERDICT_DROP_REWRITE, /* the kernel refused to change the packet */
 
 	VERDICT_COUNT,

@@ -13,12 +13,13 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package overlay -type overlay_role -type overlay_workload overlay ../../../bpf/overlay/overlay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I../../../bpf/include
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package overlay -type overlay_role -type overlay_workload -type bypass_state overlay ../../../bpf/overlay/overlay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../bpf -I../../../bpf/include
 
 // Config says where the data plane runs and how large it is.
 type Config struct {
 	PinPath string // folder on a bpffs; empty: pinned nowhere and attached to nothing
 	Sets    uint32 // of sessions, a power of two; fewer than live ones have no effect
+	Flows   uint32 // bypass flows of clients; 0: few
 	Uplink  int    // ifindex of what VXLAN comes by
 	MTU     uint32 // of it
 	// Local prefixes: the server knows a client by an address of them. Of IPv6 48 bits; not valid: none.
@@ -32,6 +33,7 @@ type Datapath struct {
 	*Table
 	*Quotas
 	*Network
+	*Clients
 
 	config   Config
 	folder   *pin.Folder // nil: pinned nowhere
@@ -87,6 +89,7 @@ func (d *Datapath) start() error {
 		return err
 	}
 	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
+	d.Clients = newClients(&d.objects, d.links, &d.mu)
 	if d.folder == nil {
 		return nil
 	}
@@ -94,7 +97,10 @@ func (d *Datapath) start() error {
 		return err
 	}
 	d.Recount()
-	return errors.Join(d.links().attachUplink(d.config.Uplink), d.links().updateInterfaces(d.config.Log))
+	l := d.links()
+	return errors.Join(
+		l.attachUplink(d.config.Uplink),
+		l.updateInterfaces(serverPrefix, d.config.Log), l.updateInterfaces(clientPrefix, d.config.Log))
 }
 
 // Close lets go of the data plane, which goes on running if it is pinned.

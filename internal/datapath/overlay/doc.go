@@ -1,6 +1,7 @@
-// Package overlay runs the server's side of load-balancer bypass (NGLB, sections IV-B and V) on a host: the programs of
-// bpf/overlay, their tables, and above all the sessions of virtual networks' clients with servers here, a table that is
-// mapped into memory.
+// Package overlay runs load-balancer bypass (NGLB, sections IV-B and V) on a host: the programs of bpf/overlay and their
+// tables. Of the server's side above all the sessions of virtual networks' clients with servers here, a table that is
+// mapped into memory. Of the client's side the ports of networks' workloads, and bypass flows: a cache, whose rows cost
+// one packet by the muxes when they are lost.
 //
 // Programs, tables and links are pinned, so connections go on without the daemon. A restart adopts them: rows keep
 // their numbers, for a row's number is the address by which the server knows the client. A table that is to be larger

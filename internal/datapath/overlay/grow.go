@@ -20,7 +20,7 @@ import (
 func (d *Datapath) grow(spec *ebpf.CollectionSpec, live map[string]*ebpf.Map, settings *overlayOverlaySettings) error {
 	grown := *settings
 	grown.SetMask, grown.OldMask, grown.Paused = d.config.Sets-1, settings.SetMask, 0
-	grown.Uplink, grown.Mtu, grown.Seal = uint32(d.config.Uplink), d.config.MTU, d.config.Seal
+	grown.Uplink, grown.Mtu, grown.Seal, grown.UplinkMac = uint32(d.config.Uplink), d.config.MTU, d.config.Seal, macOf(d.config.Uplink)
 	if err := spec.Variables[overlayVarSettings].Set(&grown); err != nil {
 		return fmt.Errorf("set settings: %w", err)
 	}
@@ -114,6 +114,8 @@ func (g *growth) swap() (err error) {
 
 // forgetOldPlaces sets the mask of the smaller table to the table's own, if no row needs it.
 func (d *Datapath) forgetOldPlaces() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var s overlayOverlaySettings
 	var key [10]uint32
 	if err := errors.Join(d.objects.Settings.Get(&s), d.objects.HashKey.Get(&key)); err != nil {

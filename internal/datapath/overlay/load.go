@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -38,6 +39,9 @@ func (d *Datapath) load() error {
 	key := make([]byte, flowhash.KeySize)
 	_, _ = rand.Read(key) // never fails
 	spec.Maps[overlayMapSessionSets].MaxEntries = d.config.Sets
+	if d.config.Flows != 0 {
+		spec.Maps[overlayMapBypassFlows].MaxEntries = d.config.Flows
+	}
 	// The library adds the flag while it makes the map; adoption compares it before.
 	for _, name := range []string{settingsTable, ".data.hash_key", ".data.fbt_keys"} {
 		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
@@ -98,6 +102,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	settings.Uplink, settings.Mtu, settings.Seal = uint32(d.config.Uplink), d.config.MTU, d.config.Seal
+	settings.UplinkMac = macOf(d.config.Uplink)
 	settings.Paused = 0 // of a growth that did not end
 	return d.objects.Settings.Set(settings)
 }
@@ -115,6 +120,13 @@ func (d *Datapath) openLive(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, er
 		}
 		if err != nil {
 			return live, fmt.Errorf("open table %s: %w", pinName(name), err)
+		}
+		if name == overlayMapBypassFlows && table.MaxEntries() != ours.MaxEntries {
+			// What clients' flows have learnt they learn again.
+			if err := errors.Join(table.Close(), os.Remove(d.folder.Live(pinName(name)))); err != nil {
+				return live, fmt.Errorf("replace table %s: %w", pinName(name), err)
+			}
+			continue
 		}
 		live[name] = table
 		if err := abi.SameLayout(ours, table); err != nil {
@@ -142,7 +154,7 @@ func (d *Datapath) liveSettings(live map[string]*ebpf.Map) (*overlayOverlaySetti
 
 func (c Config) settings() *overlayOverlaySettings {
 	s := &overlayOverlaySettings{
-		SetMask: c.Sets - 1, OldMask: c.Sets - 1, Uplink: uint32(c.Uplink), Mtu: c.MTU, Seal: c.Seal,
+		SetMask: c.Sets - 1, OldMask: c.Sets - 1, Uplink: uint32(c.Uplink), Mtu: c.MTU, Seal: c.Seal, UplinkMac: macOf(c.Uplink),
 	}
 	if c.Local4.IsValid() {
 		s.Local4 = abi.Words(c.Local4.Masked().Addr())[3]

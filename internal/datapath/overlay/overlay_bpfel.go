@@ -18,6 +18,53 @@ type overlayAddress struct {
 	Words [4]uint32
 }
 
+type overlayBypassFlow struct {
+	_          structs.HostLayout
+	Host       overlayAddress
+	ClientNext uint32
+	ServerNext uint32
+	Waiting    uint32
+	Seen       uint32
+	State      overlayBypassState
+	Events     uint32
+}
+
+type overlayBypassFlowKey struct {
+	_          structs.HostLayout
+	Client     overlayAddress
+	Attachment uint32
+	ClientPort uint16
+	VipPort    uint16
+}
+
+type overlayBypassState uint32
+
+const (
+	overlayBypassStateBYPASS_NONE      overlayBypassState = 0
+	overlayBypassStateBYPASS_HALF_OPEN overlayBypassState = 1
+	overlayBypassStateBYPASS_BY_MUX    overlayBypassState = 2
+	overlayBypassStateBYPASS_LOST      overlayBypassState = 3
+	overlayBypassStateBYPASS_DIRECT    overlayBypassState = 4
+)
+
+type overlayBypassTimeout uint32
+
+const (
+	overlayBypassTimeoutBYPASS_VAIN_TICKS overlayBypassTimeout = 149
+)
+
+type overlayBypassTraffic struct {
+	_        structs.HostLayout
+	Direct   overlayCounter
+	ByMux    overlayCounter
+	In       overlayCounter
+	Begun    uint64
+	Repeated uint64
+	Learnt   uint64
+	Relearnt uint64
+	Lost     uint64
+}
+
 type overlayCounter struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -64,10 +111,10 @@ const (
 	overlayGueFormatOUTER_HEADER_MAX overlayGueFormat = 76
 )
 
-type overlayNetworkVip struct {
-	_   structs.HostLayout
-	Vni uint32
-	Vip overlayAddress
+type overlayNetworkAddress struct {
+	_       structs.HostLayout
+	Vni     uint32
+	Address overlayAddress
 }
 
 type overlayOverlayAttachment struct {
@@ -187,6 +234,17 @@ type overlayOverlayCtx struct {
 			Mac    uint32
 		}
 	}
+	Path struct {
+		_       structs.HostLayout
+		From    overlayAddress
+		To      overlayAddress
+		ToMac   [6]uint8
+		FromMac [6]uint8
+		Vni     uint32
+		Route   bool
+		_       [3]byte
+	}
+	Parsed    uint32
 	ClientMac [6]uint8
 	FromMux   bool
 	Via       bool
@@ -231,6 +289,21 @@ const (
 	overlayOverlayLayoutOVERLAY_RESET_TICKS     overlayOverlayLayout = 596
 	overlayOverlayLayoutOVERLAY_CLOSED_TICKS    overlayOverlayLayout = 7153
 )
+
+type overlayOverlayPort struct {
+	_     structs.HostLayout
+	Vni   uint32
+	Flows uint32
+	Most  uint32
+	Pad   uint32
+}
+
+type overlayOverlayPortAddress struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Mac     [6]uint8
+	Pad     [2]uint8
+}
 
 type overlayOverlayRole uint32
 
@@ -292,6 +365,24 @@ type overlayOverlaySettings struct {
 	Local6     [2]uint32
 	Seal       [2]uint32
 	Paused     uint32
+	Own4       struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Own6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Mux4 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Mux6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	UplinkMac [6]uint8
+	Pad       [2]uint8
 }
 
 type overlayOverlayTenant struct {
@@ -338,37 +429,50 @@ const (
 	overlayVerdictVERDICT_PASS_NOT_VXLAN       overlayVerdict = 2
 	overlayVerdictVERDICT_PASS_NOT_OURS        overlayVerdict = 3
 	overlayVerdictVERDICT_PASS_NOT_LOCAL       overlayVerdict = 4
-	overlayVerdictVERDICT_DELIVER_NATIVE       overlayVerdict = 5
-	overlayVerdictVERDICT_DELIVER_INTERFACE    overlayVerdict = 6
-	overlayVerdictVERDICT_REPLY                overlayVerdict = 7
-	overlayVerdictVERDICT_RESET_CLIENT         overlayVerdict = 8
-	overlayVerdictVERDICT_RESET_SERVER         overlayVerdict = 9
-	overlayVerdictVERDICT_RESET_SERVER_NATIVE  overlayVerdict = 10
-	overlayVerdictVERDICT_DROP_INNER_FRAGMENT  overlayVerdict = 11
-	overlayVerdictVERDICT_DROP_INNER_OTHER     overlayVerdict = 12
-	overlayVerdictVERDICT_DROP_INNER_MALFORMED overlayVerdict = 13
-	overlayVerdictVERDICT_DROP_ECN             overlayVerdict = 14
-	overlayVerdictVERDICT_DROP_NOT_A_VTEP      overlayVerdict = 15
-	overlayVerdictVERDICT_DROP_FBT_MISSING     overlayVerdict = 16
-	overlayVerdictVERDICT_DROP_FBT_KEY         overlayVerdict = 17
-	overlayVerdictVERDICT_DROP_FBT_FORGED      overlayVerdict = 18
-	overlayVerdictVERDICT_DROP_FBT_VNI         overlayVerdict = 19
-	overlayVerdictVERDICT_DROP_FBT_HOST        overlayVerdict = 20
-	overlayVerdictVERDICT_DROP_SYN_PAST_MUX    overlayVerdict = 21
-	overlayVerdictVERDICT_DROP_OTHER_HOST      overlayVerdict = 22
-	overlayVerdictVERDICT_DROP_NO_SESSION      overlayVerdict = 23
-	overlayVerdictVERDICT_DROP_RESET_LIMITED   overlayVerdict = 24
-	overlayVerdictVERDICT_DROP_NO_RULE         overlayVerdict = 25
-	overlayVerdictVERDICT_DROP_NO_WORKLOAD     overlayVerdict = 26
-	overlayVerdictVERDICT_DROP_QUOTA           overlayVerdict = 27
-	overlayVerdictVERDICT_DROP_HALF_OPEN       overlayVerdict = 28
-	overlayVerdictVERDICT_DROP_SESSION_FULL    overlayVerdict = 29
-	overlayVerdictVERDICT_DROP_SESSION_PENDING overlayVerdict = 30
-	overlayVerdictVERDICT_DROP_SESSION_GONE    overlayVerdict = 31
-	overlayVerdictVERDICT_DROP_LOCAL_OTHER     overlayVerdict = 32
-	overlayVerdictVERDICT_DROP_TOO_BIG         overlayVerdict = 33
-	overlayVerdictVERDICT_DROP_REWRITE         overlayVerdict = 34
-	overlayVerdictVERDICT_COUNT                overlayVerdict = 35
+	overlayVerdictVERDICT_PASS_NOT_A_VIP       overlayVerdict = 5
+	overlayVerdictVERDICT_DELIVER_NATIVE       overlayVerdict = 6
+	overlayVerdictVERDICT_DELIVER_INTERFACE    overlayVerdict = 7
+	overlayVerdictVERDICT_REPLY                overlayVerdict = 8
+	overlayVerdictVERDICT_REPLY_LOCAL          overlayVerdict = 9
+	overlayVerdictVERDICT_RESET_CLIENT         overlayVerdict = 10
+	overlayVerdictVERDICT_SEND_DIRECT          overlayVerdict = 11
+	overlayVerdictVERDICT_SEND_LOCAL           overlayVerdict = 12
+	overlayVerdictVERDICT_SEND_MUX             overlayVerdict = 13
+	overlayVerdictVERDICT_DELIVER_CLIENT       overlayVerdict = 14
+	overlayVerdictVERDICT_ANSWER_ARP           overlayVerdict = 15
+	overlayVerdictVERDICT_ANSWER_ND            overlayVerdict = 16
+	overlayVerdictVERDICT_ANSWER_TOO_BIG       overlayVerdict = 17
+	overlayVerdictVERDICT_RESET_SERVER         overlayVerdict = 18
+	overlayVerdictVERDICT_RESET_SERVER_NATIVE  overlayVerdict = 19
+	overlayVerdictVERDICT_DROP_INNER_FRAGMENT  overlayVerdict = 20
+	overlayVerdictVERDICT_DROP_INNER_OTHER     overlayVerdict = 21
+	overlayVerdictVERDICT_DROP_INNER_MALFORMED overlayVerdict = 22
+	overlayVerdictVERDICT_DROP_ECN             overlayVerdict = 23
+	overlayVerdictVERDICT_DROP_NOT_A_VTEP      overlayVerdict = 24
+	overlayVerdictVERDICT_DROP_FBT_MISSING     overlayVerdict = 25
+	overlayVerdictVERDICT_DROP_FBT_KEY         overlayVerdict = 26
+	overlayVerdictVERDICT_DROP_FBT_FORGED      overlayVerdict = 27
+	overlayVerdictVERDICT_DROP_FBT_VNI         overlayVerdict = 28
+	overlayVerdictVERDICT_DROP_FBT_HOST        overlayVerdict = 29
+	overlayVerdictVERDICT_DROP_SYN_PAST_MUX    overlayVerdict = 30
+	overlayVerdictVERDICT_DROP_OTHER_HOST      overlayVerdict = 31
+	overlayVerdictVERDICT_DROP_NO_SESSION      overlayVerdict = 32
+	overlayVerdictVERDICT_DROP_RESET_LIMITED   overlayVerdict = 33
+	overlayVerdictVERDICT_DROP_NO_RULE         overlayVerdict = 34
+	overlayVerdictVERDICT_DROP_NO_WORKLOAD     overlayVerdict = 35
+	overlayVerdictVERDICT_DROP_QUOTA           overlayVerdict = 36
+	overlayVerdictVERDICT_DROP_HALF_OPEN       overlayVerdict = 37
+	overlayVerdictVERDICT_DROP_SESSION_FULL    overlayVerdict = 38
+	overlayVerdictVERDICT_DROP_SESSION_PENDING overlayVerdict = 39
+	overlayVerdictVERDICT_DROP_SESSION_GONE    overlayVerdict = 40
+	overlayVerdictVERDICT_DROP_LOCAL_OTHER     overlayVerdict = 41
+	overlayVerdictVERDICT_DROP_TOO_BIG         overlayVerdict = 42
+	overlayVerdictVERDICT_DROP_SPOOFED         overlayVerdict = 43
+	overlayVerdictVERDICT_DROP_TAGGED          overlayVerdict = 44
+	overlayVerdictVERDICT_DROP_NO_MUX          overlayVerdict = 45
+	overlayVerdictVERDICT_DROP_NOT_ACKED       overlayVerdict = 46
+	overlayVerdictVERDICT_DROP_REWRITE         overlayVerdict = 47
+	overlayVerdictVERDICT_COUNT                overlayVerdict = 48
 )
 
 type overlayVxlanFormat uint32
@@ -385,9 +489,13 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	overlayMapAttachments      = "attachments"
+	overlayMapBypassFlows      = "bypass_flows"
+	overlayMapBypassTraffic    = "bypass_traffic"
 	overlayMapHosts            = "hosts"
 	overlayMapNetworkVips      = "network_vips"
 	overlayMapOverlayCtxs      = "overlay_ctxs"
+	overlayMapPortAddresses    = "port_addresses"
+	overlayMapPorts            = "ports"
 	overlayMapRuleRows         = "rule_rows"
 	overlayMapRules            = "rules"
 	overlayMapSessionSets      = "session_sets"
@@ -395,9 +503,11 @@ const (
 	overlayMapTraffic          = "traffic"
 	overlayMapVerdicts         = "verdicts"
 	overlayMapVteps            = "vteps"
+	overlayProgFromClient      = "from_client"
 	overlayProgFromServer      = "from_server"
 	overlayProgFromUnderlay    = "from_underlay"
 	overlayProgToUnderlay      = "to_underlay"
+	overlayVarAbiBypassTimeout = "abi_bypass_timeout"
 	overlayVarAbiFbtFormat     = "abi_fbt_format"
 	overlayVarAbiGueFormat     = "abi_gue_format"
 	overlayVarAbiOverlayEvent  = "abi_overlay_event"
@@ -450,6 +560,7 @@ type overlaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayProgramSpecs struct {
+	FromClient   *ebpf.ProgramSpec `ebpf:"from_client"`
 	FromServer   *ebpf.ProgramSpec `ebpf:"from_server"`
 	FromUnderlay *ebpf.ProgramSpec `ebpf:"from_underlay"`
 	ToUnderlay   *ebpf.ProgramSpec `ebpf:"to_underlay"`
@@ -459,23 +570,28 @@ type overlayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayMapSpecs struct {
-	Attachments *ebpf.MapSpec `ebpf:"attachments"`
-	Hosts       *ebpf.MapSpec `ebpf:"hosts"`
-	NetworkVips *ebpf.MapSpec `ebpf:"network_vips"`
-	OverlayCtxs *ebpf.MapSpec `ebpf:"overlay_ctxs"`
-	RuleRows    *ebpf.MapSpec `ebpf:"rule_rows"`
-	Rules       *ebpf.MapSpec `ebpf:"rules"`
-	SessionSets *ebpf.MapSpec `ebpf:"session_sets"`
-	Tenants     *ebpf.MapSpec `ebpf:"tenants"`
-	Traffic     *ebpf.MapSpec `ebpf:"traffic"`
-	Verdicts    *ebpf.MapSpec `ebpf:"verdicts"`
-	Vteps       *ebpf.MapSpec `ebpf:"vteps"`
+	Attachments   *ebpf.MapSpec `ebpf:"attachments"`
+	BypassFlows   *ebpf.MapSpec `ebpf:"bypass_flows"`
+	BypassTraffic *ebpf.MapSpec `ebpf:"bypass_traffic"`
+	Hosts         *ebpf.MapSpec `ebpf:"hosts"`
+	NetworkVips   *ebpf.MapSpec `ebpf:"network_vips"`
+	OverlayCtxs   *ebpf.MapSpec `ebpf:"overlay_ctxs"`
+	PortAddresses *ebpf.MapSpec `ebpf:"port_addresses"`
+	Ports         *ebpf.MapSpec `ebpf:"ports"`
+	RuleRows      *ebpf.MapSpec `ebpf:"rule_rows"`
+	Rules         *ebpf.MapSpec `ebpf:"rules"`
+	SessionSets   *ebpf.MapSpec `ebpf:"session_sets"`
+	Tenants       *ebpf.MapSpec `ebpf:"tenants"`
+	Traffic       *ebpf.MapSpec `ebpf:"traffic"`
+	Verdicts      *ebpf.MapSpec `ebpf:"verdicts"`
+	Vteps         *ebpf.MapSpec `ebpf:"vteps"`
 }
 
 // overlayVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayVariableSpecs struct {
+	AbiBypassTimeout *ebpf.VariableSpec `ebpf:"abi_bypass_timeout"`
 	AbiFbtFormat     *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
 	AbiGueFormat     *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 	AbiOverlayEvent  *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
@@ -506,25 +622,33 @@ func (o *overlayObjects) Close() error {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayMaps struct {
-	Attachments *ebpf.Map `ebpf:"attachments"`
-	Hosts       *ebpf.Map `ebpf:"hosts"`
-	NetworkVips *ebpf.Map `ebpf:"network_vips"`
-	OverlayCtxs *ebpf.Map `ebpf:"overlay_ctxs"`
-	RuleRows    *ebpf.Map `ebpf:"rule_rows"`
-	Rules       *ebpf.Map `ebpf:"rules"`
-	SessionSets *ebpf.Map `ebpf:"session_sets"`
-	Tenants     *ebpf.Map `ebpf:"tenants"`
-	Traffic     *ebpf.Map `ebpf:"traffic"`
-	Verdicts    *ebpf.Map `ebpf:"verdicts"`
-	Vteps       *ebpf.Map `ebpf:"vteps"`
+	Attachments   *ebpf.Map `ebpf:"attachments"`
+	BypassFlows   *ebpf.Map `ebpf:"bypass_flows"`
+	BypassTraffic *ebpf.Map `ebpf:"bypass_traffic"`
+	Hosts         *ebpf.Map `ebpf:"hosts"`
+	NetworkVips   *ebpf.Map `ebpf:"network_vips"`
+	OverlayCtxs   *ebpf.Map `ebpf:"overlay_ctxs"`
+	PortAddresses *ebpf.Map `ebpf:"port_addresses"`
+	Ports         *ebpf.Map `ebpf:"ports"`
+	RuleRows      *ebpf.Map `ebpf:"rule_rows"`
+	Rules         *ebpf.Map `ebpf:"rules"`
+	SessionSets   *ebpf.Map `ebpf:"session_sets"`
+	Tenants       *ebpf.Map `ebpf:"tenants"`
+	Traffic       *ebpf.Map `ebpf:"traffic"`
+	Verdicts      *ebpf.Map `ebpf:"verdicts"`
+	Vteps         *ebpf.Map `ebpf:"vteps"`
 }
 
 func (m *overlayMaps) Close() error {
 	return _OverlayClose(
 		m.Attachments,
+		m.BypassFlows,
+		m.BypassTraffic,
 		m.Hosts,
 		m.NetworkVips,
 		m.OverlayCtxs,
+		m.PortAddresses,
+		m.Ports,
 		m.RuleRows,
 		m.Rules,
 		m.SessionSets,
@@ -539,6 +663,7 @@ func (m *overlayMaps) Close() error {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayVariables struct {
+	AbiBypassTimeout *ebpf.Variable `ebpf:"abi_bypass_timeout"`
 	AbiFbtFormat     *ebpf.Variable `ebpf:"abi_fbt_format"`
 	AbiGueFormat     *ebpf.Variable `ebpf:"abi_gue_format"`
 	AbiOverlayEvent  *ebpf.Variable `ebpf:"abi_overlay_event"`
@@ -553,6 +678,7 @@ type overlayVariables struct {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayPrograms struct {
+	FromClient   *ebpf.Program `ebpf:"from_client"`
 	FromServer   *ebpf.Program `ebpf:"from_server"`
 	FromUnderlay *ebpf.Program `ebpf:"from_underlay"`
 	ToUnderlay   *ebpf.Program `ebpf:"to_underlay"`
@@ -560,6 +686,7 @@ type overlayPrograms struct {
 
 func (p *overlayPrograms) Close() error {
 	return _OverlayClose(
+		p.FromClient,
 		p.FromServer,
 		p.FromUnderlay,
 		p.ToUnderlay,

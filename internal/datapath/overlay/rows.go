@@ -52,10 +52,10 @@ type Attachment struct {
 func (n *Network) SetAttachments(want map[uint32]Attachment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	vips := make(map[overlayNetworkVip]uint32, len(want))
+	vips := make(map[overlayNetworkAddress]uint32, len(want))
 	for number, a := range want {
-		key := overlayNetworkVip{Vni: a.VNI}
-		key.Vip.Words = abi.Words(a.VIP)
+		key := overlayNetworkAddress{Vni: a.VNI}
+		key.Address.Words = abi.Words(a.VIP)
 		vips[key] = number
 	}
 	for number, a := range n.attachments {

@@ -102,6 +102,24 @@ type twinOverlaySettings struct {
 	Local6     [2]uint32
 	Seal       [2]uint32
 	Paused     uint32
+	Own4       struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Own6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Mux4 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Mux6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	UplinkMac [6]uint8
+	Pad       [2]uint8
 }
 
 // Names of all BPF objects in the ELF.
