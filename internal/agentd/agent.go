@@ -17,6 +17,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/evacuation"
+	"github.com/weirlb/weir/internal/agentd/fastpath"
+	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -85,14 +89,14 @@ type Config struct {
 	EvacuateSessions func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
 	Workloads        Workloads
 	Manager          Manager
-	Probe            Probe
-	Ports            PortsConfig
+	Probe            healthcheck.Probe
+	Ports            snat.Config
 	Log              *slog.Logger
 	// Telemetry exports metrics and traces; nil: there is none.
 	Telemetry *telemetry.Telemetry
 	// Fastpath is the data plane's part of Fastpath; nil: there is none. ControlMessages reads the packets of theirs that
 	// the programs hand to user space, until closed; Send sends messages to their peers.
-	Fastpath        FastpathDatapath
+	Fastpath        fastpath.Datapath
 	ControlMessages interface {
 		Read() (agent.ControlMessage, error)
 		Close() error
@@ -102,14 +106,14 @@ type Config struct {
 
 // Agent is the daemon of one host.
 type Agent struct {
-	config  Config
-	tables  *tables
-	checks  *checks
-	reports *reports
-	ports   *ports
-	stream  *telemetry.Stream
-	direct  *direct // nil: there is no Fastpath
-	leaving *departures
+	config   Config
+	tables   *tables
+	checks   *healthcheck.Checks
+	reports  *reports
+	ports    *snat.Ports
+	stream   *telemetry.Stream
+	fastpath *fastpath.Controller // nil: there is none
+	leaving  *evacuation.Departures
 
 	asked, unasked atomic.Uint64 // keepalive probes, and rounds that failed
 }
@@ -120,20 +124,17 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newPorts(config.Ports, config.Name, config.Log, t.list)
+	p := snat.New(config.Ports, config.Name, config.Log, t.list)
 	for _, s := range config.Ports.Live {
 		t.listed = append(t.listed, s.Key.Address)
 	}
 	r := newReports(config, t, p)
-	c := newChecks(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.trigger)
-	r.findings = c.findings
+	c := healthcheck.New(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.trigger)
+	r.findings = c.Findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
-	a.leaving = &departures{
-		log: config.Log, locate: config.Workloads.Locate, depart: config.EvacuateSessions, now: time.Now, leaving: make(map[netip.Addr]time.Time),
-	}
-	a.leaving.set(slices.Collect(maps.Values(config.Live)))
+	a.leaving = evacuation.New(config.Log, slices.Collect(maps.Values(config.Live)), config.Workloads.Locate, config.EvacuateSessions)
 	if config.Fastpath != nil {
-		a.direct = newDirect(config.Log, config.Fastpath, config.Send)
+		a.fastpath = fastpath.New(config.Log, config.Fastpath, config.Send)
 	}
 	a.observe()
 	return a, nil
@@ -143,14 +144,16 @@ func New(config Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.config.Workloads.Watch(ctx, a.tables.locate) })
-	group.Go(func() error { return a.checks.run(ctx) })
+	group.Go(func() error { return a.checks.Run(ctx) })
 	group.Go(func() error { return a.reports.run(ctx) })
 	group.Go(func() error { return a.sweep(ctx) })
 	group.Go(func() error { return a.keepAlive(ctx) })
-	group.Go(func() error { return a.leaving.run(ctx) })
-	group.Go(func() error { return a.ports.run(ctx) })
-	if a.direct != nil {
-		group.Go(func() error { return a.direct.run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close) })
+	group.Go(func() error { return a.leaving.Run(ctx) })
+	group.Go(func() error { return a.ports.Run(ctx) })
+	if a.fastpath != nil {
+		group.Go(func() error {
+			return a.fastpath.Run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close)
+		})
 	}
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)
@@ -184,15 +187,15 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	began := time.Now()
 	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
-	err = errors.Join(a.config.Datapath.SetSYNSecrets(update.SYNSecrets), a.tables.refusal(), a.ports.apply(update))
-	if a.direct != nil {
-		a.direct.setKeys(update.Keys)
-		a.direct.setServed(backends)
+	err = errors.Join(a.config.Datapath.SetSYNSecrets(update.SYNSecrets), a.tables.refusal(), a.ports.Apply(update))
+	if a.fastpath != nil {
+		a.fastpath.SetKeys(update.Keys)
+		a.fastpath.SetServed(backends)
 	}
-	a.leaving.set(backends)
+	a.leaving.Set(backends)
 	ended(err)
 	a.stream.Applied(time.Since(began), err)
-	a.checks.set(backends, time.Now())
+	a.checks.Set(backends, time.Now())
 	a.reports.repeat(update.Backends)
 	a.reports.trigger()
 	return nil

@@ -88,7 +88,7 @@ func TestRefusedGenerationIsRejectedAndRetried(t *testing.T) {
 	if calls := b.datapath.took(); !strings.Contains(calls, "replace 1") {
 		t.Errorf("after a refusal the data plane was told %q, want a whole replacement", calls)
 	}
-	b.manager.updates <- wire.HostUpdate{Generation: 8, Backends: backends(2), Muxes: muxes}
+	b.manager.updates <- wire.HostUpdate{Generation: 8, Backends: []model.HostBackend{backend(0), backend(1)}, Muxes: muxes}
 	b.manager.await(t, "a rejection of 8", func(r *weirv1.ReportHostRequest) bool { return r.GetRejection().GetGeneration() == 8 })
 	b.datapath.fit(9)
 	b.manager.await(t, "generation 8", runs(8))

@@ -1,10 +1,10 @@
-// Package agentd is the daemon of a host: it keeps the data plane at what the manager wants, finds
-// the workloads, checks the backends' health and reports.
+// Package agentd is the daemon of a host: it keeps the data plane at what the manager wants, finds the workloads and
+// reports. Packages below it check health, assign source NAT's ports, run Fastpath, and evacuate sessions.
 //
 //	manager ──stream──▶ Agent.apply ──▶ tables ──▶ data plane (rules, muxes, generation)
 //	                        │                          ▲
 //	                        ▼                          │ DIP → interface
-//	                     checks ──▶ probes     locate ◀── links, addresses, routes change
+//	                healthcheck ──▶ probes     locate ◀── links, addresses, routes change
 //	                        │
 //	manager ◀──ReportHost── reports: generation or rejection, health, status
 //

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.uber.org/goleak"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
@@ -26,6 +27,8 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/wire"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeDatapath holds tables without a kernel, and refuses more rules than room.
 type fakeDatapath struct {
@@ -296,6 +299,46 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 	}
 	t.Fatalf("waited in vain for %s", what)
+}
+
+// backend is the n-th of an endpoint, checked every two seconds with rise 2 and fall 3.
+func backend(n int) model.HostBackend {
+	dip := netip.AddrFrom4([4]byte{10, 3, byte(n >> 8), byte(n)})
+	return model.HostBackend{
+		Endpoint: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80},
+		Tunnel:   dip, Backend: netip.AddrPortFrom(dip, 8080),
+		HealthCheck: &model.HealthCheck{Type: model.CheckTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3},
+	}
+}
+
+// probes counts the checks of each backend and answers as told.
+type probes struct {
+	mu      sync.Mutex
+	count   map[netip.AddrPort]int
+	failure string
+}
+
+func (p *probes) run(_ context.Context, b model.HostBackend) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count[b.Backend]++
+	if p.failure != "" {
+		return errors.New(p.failure)
+	}
+	return nil
+}
+
+// counts says how often each backend was asked.
+func (p *probes) counts() map[netip.AddrPort]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.count)
+}
+
+func (p *probes) answer(failure string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failure = failure
 }
 
 // bench is an agent with everything around it faked, but for the wire.

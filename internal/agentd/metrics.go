@@ -7,8 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -55,20 +54,20 @@ var backendLabels = []string{"vip", "protocol", "port", "tunnel"}
 
 // Metrics describe all that a host tells.
 func Metrics() []prometheus.Collector {
-	return append(telemetry.NewStream("weir_agent").Collectors(), newCheckTimes(), telemetry.NewScrape(metrics, nil))
+	return append(telemetry.NewStream("weir_agent").Collectors(), healthcheck.NewDurations(), telemetry.NewScrape(metrics, nil))
 }
 
 // observe has the agent's telemetry show it.
 func (a *Agent) observe() {
 	t := a.config.Telemetry
 	t.Register(a.stream.Collectors()...)
-	t.Register(a.checks.took, telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
+	t.Register(a.checks.Took, telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
 		a.samplePackets(to)
 		a.tables.sample(to)
 		a.reports.sample(to)
-		a.ports.sample(to)
-		sampleHealth(to, a.checks.findings())
-		a.direct.sample(to)
+		a.ports.Sample(to)
+		a.checks.Sample(to)
+		a.fastpath.Sample(to)
 		telemetry.Put(to, "weir_agent_session_capacity", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())
 		telemetry.Put(to, "weir_agent_keepalive_failures_total", a.unasked.Load())
@@ -147,30 +146,5 @@ func (r *reports) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_agent_backend_sessions", s.Sessions, vip, protocol, port, tunnel)
 		telemetry.Put(to, "weir_agent_backend_sessions_without_cookie", s.WithoutCookie, vip, protocol, port, tunnel)
 		telemetry.Put(to, "weir_agent_backend_sessions_draining", s.Draining, vip, protocol, port, tunnel)
-	}
-}
-
-func newCheckTimes() *prometheus.HistogramVec {
-	return telemetry.Seconds("weir_agent_health_check_duration_seconds", "Time that health checks took.", "result")
-}
-
-func sampleHealth(to *telemetry.Sample, findings []finding) {
-	for _, f := range findings {
-		vip, protocol, port := telemetry.Endpoint(f.health.Endpoint)
-		telemetry.PutIf(to, "weir_agent_backend_healthy", f.health.Health == model.HealthHealthy, vip, protocol, port, f.health.Backend.String())
-	}
-}
-
-// sample tells of the connections that have left the muxes, where any may.
-func (d *direct) sample(to *telemetry.Sample) {
-	if d == nil {
-		return
-	}
-	counts, states := d.told()
-	for result, n := range counts {
-		telemetry.Put(to, "weir_agent_fastpath_messages_total", n, result)
-	}
-	for _, state := range []agent.FastpathState{agent.FastpathAccept, agent.FastpathSend} {
-		telemetry.Put(to, "weir_agent_fastpath_connections", states[state], state.String())
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/agentd/fastpath"
+	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -31,7 +33,7 @@ type Options struct {
 	MaxVIP      int // sessions of one VIP; 0: its guaranteed share, and more while others leave room
 	Timeouts    agent.Timeouts
 	SNATFlows   int
-	Queue       QueueBounds
+	Queue       snat.QueueBounds
 	Sources     bool     // anti-spoofing
 	Native      []string // prefixes
 	Telemetry   telemetry.Options
@@ -55,7 +57,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.SNATUDP, "snat-udp-timeout", o.Timeouts.SNATUDP, "idle time that ends a workload's own UDP flow")
 	flags.DurationVar(&o.Timeouts.ICMP, "snat-icmp-timeout", o.Timeouts.ICMP, "idle time that ends a workload's own pings")
 	flags.IntVar(&o.SNATFlows, "max-snat-flows", agent.DefaultMaxSNATFlows, "room for workloads' own connections, half of it for those of one workload")
-	o.Queue = DefaultQueueBounds()
+	o.Queue = snat.DefaultQueueBounds()
 	flags.IntVar(&o.Queue.Packets, "snat-queue-packets", o.Queue.Packets, "most packets of a workload that wait for a port")
 	flags.IntVar(&o.Queue.Bytes, "snat-queue-bytes", o.Queue.Bytes, "most bytes of a workload's packets that wait for a port")
 	flags.DurationVar(&o.Queue.Time, "snat-queue-timeout", o.Queue.Time, "how long a packet waits for a port at most")
@@ -147,7 +149,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer closePorts()
-	controls, sender, err := openDirect(datapath)
+	controls, sender, err := openFastpath(datapath)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.SessionReport, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,
-		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.send,
+		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.Send,
 	})
 	if err != nil {
 		return err
@@ -179,9 +181,9 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	return datapath, err
 }
 
-// openDirect opens the reader and the socket of Fastpath. Whoever runs the reader closes it.
-func openDirect(datapath *agent.Datapath) (*agent.ControlMessages, *sender, error) {
-	sender, err := newSender()
+// openFastpath opens the reader and the socket of Fastpath. Whoever runs the reader closes it.
+func openFastpath(datapath *agent.Datapath) (*agent.ControlMessages, *fastpath.Sender, error) {
+	sender, err := fastpath.NewSender()
 	if err != nil {
 		return nil, nil, err
 	}

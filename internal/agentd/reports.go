@@ -12,6 +12,8 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -30,8 +32,8 @@ const (
 type reports struct {
 	config   Config
 	tables   *tables
-	findings func() []finding
-	ports    *ports
+	findings func() []healthcheck.Finding
+	ports    *snat.Ports
 	wake     chan struct{} // holds at most one
 
 	mu            sync.Mutex
@@ -48,7 +50,7 @@ type reports struct {
 	failure       string                      // of the last report
 }
 
-func newReports(config Config, tables *tables, ports *ports) *reports {
+func newReports(config Config, tables *tables, ports *snat.Ports) *reports {
 	return &reports{config: config, tables: tables, ports: ports, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
 }
 
@@ -77,13 +79,17 @@ func (r *reports) forget() {
 
 // repeat reports the health of the backends again: the manager may have dropped it when a backend was removed and added.
 func (r *reports) repeat(backends []model.HostBackend) {
-	changed := make(map[checkKey]bool, len(backends))
+	type checked struct {
+		endpoint model.EndpointKey
+		backend  netip.AddrPort
+	}
+	changed := make(map[checked]bool, len(backends))
 	for _, b := range backends {
-		changed[checkKey{b.Endpoint, b.Backend}] = true
+		changed[checked{b.Endpoint, b.Backend}] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checkKey{h.Endpoint, h.Backend}] })
+	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checked{h.Endpoint, h.Backend}] })
 }
 
 // sessions records the result of a sweep that began after that many changes of the tables.
@@ -133,7 +139,7 @@ func (r *reports) send(ctx context.Context) {
 }
 
 // request is the report that is due, the health that is new in it, and the number of the stream.
-func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, stream int) {
+func (r *reports) request() (request *weirv1.ReportHostRequest, news []healthcheck.Finding, stream int) {
 	now := r.tables.standing()
 	findings := r.findings()
 	r.mu.Lock()
@@ -151,18 +157,18 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 	}
 	news = r.news(findings)
 	for _, f := range news {
-		request.Health = append(request.Health, wire.BackendHealthToProto(f.health))
+		request.Health = append(request.Health, wire.BackendHealthToProto(f.Health))
 	}
 	return request, news, r.stream
 }
 
 // news are the findings that are not reported yet. Those of ended checks are dropped.
-func (r *reports) news(findings []finding) []finding {
-	var news []finding
+func (r *reports) news(findings []healthcheck.Finding) []healthcheck.Finding {
+	var news []healthcheck.Finding
 	alive := make(map[int]bool, len(findings))
 	for _, f := range findings {
-		alive[f.check] = true
-		if r.told[f.check] != f.health {
+		alive[f.Check] = true
+		if r.told[f.Check] != f.Health {
 			news = append(news, f)
 		}
 	}
@@ -172,9 +178,9 @@ func (r *reports) news(findings []finding) []finding {
 
 func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
-		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
+		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings()),
 	}
-	status.Snat, status.TellsRanges = r.ports.portUsage()
+	status.Snat, status.TellsRanges = r.ports.Usage()
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}
@@ -193,7 +199,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 }
 
 // note records the outcome of a report. A refusal is logged once; lost connections are logged by the stream.
-func (r *reports) note(news []finding, stream int, err error) {
+func (r *reports) note(news []healthcheck.Finding, stream int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -212,6 +218,6 @@ func (r *reports) note(news []finding, stream int, err error) {
 	}
 	r.counts = false
 	for _, f := range news {
-		r.told[f.check] = f.health
+		r.told[f.Check] = f.Health
 	}
 }

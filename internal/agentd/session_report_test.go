@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -20,8 +22,8 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReports(config, tables, newPorts(config.Ports, "", config.Log, tables.list))
-	r.findings = func() []finding { return nil }
+	r := newReports(config, tables, snat.New(config.Ports, "", config.Log, tables.list))
+	r.findings = func() []healthcheck.Finding { return nil }
 	r.restart()
 	b := unchecked(1)
 	found := agent.SessionReport{

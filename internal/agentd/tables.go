@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
@@ -262,7 +263,7 @@ func (t *tables) unreachable(address netip.Addr) error {
 }
 
 // within runs probe for backends that live on this host.
-func (t *tables) within(probe Probe) Probe {
+func (t *tables) within(probe healthcheck.Probe) healthcheck.Probe {
 	return func(ctx context.Context, backend model.HostBackend) error {
 		if err := t.unreachable(backend.Backend.Addr()); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"time"
 
@@ -56,14 +57,14 @@ func (n *Notices) Close() error { return n.reader.Close() }
 // ErrNoNotice says that none came in time.
 var ErrNoNotice = errors.New("no notice came in time")
 
-// Read waits until the deadline for the next one. After Close it says ringbuf.ErrClosed.
+// Read waits until the deadline for the next one. After Close it says fs.ErrClosed.
 func (n *Notices) Read(deadline time.Time) (Notice, error) {
 	n.reader.SetDeadline(deadline)
 	for {
 		record, err := n.reader.Read()
 		if err != nil {
 			if errors.Is(err, ringbuf.ErrClosed) {
-				return Notice{}, err
+				return Notice{}, fs.ErrClosed
 			}
 			return Notice{}, ErrNoNotice
 		}

@@ -1,4 +1,4 @@
-package agentd
+package evacuation
 
 import (
 	"context"
@@ -32,8 +32,8 @@ type clientProbes struct {
 	due     []time.Time
 }
 
-// departures evacuate the sessions of workloads that move to another host, so that the connections go on there.
-type departures struct {
+// Departures evacuate the sessions of workloads that move to another host, so that the connections go on there.
+type Departures struct {
 	log    *slog.Logger
 	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
 	depart func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
@@ -45,8 +45,20 @@ type departures struct {
 	probes  []clientProbes
 }
 
-// set replaces the host's backends.
-func (d *departures) set(backends []model.HostBackend) {
+// New returns Departures of a host with backends. locate says which addresses are missing on it, depart evacuates the
+// sessions of workloads.
+func New(
+	log *slog.Logger, backends []model.HostBackend,
+	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error),
+	depart func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error),
+) *Departures {
+	d := &Departures{log: log, locate: locate, depart: depart, now: time.Now, leaving: make(map[netip.Addr]time.Time)}
+	d.Set(backends)
+	return d
+}
+
+// Set replaces the host's backends.
+func (d *Departures) Set(backends []model.HostBackend) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	served := make(map[netip.Addr]bool, len(backends))
@@ -63,7 +75,7 @@ func (d *departures) set(backends []model.HostBackend) {
 }
 
 // evacuate ends the sessions of workloads that have disappeared, and sends the client probes that are due.
-func (d *departures) evacuate() error {
+func (d *Departures) evacuate() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
@@ -93,7 +105,7 @@ func (d *departures) evacuate() error {
 }
 
 // scheduleProbes schedules the probes to the clients.
-func (d *departures) scheduleProbes(clients interface{ Ask() error }, now time.Time) {
+func (d *Departures) scheduleProbes(clients interface{ Ask() error }, now time.Time) {
 	due := make([]time.Time, 0, len(probeTimes))
 	for _, after := range probeTimes {
 		due = append(due, now.Add(after))
@@ -102,7 +114,7 @@ func (d *departures) scheduleProbes(clients interface{ Ask() error }, now time.T
 }
 
 // departedWorkloads are the workloads without a backend that have disappeared from the host.
-func (d *departures) departedWorkloads(now time.Time) (map[netip.Addr]bool, error) {
+func (d *Departures) departedWorkloads(now time.Time) (map[netip.Addr]bool, error) {
 	all := make([]netip.Addr, 0, len(d.leaving))
 	for workload, until := range d.leaving {
 		if now.After(until) {
@@ -122,8 +134,8 @@ func (d *departures) departedWorkloads(now time.Time) (map[netip.Addr]bool, erro
 	return gone, err
 }
 
-// run evacuates sessions until ctx ends.
-func (d *departures) run(ctx context.Context) error {
+// Run evacuates sessions until ctx ends.
+func (d *Departures) Run(ctx context.Context) error {
 	ticker := time.NewTicker(evacuateInterval)
 	defer ticker.Stop()
 	for {

@@ -1,4 +1,4 @@
-package agentd
+package fastpath
 
 import (
 	"log/slog"
@@ -70,7 +70,7 @@ func (f *fakeDirects) state() agent.FastpathState {
 type network struct {
 	t          *testing.T
 	now        time.Time
-	a, b       *direct // at the client, and at the server
+	a, b       *Controller // at the client, and at the server
 	atA, atB   *fakeDirects
 	lost       int // datagrams that are lost from now on
 	redirected uint64
@@ -83,13 +83,13 @@ func testKeys() []model.FastpathKey {
 
 func newNetwork(t *testing.T) *network {
 	n := &network{t: t, now: time.Unix(1_700_000_000, 0), atA: &fakeDirects{established: true}, atB: &fakeDirects{established: true}}
-	end := func(datapath *fakeDirects) *direct {
-		d := newDirect(slog.New(slog.DiscardHandler), datapath, func(from, to netip.Addr, datagram []byte) error {
+	end := func(datapath *fakeDirects) *Controller {
+		d := New(slog.New(slog.DiscardHandler), datapath, func(from, to netip.Addr, datagram []byte) error {
 			n.deliver(from.String(), to, datagram[4:], false)
 			return nil
 		})
 		d.now = func() time.Time { return n.now }
-		d.setKeys(testKeys())
+		d.SetKeys(testKeys())
 		return d
 	}
 	n.a, n.b = end(n.atA), end(n.atB)
@@ -119,7 +119,7 @@ func (n *network) settle() (all []agent.ControlMessage) {
 	return all
 }
 
-func (n *network) at(tunnel netip.Addr) *direct {
+func (n *network) at(tunnel netip.Addr) *Controller {
 	if tunnel.String() == tunnelA {
 		return n.a
 	}
@@ -265,12 +265,12 @@ func TestListsBringBack(t *testing.T) {
 		}}
 	}
 	n := newNetwork(t)
-	n.b.setServed(served())
+	n.b.SetServed(served())
 	n.redirect(true, true)
 	n.settle()
 	n.sweep(n.a, n.b)
 	n.check(agent.FastpathSend, agent.FastpathSend)
-	n.b.setServed(served(netip.PrefixFrom(client, 32)))
+	n.b.SetServed(served(netip.PrefixFrom(client, 32)))
 	n.sweep(n.a, n.b)
 	n.check(agent.FastpathSend, agent.FastpathNone)
 	n.b.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
@@ -282,7 +282,7 @@ func TestListsBringBack(t *testing.T) {
 	if counts, _ := n.b.told(); counts["forbidden"] < 2 {
 		t.Errorf("counted are %v", counts)
 	}
-	n.b.setServed(served())
+	n.b.SetServed(served())
 	n.redirect(true, true)
 	n.settle()
 	n.check(agent.FastpathSend, agent.FastpathSend)
@@ -297,20 +297,20 @@ func TestListsTooLongBringBack(t *testing.T) {
 		Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Tunnel: netip.MustParseAddr(tunnelB), Fastpath: true,
 		Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 	}}
-	n.b.setServed(served)
+	n.b.SetServed(served)
 	n.redirect(true, true)
 	n.settle()
 	n.check(agent.FastpathSend, agent.FastpathSend)
 	stays := served[0]
 	stays.Fastpath, stays.Leave, n.atB.forbidden = false, nil, true
-	n.b.setServed([]model.HostBackend{stays})
+	n.b.SetServed([]model.HostBackend{stays})
 	n.sweep(n.a, n.b)
 	n.settle()
 	n.check(agent.FastpathNone, agent.FastpathNone)
 	n.redirect(false, true) // by a mux that has not heard of it
 	n.settle()
 	n.check(agent.FastpathNone, agent.FastpathNone)
-	n.b.setServed(served)
+	n.b.SetServed(served)
 	n.atB.forbidden = false
 	n.redirect(true, true)
 	n.settle()
@@ -321,7 +321,7 @@ func TestListsTooLongBringBack(t *testing.T) {
 func TestABackendThatLeavesBringsBack(t *testing.T) {
 	n := newNetwork(t)
 	server := directConnection.Server
-	n.b.setServed([]model.HostBackend{{
+	n.b.SetServed([]model.HostBackend{{
 		Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Tunnel: netip.MustParseAddr(tunnelB), Fastpath: true,
 		Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 	}})
@@ -330,7 +330,7 @@ func TestABackendThatLeavesBringsBack(t *testing.T) {
 	n.sweep(n.a, n.b)
 	n.settle()
 	n.check(agent.FastpathSend, agent.FastpathSend)
-	n.b.setServed(nil)
+	n.b.SetServed(nil)
 	n.atB.established = false // for its rule is gone
 	n.sweep(n.b)
 	n.settle()
@@ -419,7 +419,7 @@ func (n *network) sendsInVain() {
 	n.sweep(n.a)
 }
 
-func (n *network) sweep(all ...*direct) {
+func (n *network) sweep(all ...*Controller) {
 	n.t.Helper()
 	for _, d := range all {
 		if err := d.sweep(); err != nil {

@@ -1,4 +1,4 @@
-package agentd
+package fastpath
 
 import (
 	"context"
@@ -14,11 +14,12 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 const (
-	// directSweep is the time between two sweeps of Fastpath connections.
-	directSweep = time.Second
+	// sweepInterval is the time between two sweeps of Fastpath connections.
+	sweepInterval = time.Second
 	// silence bounds how long a peer may be silent while packets are sent to it.
 	silence = 2 * time.Second
 	// acceptTime bounds the time until a peer's first packet.
@@ -33,8 +34,8 @@ const (
 	windowMessages, windowTime = 2048, 100 * time.Millisecond
 )
 
-// FastpathDatapath are the Fastpath connections of the data plane.
-type FastpathDatapath interface {
+// Datapath are the Fastpath connections of the data plane.
+type Datapath interface {
 	SetFastpath(agent.FastpathConnection) (state agent.FastpathState, changed bool, err error)
 	EndFastpath(agent.FastpathConnection) error
 	FastpathConnections() ([]agent.FastpathConnection, error)
@@ -53,10 +54,10 @@ type unanswered struct {
 	heard time.Duration // when the peer's last one had come
 }
 
-// direct runs Fastpath: it moves connections past the muxes, and back.
-type direct struct {
+// Controller runs Fastpath: it moves connections past the muxes, and back.
+type Controller struct {
 	log      *slog.Logger
-	datapath FastpathDatapath
+	datapath Datapath
 	send     func(from, to netip.Addr, datagram []byte) error
 	now      func() time.Time
 
@@ -84,8 +85,9 @@ var results = []string{
 // straysPerSecond bounds the answers to strays: their source may be forged, and an answer is three times as long.
 const straysPerSecond = 500
 
-func newDirect(log *slog.Logger, datapath FastpathDatapath, send func(from, to netip.Addr, datagram []byte) error) *direct {
-	d := &direct{
+// New returns a Controller of the connections in datapath. send sends a datagram to a peer.
+func New(log *slog.Logger, datapath Datapath, send func(from, to netip.Addr, datagram []byte) error) *Controller {
+	d := &Controller{
 		log: log, datapath: datapath, send: send, now: time.Now,
 		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.FastpathState]int{},
 	}
@@ -95,15 +97,15 @@ func newDirect(log *slog.Logger, datapath FastpathDatapath, send func(from, to n
 	return d
 }
 
-// setKeys sets the valid keys, the one that signs first.
-func (d *direct) setKeys(keys []model.FastpathKey) {
+// SetKeys sets the valid keys, the one that signs first.
+func (d *Controller) SetKeys(keys []model.FastpathKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.keys = keys
 }
 
-// setServed sets the backends of this host.
-func (d *direct) setServed(backends []model.HostBackend) {
+// SetServed sets the backends of this host.
+func (d *Controller) SetServed(backends []model.HostBackend) {
 	served, tunnels := map[model.EndpointKey]model.HostBackend{}, map[model.HostBackendKey]bool{}
 	for _, b := range backends {
 		if b.Fastpath {
@@ -117,7 +119,7 @@ func (d *direct) setServed(backends []model.HostBackend) {
 }
 
 // serves says whether the connection is of a backend of this host.
-func (d *direct) serves(w agent.FastpathConnection) bool {
+func (d *Controller) serves(w agent.FastpathConnection) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -130,7 +132,7 @@ func (d *direct) serves(w agent.FastpathConnection) bool {
 
 // mayLeave says whether the connection may use Fastpath by its VIP's policy. The server's end decides: a connection
 // that a workload here has opened may. VIPs without Fastpath are known to the programs.
-func (d *direct) mayLeave(w agent.FastpathConnection) bool {
+func (d *Controller) mayLeave(w agent.FastpathConnection) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -142,7 +144,7 @@ func (d *direct) mayLeave(w agent.FastpathConnection) bool {
 }
 
 // handleControl handles a packet that the programs handed to user space.
-func (d *direct) handleControl(c agent.ControlMessage) {
+func (d *Controller) handleControl(c agent.ControlMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	result := ""
@@ -155,7 +157,7 @@ func (d *direct) handleControl(c agent.ControlMessage) {
 }
 
 // handleMessage acts on a sealed message and returns its result, for the metrics.
-func (d *direct) handleMessage(c agent.ControlMessage) string {
+func (d *Controller) handleMessage(c agent.ControlMessage) string {
 	now := d.now()
 	m, err := d.guard.Open(c.Message, d.keys, now)
 	switch {
@@ -197,7 +199,7 @@ func (d *direct) handleMessage(c agent.ControlMessage) string {
 }
 
 // refusal is the result for an error of the data plane.
-func (d *direct) refusal(err error) string {
+func (d *Controller) refusal(err error) string {
 	switch {
 	case errors.Is(err, agent.ErrFastpathUnknown):
 		return "unknown"
@@ -215,7 +217,7 @@ func (d *direct) refusal(err error) string {
 }
 
 // sendReady tells the peer that this end accepts its packets; want asks for the peer's own READY.
-func (d *direct) sendReady(w agent.FastpathConnection, want bool, now time.Time) string {
+func (d *Controller) sendReady(w agent.FastpathConnection, want bool, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Ready, Connection: w.Connection, Want: want, ToClient: !w.Client}
 	m.Client, m.Server = w.Peer, w.Own
 	if w.Client {
@@ -225,7 +227,7 @@ func (d *direct) sendReady(w agent.FastpathConnection, want bool, now time.Time)
 }
 
 // sendMessage seals a message and sends it from tunnel to tunnel. The peer asks again if it is lost.
-func (d *direct) sendMessage(m fastpath.Message, now time.Time, result string) string {
+func (d *Controller) sendMessage(m fastpath.Message, now time.Time, result string) string {
 	if len(d.keys) == 0 {
 		return "key"
 	}
@@ -239,7 +241,7 @@ func (d *direct) sendMessage(m fastpath.Message, now time.Time, result string) s
 
 // handleGone returns a connection to the muxes whose peer does not know it. The message tells the packet that came
 // there, so its client is this end, whoever opened the connection.
-func (d *direct) handleGone(w agent.FastpathConnection) string {
+func (d *Controller) handleGone(w agent.FastpathConnection) string {
 	if err := d.listConnections(); err != nil {
 		return d.refusal(err)
 	}
@@ -252,7 +254,7 @@ func (d *direct) handleGone(w agent.FastpathConnection) string {
 }
 
 // listConnections reads the Fastpath connections, unless that was done just now: many may return at once.
-func (d *direct) listConnections() error {
+func (d *Controller) listConnections() error {
 	now := d.now()
 	if d.listed != nil && now.Sub(d.listedAt) < listTime {
 		return nil
@@ -278,13 +280,13 @@ func sent(w agent.FastpathConnection) fastpath.Connection {
 }
 
 // sendGone tells the peer that the backend has left this host, so that its next packet goes by the muxes.
-func (d *direct) sendGone(w agent.FastpathConnection, now time.Time) string {
+func (d *Controller) sendGone(w agent.FastpathConnection, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
 	return d.sendMessage(m, now, "left")
 }
 
 // rejectStray tells a host that it must not send a connection past the muxes.
-func (d *direct) rejectStray(c agent.ControlMessage) string {
+func (d *Controller) rejectStray(c agent.ControlMessage) string {
 	if now := d.now(); now.Sub(d.straysAt) >= time.Second {
 		d.strays, d.straysAt = 0, now
 	}
@@ -297,7 +299,7 @@ func (d *direct) rejectStray(c agent.ControlMessage) string {
 }
 
 // endConnection returns a connection to the muxes.
-func (d *direct) endConnection(w agent.FastpathConnection, why string) string {
+func (d *Controller) endConnection(w agent.FastpathConnection, why string) string {
 	if err := d.datapath.EndFastpath(w); err != nil {
 		return d.refusal(err)
 	}
@@ -305,7 +307,7 @@ func (d *direct) endConnection(w agent.FastpathConnection, why string) string {
 }
 
 // sweep returns connections to the muxes that have ended, or whose peer is silent while packets go to it.
-func (d *direct) sweep() error {
+func (d *Controller) sweep() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all, err := d.datapath.FastpathConnections()
@@ -336,7 +338,7 @@ func (d *direct) sweep() error {
 
 // over says why a connection can't go past the muxes any more; empty: it can. quiet is what the last sweep
 // noted of it.
-func (d *direct) over(w agent.FastpathConnection, quiet unanswered, now time.Time) string {
+func (d *Controller) over(w agent.FastpathConnection, quiet unanswered, now time.Time) string {
 	if _, _, err := d.datapath.SetFastpath(w); errors.Is(err, agent.ErrFastpathUnknown) || errors.Is(err, agent.ErrFastpathForbidden) {
 		return "ended"
 	}
@@ -364,12 +366,12 @@ func (d *direct) over(w agent.FastpathConnection, quiet unanswered, now time.Tim
 	return "silent"
 }
 
-// run looks after the connections until ctx ends. read waits for what the programs hand over, and fails
+// Run looks after the connections until ctx ends. read waits for what the programs hand over, and fails
 // with fs.ErrClosed once closed was called.
-func (d *direct) run(ctx context.Context, read func() (agent.ControlMessage, error), closed func() error) error {
+func (d *Controller) Run(ctx context.Context, read func() (agent.ControlMessage, error), closed func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.serve(ctx, read) }()
-	ticker := time.NewTicker(directSweep)
+	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -386,7 +388,7 @@ func (d *direct) run(ctx context.Context, read func() (agent.ControlMessage, err
 }
 
 // serve takes what comes, and no more than so much at a time.
-func (d *direct) serve(ctx context.Context, read func() (agent.ControlMessage, error)) error {
+func (d *Controller) serve(ctx context.Context, read func() (agent.ControlMessage, error)) error {
 	window, taken := d.now(), 0
 	for {
 		control, err := read()
@@ -410,9 +412,23 @@ func (d *direct) serve(ctx context.Context, read func() (agent.ControlMessage, e
 	}
 }
 
-// told is what direct has counted, by result, and the connections by state.
-func (d *direct) told() (counts map[string]uint64, states map[agent.FastpathState]int) {
+// told is what was counted, by result, and the connections by state.
+func (d *Controller) told() (counts map[string]uint64, states map[agent.FastpathState]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.counts), maps.Clone(d.states)
+}
+
+// Sample tells of the connections that have left the muxes, where any may.
+func (d *Controller) Sample(to *telemetry.Sample) {
+	if d == nil {
+		return
+	}
+	counts, states := d.told()
+	for result, n := range counts {
+		telemetry.Put(to, "weir_agent_fastpath_messages_total", n, result)
+	}
+	for _, state := range []agent.FastpathState{agent.FastpathAccept, agent.FastpathSend} {
+		telemetry.Put(to, "weir_agent_fastpath_connections", states[state], state.String())
+	}
 }

@@ -1,4 +1,4 @@
-package agentd
+package fastpath
 
 import (
 	"errors"
@@ -14,17 +14,18 @@ import (
 	"github.com/weirlb/weir/internal/fastpath"
 )
 
-// sender sends datagrams to the GUE port of tunnels, from tunnels of this host. A tunnel is a workload's address, mostly,
+// Sender sends datagrams to the GUE port of tunnels, from tunnels of this host. A tunnel is a workload's address, mostly,
 // and none of the host's own: so the sockets are transparent ones.
-type sender struct{ v4, v6 *net.UDPConn }
+type Sender struct{ v4, v6 *net.UDPConn }
 
-func newSender() (*sender, error) {
+// NewSender opens the sockets.
+func NewSender() (*Sender, error) {
 	v4, err4 := listenTransparent("udp4", unix.SOL_IP, unix.IP_TRANSPARENT)
 	v6, err6 := listenTransparent("udp6", unix.SOL_IPV6, unix.IPV6_TRANSPARENT)
 	if err4 != nil && err6 != nil { // a host may be without one of the families
 		return nil, fmt.Errorf("open sockets for fastpath: %w", errors.Join(err4, err6))
 	}
-	return &sender{v4: v4, v6: v6}, nil
+	return &Sender{v4: v4, v6: v6}, nil
 }
 
 func listenTransparent(network string, level, option int) (*net.UDPConn, error) {
@@ -47,7 +48,8 @@ func setOption(socket syscall.RawConn, level, option int) (err error) {
 	return errors.Join(outer, err)
 }
 
-func (s *sender) send(from, to netip.Addr, datagram []byte) error {
+// Send sends a datagram from one tunnel to another.
+func (s *Sender) Send(from, to netip.Addr, datagram []byte) error {
 	socket, source := s.v4, (&ipv4.ControlMessage{Src: from.AsSlice()}).Marshal()
 	if to.Is6() {
 		socket, source = s.v6, (&ipv6.ControlMessage{Src: from.AsSlice()}).Marshal()
@@ -60,7 +62,7 @@ func (s *sender) send(from, to netip.Addr, datagram []byte) error {
 }
 
 // Close ends sending.
-func (s *sender) Close() (err error) {
+func (s *Sender) Close() (err error) {
 	for _, socket := range []*net.UDPConn{s.v4, s.v6} {
 		if socket != nil {
 			err = errors.Join(err, socket.Close())

@@ -1,4 +1,4 @@
-package agentd
+package snat
 
 import (
 	"context"
@@ -101,11 +101,11 @@ func (w *portWorld) ReleasePorts(_ context.Context, r *weirv1.ReleasePortsReques
 var portKey = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.1.0.2")}
 
 // newPortWorld has one workload with these ranges.
-func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *ports) {
+func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *Ports) {
 	t.Helper()
 	w := &portWorld{given: []uint32{300}}
-	p := newPorts(PortsConfig{Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
-	err := p.apply(wire.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
+	p := New(Config{Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
+	err := p.Apply(wire.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
 		Key: portKey, Ranges: ranges, MaxPorts: 64, KeepPorts: 8, IdleTimeout: time.Minute, Exhausted: model.ExhaustedReject, Written: 3,
 	}}})
 	if err != nil {
@@ -153,7 +153,7 @@ func TestPortsServeWhatWaits(t *testing.T) {
 	}
 	// What the manager said before its answer is no news.
 	old := model.HostSNAT{Key: portKey, MaxPorts: 64, Written: 6}
-	if err := p.apply(wire.HostUpdate{SNAT: []model.HostSNAT{old}}); err != nil || len(w.ranges) != 1 {
+	if err := p.Apply(wire.HostUpdate{SNAT: []model.HostSNAT{old}}); err != nil || len(w.ranges) != 1 {
 		t.Errorf("an older list leaves %v, %v", w.ranges, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestPortsRefused(t *testing.T) {
 	p.handleNotice(t.Context(), waits(1, "one"), time.Now())
 	p.asking.Wait()
 	w.want(t, "ask 1", "refuse", "end", "tell 3")
-	if warnings := p.warnings(); len(warnings) != 1 || warnings[0] != "no more ports for 10.1.0.2 as 203.0.113.20" {
+	if warnings := p.Warnings(); len(warnings) != 1 || warnings[0] != "no more ports for 10.1.0.2 as 203.0.113.20" {
 		t.Errorf("warnings are %q", warnings)
 	}
 
@@ -204,10 +204,10 @@ func TestRangesAreToldWhenAskedFor(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301)
 	w.ranges = []model.Range{300, 301}
 	for _, asked := range []bool{false, true, false} {
-		if err := p.apply(wire.HostUpdate{TellRanges: asked}); err != nil {
+		if err := p.Apply(wire.HostUpdate{TellRanges: asked}); err != nil {
 			t.Fatal(err)
 		}
-		uses, told := p.portUsage()
+		uses, told := p.Usage()
 		want := 0
 		if asked {
 			want = len(w.ranges)
@@ -227,8 +227,8 @@ func TestWhatHasAPortIsNotGivenUp(t *testing.T) {
 	p.asking.Wait()
 	p.tick(t.Context(), now.Add(time.Minute))
 	w.want(t, "ask 1", "end")
-	if user := p.workloads[portKey.Address]; len(user.queue) != 0 || user.exhausted != 0 {
-		t.Errorf("%d flows wait, %d packets found no port", len(user.queue), user.exhausted)
+	if client := p.workloads[portKey.Address]; len(client.queue) != 0 || client.exhausted != 0 {
+		t.Errorf("%d flows wait, %d packets found no port", len(client.queue), client.exhausted)
 	}
 }
 

@@ -10,20 +10,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent"
 )
 
 // ports configures source NAT.
-func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsConfig, func(), error) {
+func (o *Options) ports(datapath *agent.Datapath, manager snat.Manager) (snat.Config, func(), error) {
 	notices, err := datapath.Notices()
 	if err != nil {
-		return PortsConfig{}, nil, err
+		return snat.Config{}, nil, err
 	}
 	sender, err := datapath.NewSender()
 	if err != nil {
-		return PortsConfig{}, nil, errors.Join(err, notices.Close())
+		return snat.Config{}, nil, errors.Join(err, notices.Close())
 	}
-	config := PortsConfig{
+	config := snat.Config{
 		Datapath: datapath, Sender: sender, Manager: manager, Read: notices.Read, Live: datapath.LiveSNAT(),
 		Excepted: managerPrefixes(o.Manager), MTU: datapath.MTU, Bounds: o.Queue,
 	}
@@ -37,9 +38,9 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 // day.
 func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.SessionReport, error) {
 	sessionReport, err := datapath.Sweep(agent.Now(), o.Timeouts)
-	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
-	sessionReport.SNAT = snat
-	if _, unasked := append(sessionReport.Doubtful, snat.Doubtful...).Send(); unasked != nil {
+	translated, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
+	sessionReport.SNAT = translated
+	if _, unasked := append(sessionReport.Doubtful, translated.Doubtful...).Send(); unasked != nil {
 		log.Debug("can't ask workloads whose connections were reset", "err", unasked)
 	}
 	return sessionReport, errors.Join(err, failed, datapath.SetSYNClock())

@@ -1,4 +1,4 @@
-package agentd
+package healthcheck
 
 import (
 	"container/heap"
@@ -13,13 +13,14 @@ import (
 
 	"github.com/weirlb/weir/internal/health"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Probe runs one check of a backend and says why it failed.
 type Probe func(ctx context.Context, backend model.HostBackend) error
 
-// checkKey identifies a backend to the manager, whatever tunnel its packets come through.
-type checkKey struct {
+// key identifies a backend to the manager, whatever tunnel its packets come through.
+type key struct {
 	endpoint model.EndpointKey
 	backend  netip.AddrPort
 }
@@ -36,9 +37,9 @@ type check struct {
 	removed bool
 }
 
-// checks runs the health checks of all backends from one queue, ordered by time, at most limit
+// Checks runs the health checks of all backends from one queue, ordered by time, at most limit
 // of them at once. A check that is due while limit are running waits, and keeps its place.
-type checks struct {
+type Checks struct {
 	log     *slog.Logger
 	probe   Probe
 	jitter  func() float64 // in [0, 1)
@@ -46,48 +47,50 @@ type checks struct {
 	changed func() // called after a backend's state changed
 
 	mu      sync.Mutex
-	entries map[checkKey]*check
+	entries map[key]*check
 	created int // checks so far
 	queue   dueQueue
 	wake    chan struct{} // holds at most one: the head of the queue may have changed
 
-	took *prometheus.HistogramVec // by result
+	Took *prometheus.HistogramVec // seconds, by result
 }
 
-func newChecks(log *slog.Logger, probe Probe, jitter func() float64, limit int, changed func()) *checks {
-	return &checks{
+// New returns Checks without a backend. jitter is in [0, 1), limit how many run at once; changed is called after the
+// health of a backend changed.
+func New(log *slog.Logger, probe Probe, jitter func() float64, limit int, changed func()) *Checks {
+	return &Checks{
 		log: log, probe: probe, jitter: jitter, limit: limit, changed: changed,
-		entries: map[checkKey]*check{}, wake: make(chan struct{}, 1),
-		took: newCheckTimes(),
+		entries: map[key]*check{}, wake: make(chan struct{}, 1),
+		Took: NewDurations(),
 	}
 }
 
-// set replaces the checked backends: checks of new ones start, those of missing ones stop, and changed ones keep their
+// Set replaces the checked backends: checks of new ones start, those of missing ones stop, and changed ones keep their
 // state.
-func (c *checks) set(backends []model.HostBackend, now time.Time) {
+func (c *Checks) Set(backends []model.HostBackend, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wanted := make(map[checkKey]bool, len(backends))
+	wanted := make(map[key]bool, len(backends))
 	for _, b := range backends {
 		if b.HealthCheck == nil {
 			continue
 		}
-		key := checkKey{b.Endpoint, b.Backend}
-		wanted[key] = true
-		if entry := c.entries[key]; entry != nil {
+		k := key{b.Endpoint, b.Backend}
+		wanted[k] = true
+		if entry := c.entries[k]; entry != nil {
 			c.update(entry, b, now)
 			continue
 		}
 		c.created++
 		entry := &check{number: c.created, backend: b, due: now.Add(health.First(b.HealthCheck.Interval, c.jitter()))}
-		c.entries[key] = entry
+		c.entries[k] = entry
 		heap.Push(&c.queue, entry)
 	}
-	for key, entry := range c.entries {
-		if wanted[key] {
+	for k, entry := range c.entries {
+		if wanted[k] {
 			continue
 		}
-		delete(c.entries, key)
+		delete(c.entries, k)
 		entry.removed = true
 		if entry.place >= 0 {
 			heap.Remove(&c.queue, entry.place)
@@ -97,7 +100,7 @@ func (c *checks) set(backends []model.HostBackend, now time.Time) {
 }
 
 // update gives entry new parameters. Its state and streak stay.
-func (c *checks) update(entry *check, to model.HostBackend, now time.Time) {
+func (c *Checks) update(entry *check, to model.HostBackend, now time.Time) {
 	before := *entry.backend.HealthCheck
 	entry.backend = to
 	if before == *to.HealthCheck {
@@ -111,35 +114,35 @@ func (c *checks) update(entry *check, to model.HostBackend, now time.Time) {
 	}
 }
 
-// finding is the result of one check, which its number identifies.
-type finding struct {
-	check  int
-	health model.BackendHealth
+// Finding is the result of one check, which its number identifies.
+type Finding struct {
+	Check  int
+	Health model.BackendHealth
 }
 
-// findings are the health of backends, sorted, without those that are unknown.
-func (c *checks) findings() []finding {
+// Findings are the health of backends, sorted, without those that are unknown.
+func (c *Checks) Findings() []Finding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := make([]finding, 0, len(c.entries))
-	for key, entry := range c.entries {
+	known := make([]Finding, 0, len(c.entries))
+	for k, entry := range c.entries {
 		if state := entry.tracker.State(); state != model.HealthUnknown {
-			known = append(known, finding{entry.number, model.BackendHealth{
-				Endpoint: key.endpoint, Backend: key.backend, Health: state, Reason: entry.tracker.Reason(),
+			known = append(known, Finding{entry.number, model.BackendHealth{
+				Endpoint: k.endpoint, Backend: k.backend, Health: state, Reason: entry.tracker.Reason(),
 			}})
 		}
 	}
-	slices.SortFunc(known, func(a, b finding) int {
-		if order := a.health.Endpoint.Compare(b.health.Endpoint); order != 0 {
+	slices.SortFunc(known, func(a, b Finding) int {
+		if order := a.Health.Endpoint.Compare(b.Health.Endpoint); order != 0 {
 			return order
 		}
-		return a.health.Backend.Compare(b.health.Backend)
+		return a.Health.Backend.Compare(b.Health.Backend)
 	})
 	return known
 }
 
-// run checks until ctx ends.
-func (c *checks) run(ctx context.Context) error {
+// Run checks until ctx ends.
+func (c *Checks) Run(ctx context.Context) error {
 	places := make(chan struct{}, c.limit)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -161,14 +164,14 @@ func (c *checks) run(ctx context.Context) error {
 }
 
 // runProbe runs the probe and observes its duration.
-func (c *checks) runProbe(ctx context.Context, backend model.HostBackend) error {
+func (c *Checks) runProbe(ctx context.Context, backend model.HostBackend) error {
 	began := time.Now()
 	err := c.probe(ctx, backend)
 	result := "passed"
 	if err != nil {
 		result = "failed"
 	}
-	c.took.WithLabelValues(result).Observe(time.Since(began).Seconds())
+	c.Took.WithLabelValues(result).Observe(time.Since(began).Seconds())
 	return err
 }
 
@@ -179,7 +182,7 @@ type job struct {
 }
 
 // next waits until a check is due and takes it from the queue; nil when ctx ends.
-func (c *checks) next(ctx context.Context) (*check, job) {
+func (c *Checks) next(ctx context.Context) (*check, job) {
 	for {
 		entry, job, wait := c.popDue(time.Now())
 		if entry != nil {
@@ -200,7 +203,7 @@ func (c *checks) next(ctx context.Context) (*check, job) {
 
 // popDue removes the first check from the queue if it is due; else it says how long until then, or
 // 0 when there is none.
-func (c *checks) popDue(now time.Time) (*check, job, time.Duration) {
+func (c *Checks) popDue(now time.Time) (*check, job, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.queue) == 0 {
@@ -216,7 +219,7 @@ func (c *checks) popDue(now time.Time) (*check, job, time.Duration) {
 }
 
 // finish records the result of a run and queues the check again.
-func (c *checks) finish(ctx context.Context, entry *check, job job, err error) {
+func (c *Checks) finish(ctx context.Context, entry *check, job job, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -228,7 +231,7 @@ func (c *checks) finish(ctx context.Context, entry *check, job job, err error) {
 }
 
 // observe returns the state after the result and whether that is new.
-func (c *checks) observe(entry *check, job job, err error) (state health.Tracker, changed bool) {
+func (c *Checks) observe(entry *check, job job, err error) (state health.Tracker, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if entry.removed {
@@ -249,7 +252,7 @@ func (c *checks) observe(entry *check, job job, err error) (state health.Tracker
 }
 
 // wakeQueue tells run that the queue's head may have changed.
-func (c *checks) wakeQueue() {
+func (c *Checks) wakeQueue() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -282,4 +285,17 @@ func (q *dueQueue) Pop() any {
 	(*q)[last] = nil
 	*q = (*q)[:last]
 	return entry
+}
+
+// NewDurations returns the metric of how long checks took.
+func NewDurations() *prometheus.HistogramVec {
+	return telemetry.Seconds("weir_agent_health_check_duration_seconds", "Time that health checks took.", "result")
+}
+
+// Sample tells the health of the backends.
+func (c *Checks) Sample(to *telemetry.Sample) {
+	for _, f := range c.Findings() {
+		vip, protocol, port := telemetry.Endpoint(f.Health.Endpoint)
+		telemetry.PutIf(to, "weir_agent_backend_healthy", f.Health.Health == model.HealthHealthy, vip, protocol, port, f.Health.Backend.String())
+	}
 }

@@ -1,4 +1,4 @@
-package agentd
+package snat
 
 import (
 	"errors"
@@ -33,9 +33,9 @@ func (w *portWorld) holds(t *testing.T, what string, want ...model.Range) {
 	}
 }
 
-func mustApply(t *testing.T, p *ports, update wire.HostUpdate) {
+func mustApply(t *testing.T, p *Ports, update wire.HostUpdate) {
 	t.Helper()
-	if err := p.apply(update); err != nil {
+	if err := p.Apply(update); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +59,7 @@ func TestRestartedAgentTakesNoOlderList(t *testing.T) {
 				"not listed":      {listOf(1), nil},
 			} {
 				w := &portWorld{}
-				p := newPorts(PortsConfig{Datapath: w, Sender: w, Manager: w, Live: live}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
+				p := New(Config{Datapath: w, Sender: w, Manager: w, Live: live}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
 				mustApply(t, p, c.list)
 				w.holds(t, what, c.want...)
 				if behind := what == "behind"; behind != (len(w.closed) == 1) {
@@ -106,8 +106,8 @@ func TestPortsAreNotGivenBackForWhatWaits(t *testing.T) {
 				p.release(t.Context(), now.Add(2*releaseInterval))
 				p.asking.Wait()
 			}
-			user := p.workloads[portKey.Address]
-			user.queue = []*queuedFlow{{flow: waits(1, "one").Flow}}
+			client := p.workloads[portKey.Address]
+			client.queue = []*queuedFlow{{flow: waits(1, "one").Flow}}
 			p.release(t.Context(), now.Add(4*releaseInterval))
 			p.asking.Wait()
 			w.want(t, c.want...)

@@ -1,4 +1,4 @@
-package agentd
+package evacuation
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func (c *clients) Ask() error {
 
 // snatClients are workloads, those that are here, and those that have departed.
 type snatClients struct {
-	*departures
+	*Departures
 	t        *testing.T
 	time     time.Time
 	here     map[netip.Addr]bool
@@ -35,7 +35,7 @@ func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
 	for _, a := range here {
 		l.here[a] = true
 	}
-	l.departures = &departures{
+	l.Departures = &Departures{
 		log: slog.New(slog.DiscardHandler), now: func() time.Time { return l.time }, leaving: map[netip.Addr]time.Time{},
 		locate: func(all []netip.Addr) (_ map[netip.Addr]int, missing map[netip.Addr]string, _ error) {
 			missing = map[netip.Addr]string{}
@@ -72,19 +72,19 @@ func TestDepartures(t *testing.T) {
 	backend := func(a netip.Addr) model.HostBackend {
 		return model.HostBackend{Backend: netip.AddrPortFrom(a, 80)}
 	}
-	l.set([]model.HostBackend{backend(stays), backend(moves)})
+	l.Set([]model.HostBackend{backend(stays), backend(moves)})
 	delete(l.here, moves)
 	l.expect("down, and a backend yet")
 	l.here[moves] = true
-	l.set(nil)
+	l.Set(nil)
 	l.expect("no backend, and still here")
 	delete(l.here, moves)
 	l.expect("gone", moves)
 	l.expect("a second look", moves)
-	l.set([]model.HostBackend{backend(stays)})
+	l.Set([]model.HostBackend{backend(stays)})
 	delete(l.here, stays)
 	l.expect("a backend again, and down", moves)
-	l.set(nil)
+	l.Set(nil)
 	l.here[stays] = true
 	l.time = l.time.Add(evacuateWithin + time.Second)
 	l.expect("here for long", moves)
@@ -98,8 +98,8 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	l := newSNATClients(t, moves)
 	depart, failure := l.depart, errors.New("no memory")
 	l.depart = func(map[netip.Addr]bool) (agent.EvacuatedSessions, error) { return agent.EvacuatedSessions{}, failure }
-	l.set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
-	l.set(nil)
+	l.Set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
+	l.Set(nil)
 	delete(l.here, moves)
 	if err := l.evacuate(); !errors.Is(err, failure) {
 		t.Fatalf("got %v, want %v", err, failure)
@@ -111,7 +111,7 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 
 func TestClientsAreAskedAgain(t *testing.T) {
 	now, c := time.Unix(1_700_000_000, 0), &clients{}
-	d := &departures{now: func() time.Time { return now }}
+	d := &Departures{now: func() time.Time { return now }}
 	d.scheduleProbes(c, now)
 	for i, after := range probeTimes {
 		for _, at := range []time.Duration{after - time.Millisecond, after} {

@@ -1,11 +1,10 @@
-package agentd
+package healthcheck
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -51,13 +50,6 @@ type probes struct {
 	failure string
 }
 
-// counts says how often each backend was asked.
-func (p *probes) counts() map[netip.AddrPort]int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return maps.Clone(p.count)
-}
-
 func (p *probes) run(ctx context.Context, b model.HostBackend) error {
 	p.mu.Lock()
 	p.count[b.Backend]++
@@ -91,18 +83,18 @@ func (p *probes) of(b model.HostBackend) int {
 }
 
 // inBubble runs body with running checks, in a bubble of its own time. Jitter goes evenly round.
-func inBubble(t *testing.T, limit int, body func(c *checks, p *probes, changes *atomic.Int32)) {
+func inBubble(t *testing.T, limit int, body func(c *Checks, p *probes, changes *atomic.Int32)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &probes{count: map[netip.AddrPort]int{}}
 		var changes, draws atomic.Int32
 		jitter := func() float64 { return float64(draws.Add(1)*37%100) / 100 }
-		c := newChecks(slog.New(slog.DiscardHandler), p.run, jitter, limit, func() { changes.Add(1) })
+		c := New(slog.New(slog.DiscardHandler), p.run, jitter, limit, func() { changes.Add(1) })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if err := c.run(ctx); err != nil {
+			if err := c.Run(ctx); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -118,15 +110,15 @@ func advance(d time.Duration) {
 }
 
 // states are the findings as text, in order.
-func states(c *checks) []string {
+func states(c *Checks) []string {
 	var all []string
-	for _, f := range c.findings() {
-		all = append(all, fmt.Sprintf("%s %s %s", f.health.Backend, f.health.Health, f.health.Reason))
+	for _, f := range c.Findings() {
+		all = append(all, fmt.Sprintf("%s %s %s", f.Health.Backend, f.Health.Health, f.Health.Reason))
 	}
 	return all
 }
 
-func wantStates(t *testing.T, c *checks, want ...string) {
+func wantStates(t *testing.T, c *Checks, want ...string) {
 	t.Helper()
 	if got := fmt.Sprintf("%q", states(c)); got != fmt.Sprintf("%q", want) {
 		t.Errorf("findings are %s, want %q", got, want)
@@ -135,12 +127,12 @@ func wantStates(t *testing.T, c *checks, want ...string) {
 
 func TestThousandsKeepTheirInterval(t *testing.T) {
 	const n = 3000
-	inBubble(t, maxRunning, func(c *checks, p *probes, changes *atomic.Int32) {
+	inBubble(t, 1024, func(c *Checks, p *probes, changes *atomic.Int32) {
 		p.takes = 10 * time.Millisecond
-		c.set(backends(n), time.Now())
+		c.Set(backends(n), time.Now())
 		advance(time.Second)
-		if len(c.findings()) != n || changes.Load() != n {
-			t.Fatalf("after a second %d of %d are known, %d changes", len(c.findings()), n, changes.Load())
+		if len(c.Findings()) != n || changes.Load() != n {
+			t.Fatalf("after a second %d of %d are known, %d changes", len(c.Findings()), n, changes.Load())
 		}
 		advance(59 * time.Second)
 		for _, b := range backends(n) {
@@ -156,9 +148,9 @@ func TestThousandsKeepTheirInterval(t *testing.T) {
 
 func TestHangingChecksAreBoundedAndAllGetTheirTurn(t *testing.T) {
 	const n, limit = 400, 20
-	inBubble(t, limit, func(c *checks, p *probes, _ *atomic.Int32) {
+	inBubble(t, limit, func(c *Checks, p *probes, _ *atomic.Int32) {
 		p.takes = time.Second
-		c.set(backends(n), time.Now())
+		c.Set(backends(n), time.Now())
 		advance(3 * n / limit * time.Second)
 		if p.most != limit {
 			t.Errorf("%d ran at once, want %d", p.most, limit)
@@ -172,9 +164,9 @@ func TestHangingChecksAreBoundedAndAllGetTheirTurn(t *testing.T) {
 }
 
 func TestFallAndRise(t *testing.T) {
-	inBubble(t, maxRunning, func(c *checks, p *probes, changes *atomic.Int32) {
+	inBubble(t, 1024, func(c *Checks, p *probes, changes *atomic.Int32) {
 		b := backend(1)
-		c.set([]model.HostBackend{b}, time.Now())
+		c.Set([]model.HostBackend{b}, time.Now())
 		advance(time.Second)
 		wantStates(t, c, "10.3.0.1:8080 healthy ")
 		p.answer("connection refused")
@@ -195,23 +187,23 @@ func TestFallAndRise(t *testing.T) {
 }
 
 func TestChangedParametersKeepTheState(t *testing.T) {
-	inBubble(t, maxRunning, func(c *checks, p *probes, changes *atomic.Int32) {
+	inBubble(t, 1024, func(c *Checks, p *probes, changes *atomic.Int32) {
 		b := backend(1)
 		b.HealthCheck.Interval = time.Hour
-		c.set([]model.HostBackend{b}, time.Now())
+		c.Set([]model.HostBackend{b}, time.Now())
 		advance(time.Second)
 		wantStates(t, c, "10.3.0.1:8080 healthy ")
 
 		faster := backend(1)
 		p.answer("status 503")
-		c.set([]model.HostBackend{faster}, time.Now())
+		c.Set([]model.HostBackend{faster}, time.Now())
 		wantStates(t, c, "10.3.0.1:8080 healthy ")
 		advance(7 * time.Second)
 		wantStates(t, c, "10.3.0.1:8080 unhealthy status 503")
 
 		unchecked := backend(1)
 		unchecked.HealthCheck = nil
-		c.set([]model.HostBackend{unchecked}, time.Now())
+		c.Set([]model.HostBackend{unchecked}, time.Now())
 		wantStates(t, c)
 		if changes.Load() != 2 {
 			t.Errorf("%d changes, want 2", changes.Load())
@@ -221,13 +213,13 @@ func TestChangedParametersKeepTheState(t *testing.T) {
 
 // A check that was running when its parameters changed says nothing of the new ones.
 func TestResultOfAnOldVersionDoesNotCount(t *testing.T) {
-	inBubble(t, maxRunning, func(c *checks, p *probes, _ *atomic.Int32) {
+	inBubble(t, 1024, func(c *Checks, p *probes, _ *atomic.Int32) {
 		p.takes = time.Second
-		c.set([]model.HostBackend{backend(1)}, time.Now())
+		c.Set([]model.HostBackend{backend(1)}, time.Now())
 		advance(600 * time.Millisecond) // the first check runs
 		other := backend(1)
 		other.HealthCheck.Port = 9090
-		c.set([]model.HostBackend{other}, time.Now())
+		c.Set([]model.HostBackend{other}, time.Now())
 		advance(time.Second)
 		if p.of(other) != 1 {
 			t.Fatalf("checked %d times, want 1", p.of(other))
@@ -239,11 +231,11 @@ func TestResultOfAnOldVersionDoesNotCount(t *testing.T) {
 }
 
 func TestRemovedChecksStop(t *testing.T) {
-	inBubble(t, maxRunning, func(c *checks, p *probes, changes *atomic.Int32) {
+	inBubble(t, 1024, func(c *Checks, p *probes, changes *atomic.Int32) {
 		p.takes = time.Second
-		c.set(backends(10), time.Now())
+		c.Set(backends(10), time.Now())
 		advance(600 * time.Millisecond) // all run
-		c.set(backends(1), time.Now())
+		c.Set(backends(1), time.Now())
 		advance(time.Minute)
 		for _, b := range backends(10)[1:] {
 			if p.of(b) != 1 {
@@ -261,25 +253,25 @@ func TestRemovedChecksStop(t *testing.T) {
 // each is in the queue once.
 func TestSetsFollowEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newChecks(slog.New(slog.DiscardHandler), nil, func() float64 { return 0.5 }, 1, func() {})
+		c := New(slog.New(slog.DiscardHandler), nil, func() float64 { return 0.5 }, 1, func() {})
 		for range rapid.IntRange(1, 6).Draw(t, "sets") {
-			wanted := map[checkKey]bool{}
+			wanted := map[key]bool{}
 			var set []model.HostBackend
 			for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(0, 12), 0, 12, rapid.ID).Draw(t, "backends") {
 				b := backend(n)
 				if b.HealthCheck.Interval *= time.Duration(rapid.IntRange(1, 3).Draw(t, "interval")); n%5 == 0 {
 					b.HealthCheck = nil
 				} else {
-					wanted[checkKey{b.Endpoint, b.Backend}] = true
+					wanted[key{b.Endpoint, b.Backend}] = true
 				}
 				set = append(set, b)
 			}
-			c.set(set, time.Unix(int64(rapid.IntRange(0, 100).Draw(t, "now")), 0))
+			c.Set(set, time.Unix(int64(rapid.IntRange(0, 100).Draw(t, "now")), 0))
 			if len(c.entries) != len(wanted) || len(c.queue) != len(wanted) {
 				t.Fatalf("%d entries and %d in the queue, want %d", len(c.entries), len(c.queue), len(wanted))
 			}
 			for place, entry := range c.queue {
-				if entry.place != place || entry.removed || !wanted[checkKey{entry.backend.Endpoint, entry.backend.Backend}] {
+				if entry.place != place || entry.removed || !wanted[key{entry.backend.Endpoint, entry.backend.Backend}] {
 					t.Fatalf("place %d of the queue holds %+v", place, entry)
 				}
 			}

@@ -1,8 +1,9 @@
-package agentd
+package snat
 
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/cilium/ebpf/ringbuf"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
@@ -31,25 +31,25 @@ type Translation interface {
 	SNATUse(whole bool) ([]agent.SNATUse, error)
 }
 
-// Sender sends packets from user space.
+// Sender sends packets from client space.
 type Sender interface {
 	// Transmit sends a packet to the network, Reject one to a workload.
 	Transmit(to netip.Addr, packet []byte) error
 	Reject(to netip.Addr, packet []byte) error
 }
 
-// PortManager allocates ports and takes them back.
-type PortManager interface {
+// Manager allocates ports and takes them back.
+type Manager interface {
 	AllocatePorts(ctx context.Context, request *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error)
 	ReleasePorts(ctx context.Context, request *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error)
 }
 
-// PortsConfig configures source NAT. Without a Datapath there is none.
-type PortsConfig struct {
+// Config configures source NAT. Without a Datapath there is none.
+type Config struct {
 	Datapath Translation
 	Sender   Sender
-	Manager  PortManager
-	// Read waits for the next notice of the data plane, until the deadline.
+	Manager  Manager
+	// Read waits for the next notice of the data plane, until the deadline. Once that is closed it fails with fs.ErrClosed.
 	Read     func(deadline time.Time) (agent.Notice, error)
 	Live     []model.HostSNAT // of the data plane at the start
 	Excepted []netip.Prefix   // the managers' addresses: connections to them are not translated
@@ -81,10 +81,10 @@ const (
 	maxRefusalsPerTick = 16
 )
 
-// ports assigns source NAT ports to workloads' flows: it queues packets without a port, requests ports from the manager,
+// Ports assigns source NAT ports to workloads' flows: it queues packets without a port, requests ports from the manager,
 // and releases unused ranges.
-type ports struct {
-	config PortsConfig
+type Ports struct {
+	config Config
 	name   string // of the node
 	log    *slog.Logger
 	listed func(addresses []netip.Addr) // called with the workloads that have source NAT
@@ -92,13 +92,13 @@ type ports struct {
 	asking sync.WaitGroup
 
 	mu            sync.Mutex
-	workloads     map[netip.Addr]*portUser
+	workloads     map[netip.Addr]*snatClient
 	failure       string // of SetSNAT
 	reportsRanges bool   // the manager wants the ranges of all workloads in reports
 }
 
-// portUser is a workload with source NAT.
-type portUser struct {
+// snatClient is a workload with source NAT.
+type snatClient struct {
 	config    model.HostSNAT
 	releasing map[model.Range]closedRange
 	queue     []*queuedFlow // in order of arrival
@@ -125,24 +125,26 @@ type closedRange struct {
 type queuedFlow struct {
 	flow     agent.Flow
 	since    time.Time // when it was queued, or got its port
-	received uint32    // packets that reached user space
+	received uint32    // packets that reached client space
 	notices  []agent.Notice
 	port     netip.AddrPort // invalid: none yet
 }
 
-func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]netip.Addr)) *ports {
+// New adopts the state of the data plane, and changes nothing. name is the node's; listed is called with the workloads that
+// have source NAT.
+func New(config Config, name string, log *slog.Logger, listed func([]netip.Addr)) *Ports {
 	if config.Bounds == (QueueBounds{}) {
 		config.Bounds = DefaultQueueBounds()
 	}
-	p := &ports{config: config, name: name, log: log, listed: listed, workloads: make(map[netip.Addr]*portUser)}
+	p := &Ports{config: config, name: name, log: log, listed: listed, workloads: make(map[netip.Addr]*snatClient)}
 	for _, s := range config.Live {
-		p.workloads[s.Key.Address] = &portUser{config: s, releasing: make(map[model.Range]closedRange)}
+		p.workloads[s.Key.Address] = &snatClient{config: s, releasing: make(map[model.Range]closedRange)}
 	}
 	return p
 }
 
-// apply applies the source NAT part of a message of the manager.
-func (p *ports) apply(update wire.HostUpdate) error {
+// Apply applies the source NAT part of a message of the manager.
+func (p *Ports) Apply(update wire.HostUpdate) error {
 	if p.config.Datapath == nil {
 		return nil
 	}
@@ -157,54 +159,54 @@ func (p *ports) apply(update wire.HostUpdate) error {
 		for _, s := range update.SNAT {
 			wanted[s.Key.Address] = s.Key
 		}
-		for dip, user := range p.workloads {
-			if wanted[dip] != user.config.Key {
+		for dip, client := range p.workloads {
+			if wanted[dip] != client.config.Key {
 				p.removeWorkload(dip)
 			}
 		}
 	}
 	for _, key := range update.SNATRemoved {
-		if user := p.workloads[key.Address]; user != nil && user.config.Key == key {
+		if client := p.workloads[key.Address]; client != nil && client.config.Key == key {
 			p.removeWorkload(key.Address)
 		}
 	}
 	for _, s := range update.SNAT {
-		user := p.workloads[s.Key.Address]
-		if user != nil && user.config.Key != s.Key {
+		client := p.workloads[s.Key.Address]
+		if client != nil && client.config.Key != s.Key {
 			p.removeWorkload(s.Key.Address)
-			user = nil
+			client = nil
 		}
-		if user == nil {
-			user = &portUser{releasing: make(map[model.Range]closedRange)}
-			p.workloads[s.Key.Address] = user
+		if client == nil {
+			client = &snatClient{releasing: make(map[model.Range]closedRange)}
+			p.workloads[s.Key.Address] = client
 		}
 		// The update is older than the last answer to a request: ranges allocated since are in use.
-		if has := user.config; s.Cluster == has.Cluster && s.Written < has.Written {
+		if has := client.config; s.Cluster == has.Cluster && s.Written < has.Written {
 			s.Ranges, s.Reclaim, s.Written = has.Ranges, has.Reclaim, has.Written
 		}
-		user.config, user.refused = s, false
-		maps.DeleteFunc(user.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(s.Ranges, r) })
+		client.config, client.refused = s, false
+		maps.DeleteFunc(client.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(s.Ranges, r) })
 	}
 	return p.applyPorts()
 }
 
 // removeWorkload removes a workload and its queued packets.
-func (p *ports) removeWorkload(dip netip.Addr) {
-	user := p.workloads[dip]
-	for _, held := range user.queue {
+func (p *Ports) removeWorkload(dip netip.Addr) {
+	client := p.workloads[dip]
+	for _, held := range client.queue {
 		p.releaseQueued(held, len(held.notices))
 	}
 	delete(p.workloads, dip)
 }
 
 // applyPorts writes the workloads and their ranges to the data plane.
-func (p *ports) applyPorts() error {
+func (p *Ports) applyPorts() error {
 	wanted := make([]model.HostSNAT, 0, len(p.workloads))
 	addresses := make([]netip.Addr, 0, len(p.workloads))
-	for dip, user := range p.workloads {
-		config := user.config
+	for dip, client := range p.workloads {
+		config := client.config
 		config.Reclaim = slices.Clone(config.Reclaim)
-		for r := range user.releasing {
+		for r := range client.releasing {
 			config.Reclaim = append(config.Reclaim, r)
 		}
 		wanted, addresses = append(wanted, config), append(addresses, dip)
@@ -223,8 +225,8 @@ func (p *ports) applyPorts() error {
 	return err
 }
 
-// run handles notices of the data plane until ctx ends.
-func (p *ports) run(ctx context.Context) error {
+// Run handles notices of the data plane until ctx ends.
+func (p *Ports) Run(ctx context.Context) error {
 	if p.config.Datapath == nil {
 		<-ctx.Done()
 		return nil
@@ -234,7 +236,7 @@ func (p *ports) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		notice, err := p.config.Read(time.Now().Add(portsTick))
 		switch {
-		case errors.Is(err, ringbuf.ErrClosed):
+		case errors.Is(err, fs.ErrClosed):
 			return nil
 		case err == nil:
 			p.handleNotice(ctx, notice, time.Now())
@@ -252,11 +254,11 @@ func (p *ports) run(ctx context.Context) error {
 }
 
 // handleNotice handles a notice.
-func (p *ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time) {
+func (p *Ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	user := p.workloads[n.Workload]
-	if user == nil {
+	client := p.workloads[n.Workload]
+	if client == nil {
 		if n.Kind == agent.NoticeQueued { // no port will come for it
 			_, err := p.config.Datapath.EndQueuedFlow(n.Flow)
 			p.warn("release a queued packet", errors.Join(p.config.Datapath.ReleaseQueued(n.Number, 1), err))
@@ -265,39 +267,39 @@ func (p *ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time)
 	}
 	switch n.Kind {
 	case agent.NoticeLow:
-		user.wantsPorts = true
-		p.requestPorts(ctx, user, now)
+		client.wantsPorts = true
+		p.requestPorts(ctx, client, now)
 	case agent.NoticeRefused:
-		user.exhausted++
-		p.rejectPacket(user, n)
+		client.exhausted++
+		p.rejectPacket(client, n)
 	case agent.NoticeFull:
-		p.rejectPacket(user, n)
+		p.rejectPacket(client, n)
 	case agent.NoticeQueued:
-		p.enqueue(user, n, now)
-		p.assignPorts(ctx, user, now)
+		p.enqueue(client, n, now)
+		p.assignPorts(ctx, client, now)
 	}
 }
 
 // tick rejects flows that were queued for too long, and repeats requests that failed.
-func (p *ports) tick(ctx context.Context, now time.Time) {
+func (p *Ports) tick(ctx context.Context, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, user := range p.workloads {
-		user.refusals = 0
-		for _, held := range slices.Clone(user.queue) {
+	for _, client := range p.workloads {
+		client.refusals = 0
+		for _, held := range slices.Clone(client.queue) {
 			if now.Sub(held.since) > p.config.Bounds.Time {
-				p.rejectFlow(user, held)
+				p.rejectFlow(client, held)
 			}
 		}
-		if len(user.queue) > 0 {
-			p.assignPorts(ctx, user, now)
-		} else if user.wantsPorts {
-			p.requestPorts(ctx, user, now)
+		if len(client.queue) > 0 {
+			p.assignPorts(ctx, client, now)
+		} else if client.wantsPorts {
+			p.requestPorts(ctx, client, now)
 		}
 	}
 }
 
-func (p *ports) warn(what string, err error) {
+func (p *Ports) warn(what string, err error) {
 	if err != nil {
 		p.log.Warn("source NAT: can't "+what, "err", err)
 	}

@@ -1,4 +1,4 @@
-package agentd
+package fastpath
 
 import (
 	"net/netip"

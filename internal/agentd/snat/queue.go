@@ -1,4 +1,4 @@
-package agentd
+package snat
 
 import (
 	"context"
@@ -13,52 +13,52 @@ import (
 )
 
 // enqueue queues a packet, or drops it if the workload's queue is full.
-func (p *ports) enqueue(user *portUser, n agent.Notice, now time.Time) {
-	at := slices.IndexFunc(user.queue, func(h *queuedFlow) bool { return h.flow == n.Flow })
+func (p *Ports) enqueue(client *snatClient, n agent.Notice, now time.Time) {
+	at := slices.IndexFunc(client.queue, func(h *queuedFlow) bool { return h.flow == n.Flow })
 	if at < 0 {
-		user.queue = append(user.queue, &queuedFlow{flow: n.Flow, since: now})
-		at = len(user.queue) - 1
-		user.queued++
+		client.queue = append(client.queue, &queuedFlow{flow: n.Flow, since: now})
+		at = len(client.queue) - 1
+		client.queued++
 	}
-	held := user.queue[at]
+	held := client.queue[at]
 	held.received = n.Order
 	if n.Flow.Protocol == model.TCP && len(held.notices) > 0 { // the same SYN again
-		p.dequeue(user, held, len(held.notices))
+		p.dequeue(client, held, len(held.notices))
 	}
-	if user.packets >= p.config.Bounds.Packets || user.bytes+len(n.Frame) > p.config.Bounds.Bytes {
-		user.exhausted++
+	if client.packets >= p.config.Bounds.Packets || client.bytes+len(n.Frame) > p.config.Bounds.Bytes {
+		client.exhausted++
 		p.releaseQueued(&queuedFlow{flow: n.Flow, notices: []agent.Notice{n}}, 1)
 		return
 	}
 	held.notices = append(held.notices, n)
-	user.packets++
-	user.bytes += len(n.Frame)
+	client.packets++
+	client.bytes += len(n.Frame)
 }
 
 // dequeue removes the first n packets of a flow.
-func (p *ports) dequeue(user *portUser, held *queuedFlow, n int) {
+func (p *Ports) dequeue(client *snatClient, held *queuedFlow, n int) {
 	for _, notice := range held.notices[:n] {
-		user.packets--
-		user.bytes -= len(notice.Frame)
+		client.packets--
+		client.bytes -= len(notice.Frame)
 	}
 	p.releaseQueued(held, n)
 	held.notices = held.notices[n:]
 }
 
-func (p *ports) releaseQueued(held *queuedFlow, n int) {
+func (p *Ports) releaseQueued(held *queuedFlow, n int) {
 	if n > 0 {
 		p.warn("release queued packets", p.config.Datapath.ReleaseQueued(held.notices[0].Number, n))
 	}
 }
 
 // assignPorts assigns ports to queued flows in order of arrival, and requests more if they do not suffice.
-func (p *ports) assignPorts(ctx context.Context, user *portUser, now time.Time) {
+func (p *Ports) assignPorts(ctx context.Context, client *snatClient, now time.Time) {
 	lacking := 0
-	for _, held := range slices.Clone(user.queue) {
+	for _, held := range slices.Clone(client.queue) {
 		if !held.port.IsValid() {
 			external, found, err := p.config.Datapath.AssignPort(held.flow)
 			if errors.Is(err, agent.ErrFlowGone) {
-				p.rejectFlow(user, held)
+				p.rejectFlow(client, held)
 				continue
 			}
 			p.warn("assign a port to a flow", err)
@@ -68,20 +68,20 @@ func (p *ports) assignPorts(ctx context.Context, user *portUser, now time.Time) 
 			}
 			held.port, held.since = external, now // from now on it waits to be opened
 		}
-		p.transmit(user, held)
+		p.transmit(client, held)
 	}
 	if lacking == 0 {
 		return
 	}
-	if user.refused && now.Before(user.retryAt) || !user.requesting && p.isFull(user) {
-		p.rejectQueue(user, now)
+	if client.refused && now.Before(client.retryAt) || !client.requesting && client.isFull() {
+		p.rejectQueue(client, now)
 		return
 	}
-	p.requestPorts(ctx, user, now)
+	p.requestPorts(ctx, client, now)
 }
 
 // transmit sends the queued packets of a flow in order, and opens the flow if no more have arrived meanwhile.
-func (p *ports) transmit(user *portUser, held *queuedFlow) {
+func (p *Ports) transmit(client *snatClient, held *queuedFlow) {
 	for _, n := range held.notices {
 		packet, err := n.Packet(held.port, p.config.MTU())
 		if err == nil {
@@ -91,49 +91,49 @@ func (p *ports) transmit(user *portUser, held *queuedFlow) {
 			p.log.Debug("a queued packet is lost", "err", err)
 		}
 	}
-	p.dequeue(user, held, len(held.notices))
+	p.dequeue(client, held, len(held.notices))
 	opened, err := p.config.Datapath.OpenFlow(held.flow, held.received)
 	p.warn("open a flow", err)
 	if opened { // else more notices come
-		user.queue = slices.DeleteFunc(user.queue, func(h *queuedFlow) bool { return h == held })
+		client.queue = slices.DeleteFunc(client.queue, func(h *queuedFlow) bool { return h == held })
 	}
 }
 
 // isFull says whether a workload is at its limit of ports.
-func (p *ports) isFull(user *portUser) bool {
-	return uint32(len(user.config.Ranges)+1)*model.RangePorts > user.config.MaxPorts
+func (c *snatClient) isFull() bool {
+	return uint32(len(c.config.Ranges)+1)*model.RangePorts > c.config.MaxPorts
 }
 
 // rejectQueue rejects all queued flows without a port, after the manager refused ports.
-func (p *ports) rejectQueue(user *portUser, now time.Time) {
-	user.retryAt = now.Add(refusedFor)
-	p.warn("refuse ports", p.config.Datapath.RefusePorts(user.config.Key.Address, agent.Now()+refusedFor))
-	for _, held := range slices.Clone(user.queue) {
+func (p *Ports) rejectQueue(client *snatClient, now time.Time) {
+	client.retryAt = now.Add(refusedFor)
+	p.warn("refuse ports", p.config.Datapath.RefusePorts(client.config.Key.Address, agent.Now()+refusedFor))
+	for _, held := range slices.Clone(client.queue) {
 		if !held.port.IsValid() {
-			p.rejectFlow(user, held)
+			p.rejectFlow(client, held)
 		}
 	}
 }
 
 // rejectFlow ends a queued flow and rejects its first packet. A flow that was opened meanwhile, by a repeated SYN, goes on.
-func (p *ports) rejectFlow(user *portUser, held *queuedFlow) {
+func (p *Ports) rejectFlow(client *snatClient, held *queuedFlow) {
 	ended, err := p.config.Datapath.EndQueuedFlow(held.flow)
 	p.warn("end a flow", err)
 	if ended && len(held.notices) > 0 {
-		user.exhausted += uint64(len(held.notices))
-		p.rejectPacket(user, held.notices[0])
+		client.exhausted += uint64(len(held.notices))
+		p.rejectPacket(client, held.notices[0])
 	}
-	p.dequeue(user, held, len(held.notices))
-	user.queue = slices.DeleteFunc(user.queue, func(h *queuedFlow) bool { return h == held })
-	user.wantsPorts = user.wantsPorts && len(user.queue) > 0
+	p.dequeue(client, held, len(held.notices))
+	client.queue = slices.DeleteFunc(client.queue, func(h *queuedFlow) bool { return h == held })
+	client.wantsPorts = client.wantsPorts && len(client.queue) > 0
 }
 
 // rejectPacket answers a packet by a reset or an ICMP error, if the VIP's policy is to reject.
-func (p *ports) rejectPacket(user *portUser, n agent.Notice) {
-	if user.config.Exhausted != model.ExhaustedReject || user.refusals >= maxRefusalsPerTick {
+func (p *Ports) rejectPacket(client *snatClient, n agent.Notice) {
+	if client.config.Exhausted != model.ExhaustedReject || client.refusals >= maxRefusalsPerTick {
 		return
 	}
-	user.refusals++
+	client.refusals++
 	packet := n.Refusal()
 	if packet == nil {
 		return
@@ -144,18 +144,18 @@ func (p *ports) rejectPacket(user *portUser, n agent.Notice) {
 }
 
 // requestPorts requests more ports of a workload from the manager, one request at a time.
-func (p *ports) requestPorts(ctx context.Context, user *portUser, now time.Time) {
-	if user.requesting || now.Before(user.retryAt) {
+func (p *Ports) requestPorts(ctx context.Context, client *snatClient, now time.Time) {
+	if client.requesting || now.Before(client.retryAt) {
 		return
 	}
-	if p.isFull(user) {
-		user.wantsPorts = false
+	if client.isFull() {
+		client.wantsPorts = false
 		return
 	}
-	need := max(len(user.queue), 1)
-	user.requesting, user.wantsPorts = true, false
-	user.requests++
-	key := user.config.Key
+	need := max(len(client.queue), 1)
+	client.requesting, client.wantsPorts = true, false
+	client.requests++
+	key := client.config.Key
 	p.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
@@ -167,42 +167,42 @@ func (p *ports) requestPorts(ctx context.Context, user *portUser, now time.Time)
 }
 
 // handleAllocated handles the manager's answer.
-func (p *ports) handleAllocated(ctx context.Context, key model.SNATKey, answer *weirv1.AllocatePortsResponse, err error) {
+func (p *Ports) handleAllocated(ctx context.Context, key model.SNATKey, answer *weirv1.AllocatePortsResponse, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	user := p.workloads[key.Address]
-	if user == nil || user.config.Key != key {
+	client := p.workloads[key.Address]
+	if client == nil || client.config.Key != key {
 		return
 	}
-	user.requesting = false
+	client.requesting = false
 	reason, after, _ := rpc.PortsRefused(err)
 	switch {
 	case reason == rpc.PortsRate || reason == rpc.PortsOutstanding || reason == rpc.PortsRestored || err != nil && !isRefusal(err):
-		user.retryAt, user.wantsPorts = now.Add(max(after, retryAfter)), true
+		client.retryAt, client.wantsPorts = now.Add(max(after, retryAfter)), true
 		p.log.Debug("can't request ports, trying again", "vip", key.VIP, "err", err)
 		return
 	case err != nil:
-		if !user.refused {
+		if !client.refused {
 			p.log.Warn("no more ports", "vip", key.VIP, "workload", key.Address, "err", err)
 		}
-		user.refused = true
-		if len(user.queue) > 0 {
-			p.rejectQueue(user, now)
+		client.refused = true
+		if len(client.queue) > 0 {
+			p.rejectQueue(client, now)
 		}
-		user.retryAt = now.Add(refusedFor)
+		client.retryAt = now.Add(refusedFor)
 		return
 	}
-	user.refused = false
+	client.refused = false
 	// Else a later update of the stream has replaced the ranges.
-	if written := model.Generation(answer.GetGeneration()); written > user.config.Written {
+	if written := model.Generation(answer.GetGeneration()); written > client.config.Written {
 		for _, r := range answer.GetRanges() {
-			user.config.Ranges = append(user.config.Ranges, model.Range(r))
+			client.config.Ranges = append(client.config.Ranges, model.Range(r))
 		}
-		slices.Sort(user.config.Ranges)
-		user.config.Ranges, user.config.Written = slices.Compact(user.config.Ranges), written
+		slices.Sort(client.config.Ranges)
+		client.config.Ranges, client.config.Written = slices.Compact(client.config.Ranges), written
 	}
 	if p.applyPorts() == nil {
-		p.assignPorts(ctx, user, now)
+		p.assignPorts(ctx, client, now)
 	}
 }

@@ -1,4 +1,4 @@
-package agentd
+package snat
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // release releases idle ranges, and those that the manager reclaims, in two rounds: the first closes a range to new flows,
 // the second releases it if it is still unused.
-func (p *ports) release(ctx context.Context, now time.Time) {
+func (p *Ports) release(ctx context.Context, now time.Time) {
 	uses, err := p.config.Datapath.SNATUse(false)
 	if err != nil {
 		p.warn("read the use of ports", err)
@@ -26,18 +26,18 @@ func (p *ports) release(ctx context.Context, now time.Time) {
 	defer p.mu.Unlock()
 	changed := false
 	for _, use := range uses {
-		user := p.workloads[use.Key.Address]
-		if user == nil || user.config.Key != use.Key {
+		client := p.workloads[use.Key.Address]
+		if client == nil || client.config.Key != use.Key {
 			continue
 		}
 		idle := make(map[model.Range]time.Duration, len(use.Idle))
 		for _, r := range use.Idle {
 			idle[r.Range] = r.Since
 		}
-		if p.closeRanges(user, idle, now) {
+		if client.closeRanges(idle, now) {
 			changed = true
 		}
-		p.releaseRanges(ctx, user, p.releasableRanges(user, idle, now)) // after ranges in use were opened again
+		p.releaseRanges(ctx, client, client.releasableRanges(idle, now)) // after ranges in use were opened again
 	}
 	if changed {
 		p.warn("close ranges", p.applyPorts())
@@ -45,9 +45,9 @@ func (p *ports) release(ctx context.Context, now time.Time) {
 }
 
 // releasableRanges are the ranges without flows that were closed at least one round ago.
-func (p *ports) releasableRanges(user *portUser, idle map[model.Range]time.Duration, now time.Time) []model.Range {
+func (c *snatClient) releasableRanges(idle map[model.Range]time.Duration, now time.Time) []model.Range {
 	var due []model.Range
-	for r, closed := range user.releasing {
+	for r, closed := range c.releasing {
 		if _, unused := idle[r]; unused && now.Sub(closed.since) >= releaseInterval {
 			due = append(due, r)
 		}
@@ -57,25 +57,25 @@ func (p *ports) releasableRanges(user *portUser, idle map[model.Range]time.Durat
 }
 
 // closeRanges closes reclaimed and idle ranges to new flows, and opens idle ones again that are needed after all.
-func (p *ports) closeRanges(user *portUser, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
-	for _, r := range user.config.Reclaim {
-		if _, closed := user.releasing[r]; !closed && slices.Contains(user.config.Ranges, r) {
-			user.releasing[r] = closedRange{since: now}
+func (c *snatClient) closeRanges(idle map[model.Range]time.Duration, now time.Time) (changed bool) {
+	for _, r := range c.config.Reclaim {
+		if _, closed := c.releasing[r]; !closed && slices.Contains(c.config.Ranges, r) {
+			c.releasing[r] = closedRange{since: now}
 			changed = true
 		}
 	}
-	keeps := int(user.config.KeepPorts) / model.RangePorts
-	room := len(user.config.Ranges) - len(user.releasing) - keeps
-	for _, r := range slices.Backward(user.config.Ranges) {
-		at, closed := user.releasing[r]
+	keeps := int(c.config.KeepPorts) / model.RangePorts
+	room := len(c.config.Ranges) - len(c.releasing) - keeps
+	for _, r := range slices.Backward(c.config.Ranges) {
+		at, closed := c.releasing[r]
 		since, unused := idle[r]
 		switch {
-		case closed && !at.offered && !slices.Contains(user.config.Reclaim, r) && (!unused || len(user.queue) > 0):
-			delete(user.releasing, r)
+		case closed && !at.offered && !slices.Contains(c.config.Reclaim, r) && (!unused || len(c.queue) > 0):
+			delete(c.releasing, r)
 			room++
 			changed = true
-		case !closed && unused && room > 0 && len(user.queue) == 0 && agent.Now()-since >= user.config.IdleTimeout:
-			user.releasing[r] = closedRange{since: now}
+		case !closed && unused && room > 0 && len(c.queue) == 0 && agent.Now()-since >= c.config.IdleTimeout:
+			c.releasing[r] = closedRange{since: now}
 			room--
 			changed = true
 		}
@@ -85,16 +85,16 @@ func (p *ports) closeRanges(user *portUser, idle map[model.Range]time.Duration, 
 
 // releaseRanges releases ranges in a call of its own. Until the manager has answered they stay allocated, but closed. If
 // the call fails, the manager may have released them or not: the next round asks again.
-func (p *ports) releaseRanges(ctx context.Context, user *portUser, due []model.Range) {
-	if len(due) == 0 || user.requesting {
+func (p *Ports) releaseRanges(ctx context.Context, client *snatClient, due []model.Range) {
+	if len(due) == 0 || client.requesting {
 		return
 	}
-	user.requesting = true
-	key := user.config.Key
+	client.requesting = true
+	key := client.config.Key
 	request := &weirv1.ReleasePortsRequest{Name: p.name, Vip: key.VIP.String(), Address: key.Address.String()}
 	for _, r := range due {
 		request.Ranges = append(request.Ranges, uint32(r))
-		user.releasing[r] = closedRange{since: user.releasing[r].since, offered: true}
+		client.releasing[r] = closedRange{since: client.releasing[r].since, offered: true}
 	}
 	p.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -102,33 +102,33 @@ func (p *ports) releaseRanges(ctx context.Context, user *portUser, due []model.R
 		answer, err := p.config.Manager.ReleasePorts(ctx, request)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if user := p.workloads[key.Address]; user != nil && user.config.Key == key {
-			p.handleReleased(user, due, answer, err)
+		if client := p.workloads[key.Address]; client != nil && client.config.Key == key {
+			p.handleReleased(client, due, answer, err)
 		}
 	})
 }
 
-func (p *ports) handleReleased(user *portUser, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
-	user.requesting = false
+func (p *Ports) handleReleased(client *snatClient, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
+	client.requesting = false
 	if err != nil {
-		p.log.Debug("can't release ports, trying again", "vip", user.config.Key.VIP, "err", err)
+		p.log.Debug("can't release ports, trying again", "vip", client.config.Key.VIP, "err", err)
 		return
 	}
 	for _, r := range due {
-		delete(user.releasing, r)
+		delete(client.releasing, r)
 	}
 	// Else a later update of the stream has replaced the ranges.
-	if written := model.Generation(answer.GetGeneration()); written >= user.config.Written {
+	if written := model.Generation(answer.GetGeneration()); written >= client.config.Written {
 		gone := func(r model.Range) bool { return slices.Contains(due, r) }
-		user.config.Ranges = slices.DeleteFunc(slices.Clone(user.config.Ranges), gone)
-		user.config.Reclaim = slices.DeleteFunc(slices.Clone(user.config.Reclaim), gone)
-		user.config.Written = written
+		client.config.Ranges = slices.DeleteFunc(slices.Clone(client.config.Ranges), gone)
+		client.config.Reclaim = slices.DeleteFunc(slices.Clone(client.config.Reclaim), gone)
+		client.config.Written = written
 	}
 	p.warn("close ranges", p.applyPorts())
 }
 
-// portUsage is the use of ports of each workload for reports, with their ranges if the manager wants them.
-func (p *ports) portUsage() (all []*weirv1.SNATUse, tellsRanges bool) {
+// Usage is the use of ports of each workload for reports, with their ranges if the manager wants them.
+func (p *Ports) Usage() (all []*weirv1.SNATUse, tellsRanges bool) {
 	if p.config.Datapath == nil {
 		return nil, true
 	}
@@ -147,9 +147,9 @@ func (p *ports) portUsage() (all []*weirv1.SNATUse, tellsRanges bool) {
 				Address: d.Remote.Addr().String(), Port: uint32(d.Remote.Port()), Protocol: protocolName(d.Protocol), Flows: uint64(d.Flows),
 			})
 		}
-		if user := p.workloads[use.Key.Address]; user != nil {
-			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.queued, user.exhausted
-			u.FlowsLocal, u.Written = use.Begun, uint64(user.config.Written)
+		if client := p.workloads[use.Key.Address]; client != nil {
+			u.Requests, u.FlowsWaited, u.Exhausted = client.requests, client.queued, client.exhausted
+			u.FlowsLocal, u.Written = use.Begun, uint64(client.config.Written)
 		}
 		if p.reportsRanges {
 			u.RangeNumbers = wire.RangesToProto(use.Ranges)
@@ -166,9 +166,9 @@ func protocolName(p model.Protocol) string {
 	return "ICMP"
 }
 
-// sample puts the metrics of source NAT.
-func (p *ports) sample(to *telemetry.Sample) {
-	uses, _ := p.portUsage()
+// Sample puts the metrics of source NAT.
+func (p *Ports) Sample(to *telemetry.Sample) {
+	uses, _ := p.Usage()
 	for _, use := range uses {
 		vip, workload := use.GetVip(), use.GetAddress()
 		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
@@ -182,8 +182,8 @@ func (p *ports) sample(to *telemetry.Sample) {
 	}
 }
 
-// warnings are those of source NAT for operators.
-func (p *ports) warnings() []string {
+// Warnings are those of source NAT for operators.
+func (p *Ports) Warnings() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var lines []string
@@ -191,8 +191,8 @@ func (p *ports) warnings() []string {
 		lines = append(lines, p.failure)
 	}
 	dips := make([]netip.Addr, 0, len(p.workloads))
-	for dip, user := range p.workloads {
-		if user.refused {
+	for dip, client := range p.workloads {
+		if client.refused {
 			dips = append(dips, dip)
 		}
 	}
