@@ -16,31 +16,61 @@ const (
 	snapshotPatience = 12
 )
 
-// excludeSilent takes muxes that do not acknowledge out of the pool, and back in when they do. The store decides, so
-// that two managers leave one in, and a partitioned manager takes none out.
-func (h *Hub) excludeSilent() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	slept := h.suspendedFor()
-	for f := range h.muxes {
+// exclusion takes muxes that do not acknowledge out of the pool, and back in when they do. The store decides, so that
+// two managers leave one in, and a partitioned manager takes none out.
+type exclusion struct {
+	store     *store.Store
+	checkedAt time.Time
+}
+
+// check marks the feeds of silent muxes.
+func (e *exclusion) check(feeds map[*MuxFeed]bool, patience time.Duration, now time.Time) {
+	slept := e.suspendedFor(patience, now)
+	for f := range feeds {
 		if slept > 0 && !f.waits.IsZero() {
 			f.waits = f.waits.Add(slept)
 		}
-		bound := h.Patience
+		bound := patience
 		if !f.answered {
 			bound *= snapshotPatience
 		}
 		serves := ""
-		if !f.waits.IsZero() && h.now().Sub(f.waits) > bound {
-			serves = h.anotherServingMux(f.mux)
+		if !f.waits.IsZero() && now.Sub(f.waits) > bound {
+			serves = e.anotherServingMux(feeds, f.mux)
 		}
 		if f.silent = serves != ""; f.silent {
-			h.store.Presence.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
+			e.store.Presence.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
 		} else {
-			h.store.Presence.Admit(f.mux)
+			e.store.Presence.Admit(f.mux)
 		}
 	}
-	h.notifyExcluded(h.store.State())
+}
+
+// suspendedFor is how long this process stood still since the last check: that time does not count as a mux's silence.
+func (e *exclusion) suspendedFor(patience time.Duration, now time.Time) time.Duration {
+	since := now.Sub(e.checkedAt)
+	first := e.checkedAt.IsZero()
+	e.checkedAt = now
+	if first || since < patience/2 {
+		return 0
+	}
+	return since
+}
+
+// anotherServingMux is another mux that is connected, with any manager, and in the pool; empty: there is none. The last
+// mux is not excluded, because old tables are better than no routes.
+func (e *exclusion) anotherServingMux(feeds map[*MuxFeed]bool, mux string) string {
+	s := e.store.State()
+	out := map[string]bool{mux: true} // which the State may not show yet
+	for f := range feeds {
+		out[f.mux] = out[f.mux] || f.silent
+	}
+	for name := range s.Streams.All() {
+		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Excluded.Has(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // notifyExcluded has muxes that were excluded withdraw their routes, and those that are in again announce them. A mux
@@ -54,34 +84,6 @@ func (h *Hub) notifyExcluded(s *store.State) {
 	}
 }
 
-// suspendedFor is how long this process stood still since the last check: that time does not count as a mux's silence.
-func (h *Hub) suspendedFor() time.Duration {
-	now := h.now()
-	since := now.Sub(h.checkedAt)
-	first := h.checkedAt.IsZero()
-	h.checkedAt = now
-	if first || since < h.Patience/2 {
-		return 0
-	}
-	return since
-}
-
-// anotherServingMux is another mux that is connected, with any manager, and in the pool; empty: there is none. The last
-// mux is not excluded, because old tables are better than no routes.
-func (h *Hub) anotherServingMux(mux string) string {
-	s := h.store.State()
-	out := map[string]bool{mux: true} // which the State may not show yet
-	for f := range h.muxes {
-		out[f.mux] = out[f.mux] || f.silent
-	}
-	for name := range s.Streams.All() {
-		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Excluded.Has(name) {
-			return name
-		}
-	}
-	return ""
-}
-
 // WatchMuxes excludes muxes that do not answer until ctx ends.
 func (h *Hub) WatchMuxes(ctx context.Context) error {
 	tick := time.NewTicker(h.Patience / 10)
@@ -91,7 +93,10 @@ func (h *Hub) WatchMuxes(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			h.excludeSilent()
+			h.mu.Lock()
+			h.exclusion.check(h.muxes, h.Patience, h.now())
+			h.notifyExcluded(h.store.State())
+			h.mu.Unlock()
 		}
 	}
 }

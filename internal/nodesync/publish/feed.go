@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -20,9 +21,9 @@ const maxPending = 1 << 16
 type HostFeed struct {
 	hub         *Hub
 	host        string
-	wake        chan struct{} // holds at most one
-	snapshotDue bool          // a snapshot is due
-	dirty       bool          // something is due
+	wake        wake.Signal
+	snapshotDue bool // a snapshot is due
+	dirty       bool // something is due
 	pending     map[model.HostBackendKey]*model.HostBackend
 	sent        model.Generation
 	acked       model.Generation
@@ -49,7 +50,7 @@ func (f *HostFeed) scheduleLater() {
 		f.hub.mu.Lock()
 		defer f.hub.mu.Unlock()
 		f.waits = false
-		wake(f.wake)
+		f.wake.Set()
 	})
 }
 
@@ -66,7 +67,7 @@ func (f *HostFeed) addSNAT(key model.SNATKey) {
 // snapshotSNAT marks all source NAT of the host as due.
 func (f *HostFeed) snapshotSNAT() {
 	f.snatSnapshotDue, f.snat = true, nil
-	f.hub.snatSnapshots[f] = true
+	f.hub.snat.snapshots[f] = true
 }
 
 // nextSNAT adds the source NAT that is due to an update, as far as the muxes have it. It takes back nothing that the
@@ -78,7 +79,7 @@ func (f *HostFeed) nextSNAT(update *wire.HostUpdate, s *store.State, first model
 	}
 	whole, keys := f.snatSnapshotDue, f.snat
 	f.snatSnapshotDue, f.snat = false, nil
-	delete(f.hub.snatSnapshots, f)
+	delete(f.hub.snat.snapshots, f)
 	if whole {
 		update.SNATSnapshot, keys = true, map[model.SNATKey]bool{}
 		for key := range s.SNATClientsOn(f.host) {
@@ -98,7 +99,8 @@ func (f *HostFeed) nextSNAT(update *wire.HostUpdate, s *store.State, first model
 
 // snatDue says whether source NAT is due, as far as the muxes have it.
 func (f *HostFeed) snatDue(s *store.State, first model.Generation) bool {
-	return s != nil && !s.Restored.Pending() && (len(f.snat) > 0 || f.snatSnapshotDue) && (!f.snatSnapshotDue || s.Generation >= first)
+	return s != nil && !s.Restored.Pending() && (len(f.snat) > 0 || f.snatSnapshotDue) &&
+		(!f.snatSnapshotDue || s.Generation >= first)
 }
 
 // add marks changed rows as due.
@@ -112,7 +114,7 @@ func (f *HostFeed) add(change hostChange) {
 	if f.dirty = true; len(f.pending) > maxPending {
 		f.snapshotDue, f.pending = true, nil
 	}
-	wake(f.wake)
+	f.wake.Set()
 }
 
 // Wake has something when Next may return more.
@@ -123,7 +125,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	h := f.hub
 	h.mu.Lock()
 	s := h.state
-	if s == nil || s.Generation < first || !f.snapshotDue && !f.dirty && !f.snatDue(h.confirmed, first) {
+	if s == nil || s.Generation < first || !f.snapshotDue && !f.dirty && !f.snatDue(h.snat.confirmed, first) {
 		h.mu.Unlock()
 		return wire.HostUpdate{}, false
 	}
@@ -132,7 +134,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	delete(h.unsent, f)
 	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
 	update.TellRanges = s.Restored.Pending()
-	f.nextSNAT(&update, h.confirmed, first)
+	f.nextSNAT(&update, h.snat.confirmed, first)
 	h.mu.Unlock()
 	if whole {
 		for _, b := range nodeconfig.BackendsOn(s.State, f.host) {
@@ -160,9 +162,9 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 type MuxFeed struct {
 	hub         *Hub
 	mux         string
-	wake        chan struct{} // holds at most one
-	snapshotDue bool          // a snapshot is due
-	dirty       bool          // something is due
+	wake        wake.Signal
+	snapshotDue bool // a snapshot is due
+	dirty       bool // something is due
 	sent        model.Generation
 	acked       model.Generation
 	waits       time.Time        // since when an acknowledgement is due; zero: the mux is current
@@ -179,7 +181,7 @@ type MuxFeed struct {
 // schedule has an update sent, even if only the generation or the pool changed.
 func (f *MuxFeed) schedule() {
 	f.dirty = true
-	wake(f.wake)
+	f.wake.Set()
 }
 
 // Wake has something when Next may return more.
@@ -228,13 +230,5 @@ func (f *MuxFeed) ack(runs, answered model.Generation, now time.Time) {
 	}
 	if generation >= f.sent {
 		f.waits = time.Time{}
-	}
-}
-
-// wake signals the reader of a channel of capacity one.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -71,8 +71,8 @@ func (c chunksSent) missing(set model.PrefixSet) []*model.PrefixChunk {
 	return missing
 }
 
-// next returns the chunks of lists that the mux has not. From then on it has those of the lists that endpoints name, and
-// no others.
+// next returns the chunks of lists that the mux has not. From then on it has those of the lists that endpoints name,
+// and no others.
 func (c *chunksSent) next(s *store.State, lists []string) (missing []*model.PrefixChunk) {
 	for _, name := range lists {
 		if !s.PrefixLists.IsUsed(name) {

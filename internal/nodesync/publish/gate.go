@@ -105,7 +105,9 @@ func (g *gate) missing(s *store.State) bool {
 }
 
 // all is what ready says, bounded by what the other managers say of their hosts.
-func (g *gate) all(others map[string]model.Generation, own model.Generation, wait time.Duration, now time.Time) (model.Generation, time.Duration) {
+func (g *gate) all(
+	others map[string]model.Generation, own model.Generation, wait time.Duration, now time.Time,
+) (model.Generation, time.Duration) {
 	all := own
 	for manager, ready := range others {
 		if ready >= own {

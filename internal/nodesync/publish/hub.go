@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -23,34 +24,32 @@ const HostsGrace = time.Second
 // Hub computes what changed between two States, and which nodes with a stream at this manager need an update: hosts get
 // it at once, muxes when the hosts are ready.
 type Hub struct {
-	store    *store.Store
-	progress *progress
+	*Progress
+
+	store *store.Store
 	// Grace is how long muxes wait for a host, Patience how long the pool waits for a mux. They may be changed before Run.
 	Grace, Patience time.Duration
 
-	checkedAt time.Time // when excludeSilent ran last
-	now       func() time.Time
+	now func() time.Time
 
-	mu            sync.Mutex
-	state         *store.State // newest that hosts are told; nil before the first
-	gate          *gate
-	hosts         map[string]map[*HostFeed]bool
-	muxes         map[*MuxFeed]bool
-	unsent        map[*HostFeed]bool // feeds that wait for their first State
-	snatSnapshots map[*HostFeed]bool // feeds that wait for a snapshot of source NAT
-	ready         model.Generation   // generation that the hosts here are ready for, as the other managers know it
+	mu     sync.Mutex
+	state  *store.State // newest that hosts are told; nil before the first
+	gate   *gate
+	hosts  map[string]map[*HostFeed]bool
+	muxes  map[*MuxFeed]bool
+	unsent map[*HostFeed]bool // feeds that wait for their first State
+	ready  model.Generation   // generation that the hosts here are ready for, as the other managers know it
 
-	released       *store.State // newest that muxes are told; nil until the hosts were ready once
-	held           []heldState  // States that wait for the hosts
-	updates        muxUpdates
-	pool           []model.PoolMember
-	poolMessages   []*weirv1.PoolMember
-	poolState      *store.State  // from which pool was computed
-	acked          chan struct{} // holds at most one: the gate is to be checked again
-	unacknowledged []heldState   // States that were sent to muxes, and not acknowledged by all
-	// confirmed is the newest State that all healthy muxes have acknowledged: hosts get its source NAT.
-	confirmed *store.State
-	digests   digests
+	released     *store.State // newest that muxes are told; nil until the hosts were ready once
+	held         []heldState  // States that wait for the hosts
+	updates      muxUpdates
+	pool         []model.PoolMember
+	poolMessages []*weirv1.PoolMember
+	poolState    *store.State // from which pool was computed
+	recheck      wake.Signal  // the gate is to be checked again
+	exclusion    exclusion
+	snat         snatRelease
+	digests      digests
 
 	published func(after model.Generation, s *store.State, since time.Time) // called for each
 }
@@ -69,8 +68,10 @@ type heldState struct {
 // the generation before it, and the time since which the store has it.
 func New(s *store.Store, published func(after model.Generation, s *store.State, since time.Time)) *Hub {
 	return &Hub{
-		store: s, published: published, progress: newProgress(), Grace: HostsGrace, Patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*HostFeed]bool{},
-		muxes: map[*MuxFeed]bool{}, unsent: map[*HostFeed]bool{}, snatSnapshots: map[*HostFeed]bool{}, acked: make(chan struct{}, 1),
+		Progress: newProgress(), store: s, published: published, now: time.Now,
+		Grace: HostsGrace, Patience: muxPatience, gate: newGate(), recheck: wake.New(),
+		hosts: map[string]map[*HostFeed]bool{}, muxes: map[*MuxFeed]bool{}, unsent: map[*HostFeed]bool{},
+		exclusion: exclusion{store: s}, snat: snatRelease{snapshots: map[*HostFeed]bool{}},
 	}
 }
 
@@ -87,7 +88,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-h.acked:
+		case <-h.recheck:
 		case <-expired:
 		}
 	}
@@ -114,18 +115,18 @@ func (h *Hub) follow(s *store.State) time.Duration {
 	}
 	h.state = s
 	for f := range h.unsent {
-		wake(f.wake)
+		f.wake.Set()
 	}
 	ready, wait := h.gate.ready(s, now)
 	h.notifyManagers(s, ready)
-	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
+	ready, wait = h.gate.all(h.Progress.hostsReady(s), ready, wait, now)
 	h.release(h.skipUnaffected(ready))
 	if s != h.poolState {
 		h.poolState = s
 		h.notifyExcluded(s)
 		h.notifyPool(members(s))
 	}
-	h.confirm(h.progress.updateFloor(s, h.pool))
+	h.snat.confirm(h.updateFloor(s, h.pool), h.hosts)
 	return wait
 }
 
@@ -145,7 +146,7 @@ func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
 			own.floor = at.answered
 		}
 	}
-	h.progress.set(own, h.awaited(own.hostsReady))
+	h.Progress.set(own, h.awaited(own.hostsReady))
 	h.ready = own.hostsReady
 	h.store.Presence.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
 }
@@ -192,13 +193,16 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 		alone = alone && !changed.adds
 		h.notifyHost(host, changed, s.Generation, now)
 	}
-	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) || !slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
+	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) ||
+		!slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
 		alone = false
 		for host := range h.hosts {
 			h.notifyHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, needsNoHost: alone, since: now})
+	h.held = append(h.held, heldState{
+		state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, needsNoHost: alone, since: now,
+	})
 }
 
 // notifyHost adds a change to the feeds of a host, if it has streams here.
@@ -239,7 +243,7 @@ func (h *Hub) release(ready model.Generation) {
 	for _, held := range h.held[:n] {
 		h.updates.add(muxChanges{held.state.Generation, held.keys, held.snat, held.lists})
 	}
-	h.unacknowledged = append(h.unacknowledged, h.held[:n]...)
+	h.snat.unacknowledged = append(h.snat.unacknowledged, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
 }
 
@@ -267,7 +271,7 @@ func members(s *store.State) []model.PoolMember {
 
 // OpenHost begins the feed of a host's stream.
 func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
-	f = &HostFeed{hub: h, host: name, snapshotDue: true, wake: make(chan struct{}, 1)}
+	f = &HostFeed{hub: h, host: name, snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.snapshotSNAT()
@@ -284,20 +288,20 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 		defer h.mu.Unlock()
 		delete(h.hosts[name], f)
 		delete(h.unsent, f)
-		delete(h.snatSnapshots, f)
+		delete(h.snat.snapshots, f)
 		if len(h.hosts[name]) == 0 {
 			delete(h.hosts, name)
 		}
 		h.gate.hosts--
 		h.gate.forget(f)
-		h.recheckGate()
+		h.recheck.Set()
 	}
 }
 
 // OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those of
 // prefix lists that it has.
 func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
-	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: make(chan struct{}, 1)}
+	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -305,7 +309,7 @@ func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, clo
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.muxes, f)
-		h.recheckGate()
+		h.recheck.Set()
 	}
 }
 
@@ -324,9 +328,6 @@ func (h *Hub) PublishedGeneration() (published model.Generation, late int) {
 	}
 	return published, late
 }
-
-// recheckGate has Run look at the gate again.
-func (h *Hub) recheckGate() { wake(h.acked) }
 
 // changes are what differs between two States for nodes.
 type changes struct {

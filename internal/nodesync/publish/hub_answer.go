@@ -1,8 +1,6 @@
 package publish
 
 import (
-	"context"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -18,7 +16,7 @@ func (h *Hub) AckHost(name string, generation model.Generation) {
 		waited = h.gate.ack(f) || waited
 	}
 	if waited {
-		h.recheckGate()
+		h.recheck.Set()
 	}
 }
 
@@ -44,7 +42,7 @@ func (h *Hub) answered() {
 		return
 	}
 	h.notifyManagers(h.state, h.ready)
-	h.confirm(h.progress.updateFloor(h.state, h.pool))
+	h.snat.confirm(h.updateFloor(h.state, h.pool), h.hosts)
 }
 
 // SetPeerProgress records the progress of another manager's nodes; nil: its stream has ended. If the gate holds
@@ -55,33 +53,17 @@ func (h *Hub) SetPeerProgress(manager string, message *weirv1.FollowProgressResp
 		read := progressFromProto(message)
 		said = &read
 	}
-	hosts := h.progress.setOther(manager, said)
+	hosts := h.Progress.setOther(manager, said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if hosts && len(h.held) > 0 {
-		h.recheckGate()
+		h.recheck.Set()
 		return
 	}
 	h.answered()
 }
 
-// WithProgress is s with the generations that muxes have acknowledged since, which the store learns later.
-func (h *Hub) WithProgress(s *store.State) *store.State { return h.progress.withProgress(s) }
-
-// Await returns when all healthy muxes have acknowledged a generation, those of other managers too.
-func (h *Hub) Await(ctx context.Context, generation model.Generation) error {
-	return h.progress.await(ctx, generation)
-}
-
-// AcknowledgedByMuxes is the newest generation that all healthy muxes have acknowledged or rejected.
-func (h *Hub) AcknowledgedByMuxes() model.Generation { return h.progress.muxFloor() }
-
-// StreamOwner is the other manager that a mux has its stream with; there is false if none has reported it.
-func (h *Hub) StreamOwner(mux string) (manager string, there bool) {
-	return h.progress.streamOwner(mux)
-}
-
 // ReportsToAllManagers says whether every other manager has a stream of the progress of the nodes here.
 func (h *Hub) ReportsToAllManagers(s *store.State) bool {
-	return h.progress.allManagersListen(s, h.store.Name())
+	return h.allManagersListen(s, h.store.Name())
 }

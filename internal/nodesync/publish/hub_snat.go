@@ -10,60 +10,68 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// confirm sends hosts the source NAT that all healthy muxes have acknowledged. A workload that sent with a port before
-// a mux knows it would get no reply.
-func (h *Hub) confirm(floor model.Generation) {
+// snatRelease holds the source NAT of hosts back until all healthy muxes have acknowledged it. A workload that sent
+// with a port before a mux knows it would get no reply.
+type snatRelease struct {
+	unacknowledged []heldState // States that were sent to muxes, and not acknowledged by all
+	// confirmed is the newest State that all healthy muxes have acknowledged: hosts get its source NAT.
+	confirmed *store.State
+	snapshots map[*HostFeed]bool // feeds that wait for a snapshot
+}
+
+// confirm sends hosts the source NAT up to a generation that all healthy muxes have acknowledged.
+func (r *snatRelease) confirm(floor model.Generation, hosts map[string]map[*HostFeed]bool) {
 	n := 0
-	for n < len(h.unacknowledged) && h.unacknowledged[n].state.Generation <= floor {
+	for n < len(r.unacknowledged) && r.unacknowledged[n].state.Generation <= floor {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	before := h.confirmed
-	h.confirmed = h.unacknowledged[n-1].state
-	for _, told := range h.unacknowledged[:n] {
-		for _, key := range told.snat {
-			h.tellSNAT(before, key)
+	before := r.confirmed
+	r.confirmed = r.unacknowledged[n-1].state
+	for _, sent := range r.unacknowledged[:n] {
+		for _, key := range sent.snat {
+			r.add(before, key, hosts)
 		}
 	}
-	h.unacknowledged = slices.Delete(h.unacknowledged, 0, n)
-	for f := range h.snatSnapshots {
-		wake(f.wake)
+	r.unacknowledged = slices.Delete(r.unacknowledged, 0, n)
+	for f := range r.snapshots {
+		f.wake.Set()
 	}
 }
 
-// tellSNAT marks a workload's source NAT as due for the hosts that it is on, or was on in the State before. If it only
+// add marks a workload's source NAT as due for the hosts that it is on, or was on in the State before. If it only
 // has more ranges, that can wait: its host has them by the response to its request.
-func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
+func (r *snatRelease) add(before *store.State, key model.SNATKey, hosts map[string]map[*HostFeed]bool) {
 	var wasOn, isOn string
 	if before != nil {
 		w, _ := before.Ports.Client(key)
 		wasOn = w.Host
 	}
-	w, _ := h.confirmed.Ports.Client(key)
+	w, _ := r.confirmed.Ports.Client(key)
 	isOn = w.Host
-	if feeds := h.hosts[isOn]; len(feeds) > 0 {
+	if feeds := hosts[isOn]; len(feeds) > 0 {
 		later := false
 		if wasOn == isOn {
 			_, was, _ := hostSNAT(before, key)
-			_, is, _ := hostSNAT(h.confirmed, key)
+			_, is, _ := hostSNAT(r.confirmed, key)
 			later = grew(was, is)
 		}
 		for f := range feeds {
 			if f.addSNAT(key); later {
 				f.scheduleLater()
 			} else {
-				wake(f.wake)
+				f.wake.Set()
 			}
 		}
 	}
 	if wasOn == isOn {
 		return
 	}
-	for f := range h.hosts[wasOn] {
+	for f := range hosts[wasOn] {
 		f.addSNAT(key)
-		wake(f.wake)
+		f.wake.Set()
 	}
 }
 
@@ -167,6 +175,6 @@ func (h *Hub) Resend(node string) {
 	}
 	for f := range h.hosts[node] {
 		f.snapshotSNAT()
-		wake(f.wake)
+		f.wake.Set()
 	}
 }

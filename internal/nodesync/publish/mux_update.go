@@ -95,8 +95,8 @@ func (u *muxUpdates) to(s *store.State, sent model.Generation, snapshot bool) *m
 	return update
 }
 
-// muxUpdate is the common part of an update: the same for all muxes that were sent the same generation last. A mux's own
-// part stands beside it: encoded messages of protobuf that are concatenated merge into one.
+// muxUpdate is the common part of an update: the same for all muxes that were sent the same generation last. A mux's
+// own part stands beside it: encoded messages of protobuf that are concatenated merge into one.
 type muxUpdate struct {
 	lists  []string // prefix lists that changed, or all
 	encode func() ([]byte, error)

@@ -10,9 +10,9 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// progress holds the generations that nodes have acknowledged, by manager: this one's, which it streams to the others,
+// Progress holds the generations that nodes have acknowledged, by manager: this one's, which it streams to the others,
 // and theirs. The store has the same, later: it is read for a manager without a stream to here.
-type progress struct {
+type Progress struct {
 	mu              sync.Mutex
 	own             nodesProgress
 	others          map[string]nodesProgress // by manager with an open stream to here
@@ -46,7 +46,7 @@ func (n nodesProgress) advances(before nodesProgress) bool {
 // muxProgress is the progress of a mux, as it acknowledged on its stream.
 type muxProgress struct {
 	runs     model.Generation
-	answered model.Generation // processed: it runs it, rejected it, or runs it except for prefix lists that are still being written
+	answered model.Generation // processed: it runs it, rejected it, or runs it except for pending prefix lists
 	joins    bool             // it has just started, and announces nothing before it acknowledges
 }
 
@@ -56,8 +56,8 @@ type floorWait struct {
 	reached    chan struct{}
 }
 
-func newProgress() *progress {
-	return &progress{
+func newProgress() *Progress {
+	return &Progress{
 		others: map[string]nodesProgress{}, listeners: map[string]int{}, waiting: map[*floorWait]bool{},
 		progressSignals: newProgressSignals(),
 	}
@@ -84,7 +84,7 @@ func broadcast(c *chan struct{}) {
 const lazy = 50 * time.Millisecond
 
 // set records the progress of this manager's nodes. awaited says whether muxes may wait for its hosts.
-func (p *progress) set(own nodesProgress, awaited bool) {
+func (p *Progress) set(own nodesProgress, awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hosts := own.notes != p.own.notes || own.hostsReady != p.own.hostsReady
@@ -109,7 +109,7 @@ func (p *progress) set(own nodesProgress, awaited bool) {
 }
 
 // get returns the progress of this manager's nodes, and the channels that signal the next change.
-func (p *progress) get() (own nodesProgress, next progressSignals) {
+func (p *Progress) get() (own nodesProgress, next progressSignals) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.own, p.progressSignals
@@ -117,7 +117,7 @@ func (p *progress) get() (own nodesProgress, next progressSignals) {
 
 // setOther records the progress of another manager's nodes; nil: its stream has ended. It says whether that of its
 // hosts changed.
-func (p *progress) setOther(manager string, said *nodesProgress) (hosts bool) {
+func (p *Progress) setOther(manager string, said *nodesProgress) (hosts bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.others[manager]
@@ -130,7 +130,7 @@ func (p *progress) setOther(manager string, said *nodesProgress) (hosts bool) {
 }
 
 // listen records that a manager gets the progress of this one's nodes, until the function returned is called.
-func (p *progress) listen(manager string) (closed func()) {
+func (p *Progress) listen(manager string) (closed func()) {
 	add := func(n int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *progress) listen(manager string) (closed func()) {
 }
 
 // allManagersListen says whether every other manager gets it.
-func (p *progress) allManagersListen(s *store.State, self string) bool {
+func (p *Progress) allManagersListen(s *store.State, self string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name := range s.Managers {
@@ -156,7 +156,7 @@ func (p *progress) allManagersListen(s *store.State, self string) bool {
 
 // hostsReady is the generation that the hosts of each other manager are ready for, by its notes: by its stream, or else
 // by the store.
-func (p *progress) hostsReady(s *store.State) map[string]model.Generation {
+func (p *Progress) hostsReady(s *store.State) map[string]model.Generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ready := map[string]model.Generation{}
@@ -177,7 +177,7 @@ func (p *progress) hostsReady(s *store.State) map[string]model.Generation {
 
 // mux is the progress of a mux: from the manager that holds its stream, or else from the store. said is false for one
 // that joins.
-func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) {
+func (p *Progress) mux(s *store.State, name string) (at muxProgress, said bool) {
 	connected := false
 	look := func(of nodesProgress) {
 		if m, there := of.muxes[name]; there {
@@ -197,8 +197,8 @@ func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) 
 	return muxProgress{runs: stored.Generation, answered: max(stored.Generation, stored.Rejected)}, true
 }
 
-// withProgress is s with the generations that muxes have acknowledged since.
-func (p *progress) withProgress(s *store.State) *store.State {
+// WithProgress is s with the generations that muxes have acknowledged since, which the store learns later.
+func (p *Progress) WithProgress(s *store.State) *store.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	shown := s
@@ -218,7 +218,7 @@ func (p *progress) withProgress(s *store.State) *store.State {
 }
 
 // updateFloor computes the generation that all muxes of the pool have processed, and wakes callers that wait for it.
-func (p *progress) updateFloor(s *store.State, pool []model.PoolMember) (floor model.Generation) {
+func (p *Progress) updateFloor(s *store.State, pool []model.PoolMember) (floor model.Generation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.floor = s.Generation
@@ -236,9 +236,9 @@ func (p *progress) updateFloor(s *store.State, pool []model.PoolMember) (floor m
 	return p.floor
 }
 
-// await returns when all healthy muxes have processed a generation: those with an open stream, with any manager, except
+// Await returns when all healthy muxes have processed a generation: those with an open stream, with any manager, except
 // excluded ones and those that announce nothing yet. Without any mux it returns when this manager's State holds it.
-func (p *progress) await(ctx context.Context, generation model.Generation) error {
+func (p *Progress) Await(ctx context.Context, generation model.Generation) error {
 	w := &floorWait{generation, make(chan struct{})}
 	p.mu.Lock()
 	if generation <= p.floor {
@@ -258,15 +258,15 @@ func (p *progress) await(ctx context.Context, generation model.Generation) error
 	}
 }
 
-// muxFloor is the generation that all healthy muxes have processed.
-func (p *progress) muxFloor() model.Generation {
+// AcknowledgedByMuxes is the newest generation that all healthy muxes have acknowledged or rejected.
+func (p *Progress) AcknowledgedByMuxes() model.Generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.floor
 }
 
-// streamOwner is the other manager that reports a mux's stream.
-func (p *progress) streamOwner(mux string) (manager string, there bool) {
+// StreamOwner is the other manager that a mux has its stream with; there is false if none has reported it.
+func (p *Progress) StreamOwner(mux string) (manager string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, here := p.own.muxes[mux]; here {

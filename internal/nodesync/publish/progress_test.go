@@ -36,7 +36,7 @@ func TestAwaitMuxes(t *testing.T) {
 		}
 		has(10, 10)
 		reached := make(chan error, 1)
-		go func() { reached <- p.await(t.Context(), 12) }()
+		go func() { reached <- p.Await(t.Context(), 12) }()
 		for _, step := range []struct {
 			here, there model.Generation
 			done        bool
@@ -51,7 +51,7 @@ func TestAwaitMuxes(t *testing.T) {
 		// One whose stream breaks is known by the store again, and does not count once it is gone.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		go func() { reached <- p.await(ctx, 13) }()
+		go func() { reached <- p.Await(ctx, 13) }()
 		<-reached
 		p.setOther("m2", nil)
 		s.Status.Set("stored", store.NodeStatus{Generation: 12, Rejected: 14})
@@ -67,7 +67,7 @@ func TestAwaitMuxes(t *testing.T) {
 			t.Errorf("without there: %v", err)
 		}
 		cancel()
-		if err := p.await(ctx, 99); err == nil || len(p.waiting) != 0 {
+		if err := p.Await(ctx, 99); err == nil || len(p.waiting) != 0 {
 			t.Errorf("who gave up: %v, and %d wait", err, len(p.waiting))
 		}
 	})
@@ -141,7 +141,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 		s.Status.Set(name, store.NodeStatus{Generation: 10, Reason: "kept"})
 	}
 	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}}, true)
-	shown := p.withProgress(s)
+	shown := p.WithProgress(s)
 	for name, want := range map[string]model.Generation{"on": 12, "silent": 10, "back": 0} {
 		if got := shown.Status.At(name); got.Generation != want || got.Reason != "kept" {
 			t.Errorf("%s runs %d, want %d", name, got.Generation, want)

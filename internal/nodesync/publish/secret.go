@@ -29,7 +29,9 @@ type backendNeeds struct{ syn, fastpath bool }
 // addBackend notes a backend that the host has from now on.
 func (n *secretNeeds) addBackend(b model.HostBackend) {
 	n.remove(b.Key())
-	need := backendNeeds{syn: b.SYNCookies != model.SYNCookiesNever && b.Endpoint.Protocol == model.TCP, fastpath: b.Fastpath}
+	need := backendNeeds{
+		syn: b.SYNCookies != model.SYNCookiesNever && b.Endpoint.Protocol == model.TCP, fastpath: b.Fastpath,
+	}
 	if n.backends == nil {
 		n.backends = map[model.HostBackendKey]backendNeeds{}
 	}
@@ -70,8 +72,8 @@ func (n *secretNeeds) follow(update wire.HostUpdate) {
 
 // addTo writes those secrets into an update that the host needs: a host that is compromised has no others.
 //
-//   - The hash key tells which sessions are in buckets that a backend is draining. It is given once on a stream, with the
-//     first such bucket.
+//   - The hash key tells which sessions are in buckets that a backend is draining. It is given once on a stream, with
+//     the first such bucket.
 //   - Secrets of SYN cookies are for hosts with a backend whose endpoint may answer SYNs.
 //   - Keys of Fastpath are for hosts with a backend whose connections may leave the muxes, and for those with a
 //     workload that leaves as a VIP.
@@ -84,7 +86,8 @@ func (n *secretNeeds) addTo(update *wire.HostUpdate, s *store.State, host string
 		update.HashKey, n.hashed = s.HashKey, true
 	}
 	n.secrets = given(s.SYNSecrets, n.secrets, n.syn > 0, func(secret model.SYNSecret) uint32 { return secret.ID })
-	n.keys = given(s.FastpathKeys, n.keys, len(s.FastpathKeys) > 0 && (n.fastpath > 0 || n.hasSNATClients(s, host)), func(key model.FastpathKey) uint32 { return key.ID })
+	fastpath := len(s.FastpathKeys) > 0 && (n.fastpath > 0 || n.hasSNATClients(s, host))
+	n.keys = given(s.FastpathKeys, n.keys, fastpath, func(key model.FastpathKey) uint32 { return key.ID })
 	update.SYNSecrets, update.Keys = n.secrets, n.keys
 }
 

@@ -12,18 +12,20 @@ import (
 // StreamProgress sends the progress of this manager's nodes to another one, until ctx ends, send fails or stops is
 // closed: then it returns nil. Progress of hosts that muxes may wait for is sent at once, that of muxes to the leader
 // alone; all else within lazy.
-func (h *Hub) StreamProgress(ctx context.Context, manager string, stops <-chan struct{}, send func(*weirv1.FollowProgressResponse) error) error {
-	defer h.recheckGate()
-	defer h.progress.listen(manager)()
+func (h *Hub) StreamProgress(
+	ctx context.Context, manager string, stops <-chan struct{}, send func(*weirv1.FollowProgressResponse) error,
+) error {
+	defer h.recheck.Set()
+	defer h.Progress.listen(manager)()
 	var sent nodesProgress
 	for first := true; ; first = false {
-		own, next := h.progress.get()
+		own, next := h.Progress.get()
 		if first || own.notes != sent.notes || own.hostsReady != sent.hostsReady || !maps.Equal(own.muxes, sent.muxes) {
 			if err := send(progressToProto(own)); err != nil {
 				return err
 			}
 			if sent = own; first {
-				h.recheckGate()
+				h.recheck.Set()
 			}
 			continue
 		}
@@ -73,7 +75,8 @@ func progressToProto(n nodesProgress) *weirv1.FollowProgressResponse {
 
 func progressFromProto(p *weirv1.FollowProgressResponse) nodesProgress {
 	n := nodesProgress{
-		notes: p.GetNotes(), hostsReady: model.Generation(p.GetHostsReady()), muxes: make(map[string]muxProgress, len(p.GetMuxes())),
+		notes: p.GetNotes(), hostsReady: model.Generation(p.GetHostsReady()),
+		muxes: make(map[string]muxProgress, len(p.GetMuxes())),
 	}
 	for _, m := range p.GetMuxes() {
 		n.muxes[m.GetName()] = muxProgress{
