@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
@@ -58,7 +59,7 @@ func (w *world) plugMux() {
 	w.must(err)
 	hop := model.NextHop{Source: [6]byte(source), Destination: [6]byte(destination)}
 	w.must(
-		datapath.SetSettings(mux.Settings{
+		datapath.SetSettings(pool.Settings{
 			HashKey: flowhash.Key{1}, MTU: 1500, MAC: hop.Source,
 			Source4: netip.MustParseAddr("10.77.4.2"), Source6: netip.MustParseAddr("fd77:4::2"),
 		}),

@@ -10,39 +10,24 @@ import (
 
 // Names of what these take and return.
 type (
-	Session           = session.Session
 	SessionReport     = session.Report
 	State             = session.State
 	Timeouts          = session.Timeouts
 	VIPSessions       = session.VIPSessions
 	TenantSessions    = session.TenantSessions
 	EvacuatedSessions = session.EvacuatedSessions
-	KeepaliveProbes   = session.Probes
 	SNATReport        = session.SNATReport
 	SNATTableUsage    = session.SNATTableUsage
 	SNATRefusal       = session.SNATRefusal
 	SNATUse           = snat.Use
 	IdleRange         = snat.IdleRange
-	Destination       = snat.Destination
 	Flow              = snat.Flow
-	Translation       = snat.Translation
 	Notice            = snat.Notice
-	Notices           = snat.Notices
-	Sender            = snat.Sender
 
 	FastpathConnection = fastpath.Entry
 	FastpathState      = fastpath.State
 	ControlMessage     = fastpath.ControlMessage
 	ControlMessages    = fastpath.ControlMessages
-)
-
-// The states of sessions.
-const (
-	StateSYN         = session.StateSYN
-	StateEstablished = session.StateEstablished
-	StateClosing     = session.StateClosing
-	StateReset       = session.StateReset
-	StateUDP         = session.StateUDP
 )
 
 // The states of Fastpath connections.
@@ -78,11 +63,8 @@ const (
 	DefaultMaxQueued    = snat.DefaultMaxQueued // of one workload's packets that wait for a port
 )
 
-// Why source NAT leaves something undone.
-var (
-	ErrFlowGone = snat.ErrFlowGone
-	ErrNoNotice = snat.ErrNoNotice
-)
+// ErrFlowGone is why a queued packet is not sent.
+var ErrFlowGone = snat.ErrFlowGone
 
 // Now is the clock that sessions are timed by: monotonic since boot, without suspends.
 func Now() time.Duration { return session.Now() }
