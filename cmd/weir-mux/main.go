@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/muxd"
+	"github.com/weirlb/weir/internal/muxd/status"
 )
 
 func main() { os.Exit(daemon.Run(command())) }
@@ -39,7 +40,7 @@ So does a crash. To end forwarding for good afterwards: weir-mux unload.`,
 	logging.Flags(cmd)
 
 	cmd.AddCommand(
-		daemon.StatusCommand(func() (muxd.Status, error) { return muxd.ReadStatus(options.PinPath) }),
+		daemon.StatusCommand(func() (status.Status, error) { return status.Read(options.PinPath) }),
 		daemon.UnloadCommand("Stop and remove the data plane: forwarding ends", func() error { return muxd.Unload(options.PinPath) }),
 	)
 	daemon.ConfigFlag(cmd)

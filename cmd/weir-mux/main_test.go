@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weirlb/weir/internal/muxd"
+	"github.com/weirlb/weir/internal/muxd/status"
 	"github.com/weirlb/weir/internal/testkit/fakemanager"
 )
 
@@ -52,7 +52,7 @@ func (l *lab) identity() string {
 }
 
 // status is what `weir-mux status -o json` says.
-func (l *lab) status() muxd.Status {
+func (l *lab) status() status.Status {
 	l.t.Helper()
 	cmd := exec.Command(os.Args[0], "status", "-o", "json", "--pin-path", l.pinPath)
 	cmd.Env = append(os.Environ(), "WEIR_TEST_MUX=1")
@@ -61,7 +61,7 @@ func (l *lab) status() muxd.Status {
 		out, err = cmd.Output()
 		return err
 	}))
-	var s muxd.Status
+	var s status.Status
 	must(l.t, json.Unmarshal(out, &s))
 	return s
 }

@@ -5,28 +5,23 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 // acknowledgements tell the manager at once which generation runs. A report, which says that too and has all counters,
 // is sent instead if the manager does not hear it, or a generation was rejected.
 type acknowledgements struct {
-	config    Config
-	tables    *tables
-	reports   *reports
+	mux       *Mux
 	to        rpc.Acknowledger
-	wake      chan struct{} // holds at most one
-	reconnect atomic.Bool   // the stream is another one, maybe with another manager
+	wake      wake.Signal // a generation runs
+	reconnect atomic.Bool // the stream is another one, maybe with another manager
 }
 
-func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements {
+func newAcknowledgements(m *Mux) *acknowledgements {
 	return &acknowledgements{
-		config: config, tables: t, reports: r, wake: make(chan struct{}, 1),
-		to: rpc.Acknowledger{Name: config.Name, Open: config.Manager.AcknowledgeMux},
+		mux: m, wake: wake.New(), to: rpc.Acknowledger{Name: m.config.Name, Open: m.config.Manager.AcknowledgeMux},
 	}
 }
-
-// trigger acknowledges the generation that runs.
-func (a *acknowledgements) trigger() { wake(a.wake) }
 
 func (a *acknowledgements) run(ctx context.Context) error {
 	defer a.to.Close()
@@ -39,14 +34,14 @@ func (a *acknowledgements) run(ctx context.Context) error {
 		if a.reconnect.Swap(false) {
 			a.to.Close()
 		}
-		generation, ahead, rejected := a.tables.current()
+		generation, ahead, rejected := a.mux.state.Generations()
 		if rejected != nil {
-			a.reports.trigger()
+			a.mux.reports.wake.Set()
 			continue
 		}
 		if err := a.to.Send(ctx, uint64(generation), uint64(ahead)); err != nil && ctx.Err() == nil {
-			a.config.Log.Debug("acknowledge to the manager", "err", err)
-			a.reports.trigger()
+			a.mux.config.Log.Debug("acknowledge to the manager", "err", err)
+			a.mux.reports.wake.Set()
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // hearing is a manager that takes acknowledgements, until it refuses.
@@ -52,10 +53,9 @@ func TestAcknowledge(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 
-	b := newBench(t, nil, endpoint(key(10), "10.2.0.1"))
-	config := b.mux.config
-	config.Manager = client
-	a := newAcknowledgements(config, b.mux.tables, b.mux.reports)
+	b := newBench(t, true, nil)
+	b.mux.config.Manager = client
+	a := newAcknowledgements(b.mux)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.run(ctx) }()
@@ -68,22 +68,22 @@ func TestAcknowledge(t *testing.T) {
 
 	for _, anew := range []bool{false, false, true} {
 		a.reconnect.Store(anew)
-		if a.trigger(); <-h.heard != 7 {
+		if a.wake.Set(); <-h.heard != 7 {
 			t.Error("it acknowledged another generation")
 		}
 	}
 	if len(b.mux.reports.wake) > 0 {
 		t.Error("it reports what it acknowledged")
 	}
-	b.mux.tables.reject(9, errors.New("endpoints[0].buckets: must be a power of two, are 3"))
-	a.trigger()
+	b.mux.state.Reject(9, errors.New("endpoints[0].buckets: must be a power of two, are 3"))
+	a.wake.Set()
 	<-b.mux.reports.wake
-	b.mux.tables.mu.Lock()
-	b.mux.tables.rejected = nil
-	b.mux.tables.mu.Unlock()
+	if err := b.mux.state.Apply(ctx, wire.MuxUpdate{Generation: 7}); err != nil { // nothing is rejected any more
+		t.Fatal(err)
+	}
 	close(h.refuses)
 	for reported := false; !reported; { // that it is refused shows at the next
-		a.trigger()
+		a.wake.Set()
 		select {
 		case <-b.mux.reports.wake:
 			reported = true

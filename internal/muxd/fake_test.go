@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +17,16 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/overload"
+	"github.com/weirlb/weir/internal/muxd/fairdrop"
+	"github.com/weirlb/weir/internal/muxd/forwarding"
+	"github.com/weirlb/weir/internal/muxd/synflood"
+	"github.com/weirlb/weir/internal/muxd/task"
+	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/wire"
 )
 
 // journal notes what the daemon does to its parts, in order.
@@ -46,153 +50,79 @@ func (j *journal) take() string {
 	return text
 }
 
-// fakeDatapath holds tables without a kernel.
+var (
+	web    = model.EndpointKey{VIP: addr("203.0.113.10"), Protocol: model.TCP, Port: 80}
+	tunnel = addr("10.2.0.1") // of its backend
+	// resolved is the state in which the tunnel has a next hop.
+	resolved = netlink.State{
+		NextHops: map[netip.Addr]model.NextHop{tunnel: {Source: [6]byte{2}, Destination: [6]byte{4}}}, MTU: 1500,
+	}
+)
+
+// notCalled are what no test here has called.
+type notCalled interface {
+	synflood.Datapath
+	fairdrop.Datapath
+	forwarding.Datapath
+	task.Datapath
+}
+
+// fakeDatapath has counters without a kernel, and the endpoint if it is live. It takes all updates.
 type fakeDatapath struct {
 	*journal
-	mu         sync.Mutex
-	endpoints  map[model.EndpointKey]model.MuxEndpoint
-	settings   mux.Settings
-	generation model.Generation
-	snat       map[model.SNATKey]model.MuxSNAT
-	full       error // of Update
-	syn        map[model.EndpointKey]mux.SYNState
-	syns       mux.SYNCounter
+	notCalled
+
 	mode       string // empty: native
-	muxes      int
-	lists      map[string]model.PrefixSet
-	room       int // for lists
+	live       bool
+	settings   pool.Settings
+	generation model.Generation
 }
 
 func (d *fakeDatapath) Mode() string                          { return cmp.Or(d.mode, "native") }
-func (d *fakeDatapath) Settings() (mux.Settings, error)       { return d.settings, nil }
+func (d *fakeDatapath) Settings() (pool.Settings, error)      { return d.settings, nil }
 func (d *fakeDatapath) Generation() (model.Generation, error) { return d.generation, nil }
 
-func (d *fakeDatapath) SetSettings(p mux.Settings) error {
-	d.note("settings key %x, sources %s %s, mtu %d", p.HashKey[0], p.Source4, p.Source6, p.MTU)
-	d.settings = p
+func (d *fakeDatapath) SetSettings(s pool.Settings) error {
+	d.settings = s
 	return nil
 }
-
-func (d *fakeDatapath) SetPoolMembers(string, []model.PoolMember) error { return nil }
-
-func (d *fakeDatapath) SetMuxes(n int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.muxes = n
-	return nil
-}
-
-func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
-	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 2, Bytes: 120}}, nil
-}
-
-func (d *fakeDatapath) OfferedLoad() (map[netip.Addr]mux.OfferedLoad, map[string]int, error) {
-	return nil, nil, nil
-}
-
-func (d *fakeDatapath) SetShares(map[netip.Addr]overload.Cut) error { return nil }
-
-func (d *fakeDatapath) Sources() (map[netip.Addr][]overload.Source, error) { return nil, nil }
 
 func (d *fakeDatapath) SetGeneration(g model.Generation) error {
-	d.note("generation %d", g)
 	d.generation = g
 	return nil
 }
 
-func (d *fakeDatapath) Update(u mux.Update) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if u.Snapshot {
-		d.note("replace by %d", len(u.Endpoints))
-	} else {
-		d.note("apply +%d -%d", len(u.Endpoints), len(u.Removed))
-	}
-	if len(u.SNAT)+len(u.SNATRemoved) > 0 {
-		d.note("workloads +%d -%d", len(u.SNAT), len(u.SNATRemoved))
-	}
-	if d.full != nil {
-		return d.full
-	}
-	if u.Snapshot {
-		clear(d.endpoints)
-		clear(d.lists)
-		d.snat = nil
-	}
-	for _, list := range u.Lists {
-		d.note("list %s has %d", list.Name, list.Prefixes.Len())
-		d.lists[list.Name] = list.Prefixes
-	}
-	for _, name := range u.ListsRemoved {
-		d.note("list %s goes", name)
-		delete(d.lists, name)
-	}
-	for _, key := range u.Removed {
-		delete(d.endpoints, key)
-	}
-	for _, e := range u.Endpoints {
-		d.endpoints[e.Key] = e
-	}
-	if d.snat == nil {
-		d.snat = map[model.SNATKey]model.MuxSNAT{}
-	}
-	for _, key := range u.SNATRemoved {
-		delete(d.snat, key)
-	}
-	for _, s := range u.SNAT {
-		d.snat[s.Key] = s
-	}
-	return nil
-}
-
-func (d *fakeDatapath) PrefixList(name string) model.PrefixSet {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.lists[name]
-}
-
-func (d *fakeDatapath) FreeSourceRows() int { return d.room }
-
-func (d *fakeDatapath) VIPs() ([]netip.Addr, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	vips := map[netip.Addr]bool{}
-	for key := range d.endpoints {
-		vips[key.VIP] = true
-	}
-	for key := range d.snat {
-		vips[key.VIP] = true
-	}
-	return slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare), nil
-}
-
-func (d *fakeDatapath) SNATDigest() (ranges int, digest uint64) { return 2, 7 }
-
-func (d *fakeDatapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
-	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 5, Bytes: 300}}, nil
-}
-
 func (d *fakeDatapath) Endpoints() ([]model.EndpointKey, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(d.endpoints), model.EndpointKey.Compare), nil
+	if !d.live {
+		return nil, nil
+	}
+	return []model.EndpointKey{web}, nil
 }
+
+func (d *fakeDatapath) VIPs() ([]netip.Addr, error) { return nil, nil }
 
 func (d *fakeDatapath) Tunnels() []netip.Addr {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	tunnels := map[netip.Addr]bool{}
-	for _, e := range d.endpoints {
-		for _, b := range e.Backends {
-			tunnels[b.Tunnel] = true
-		}
+	if !d.live {
+		return nil
 	}
-	return slices.SortedFunc(maps.Keys(tunnels), netip.Addr.Compare)
+	return []netip.Addr{tunnel}
 }
 
-func (d *fakeDatapath) SetNextHops(hops map[netip.Addr]model.NextHop) error {
-	d.note("next hops of %v", slices.SortedFunc(maps.Keys(hops), netip.Addr.Compare))
-	return nil
+func (d *fakeDatapath) Update(endpoint.Update) error                    { return nil }
+func (d *fakeDatapath) PrefixList(string) model.PrefixSet               { return model.PrefixSet{} }
+func (d *fakeDatapath) FreeSourceRows() int                             { return 0 }
+func (d *fakeDatapath) SetNextHops(map[netip.Addr]model.NextHop) error  { return nil }
+func (d *fakeDatapath) SetPoolMembers(string, []model.PoolMember) error { return nil }
+func (d *fakeDatapath) SetMuxes(int) error                              { return nil }
+func (d *fakeDatapath) TakeOver() error                                 { return nil }
+func (d *fakeDatapath) SNATDigest() (ranges int, digest uint64)         { return 2, 7 }
+
+func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
+	return map[netip.Addr]model.Counter{web.VIP: {Packets: 2, Bytes: 120}}, nil
+}
+
+func (d *fakeDatapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
+	return map[netip.Addr]model.Counter{web.VIP: {Packets: 5, Bytes: 300}}, nil
 }
 
 func (d *fakeDatapath) SweepFlows() (int, error) { return 0, nil }
@@ -207,59 +137,28 @@ func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
 
 func (d *fakeDatapath) SetSYNSecrets([]model.SYNSecret) error { return nil }
 
-func (d *fakeDatapath) SYNStates() map[model.EndpointKey]mux.SYNState {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return maps.Clone(d.syn)
-}
+func (d *fakeDatapath) SYNStates() map[model.EndpointKey]endpoint.SYNState { return nil }
 
-// SYNCounters are those of one endpoint, and grow at each look while flooded says so.
-func (d *fakeDatapath) SYNCounters() (map[model.EndpointKey]mux.SYNCounter, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return map[model.EndpointKey]mux.SYNCounter{key(10): d.syns}, nil
-}
-
-func (d *fakeDatapath) SetSYNState(k model.EndpointKey, s mux.SYNState) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.syn == nil {
-		d.syn = map[model.EndpointKey]mux.SYNState{}
-	}
-	d.syn[k] = s
-	return nil
+func (d *fakeDatapath) SYNCounters() (map[model.EndpointKey]endpoint.SYNCounter, error) {
+	return nil, nil
 }
 
 func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {
-	return map[model.EndpointKey]model.Counter{key(10): {Packets: 3, Bytes: 180}}, nil
+	return map[model.EndpointKey]model.Counter{web: {Packets: 3, Bytes: 180}}, nil
 }
 
 func (d *fakeDatapath) Usage() (mux.Usage, error) {
 	room := mux.TableUsage{Used: 1, Size: 4}
 	tenants, err := d.TenantUsage()
 	return mux.Usage{
-		Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: key(10).VIP, Limit: 8}}, Tenants: tenants,
+		Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: web.VIP, Limit: 8}},
+		Tenants: tenants,
 	}, err
 }
 
-func (d *fakeDatapath) TenantUsage() ([]mux.TenantUsage, error) {
-	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Guaranteed: 6, Limit: 8}}, nil
+func (d *fakeDatapath) TenantUsage() ([]flow.TenantUsage, error) {
+	return []flow.TenantUsage{{Tenant: "acme", Flows: flow.Usage{Untrusted: 9, Trusted: 5}, Guaranteed: 6, Limit: 8}}, nil
 }
-
-func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {
-	return model.Explanation{Verdict: "forward_syn", Action: "transmit", Frame: frame}, nil
-}
-
-// Capture hands on one packet, then goes on until ctx ends it.
-func (d *fakeDatapath) Capture(ctx context.Context, _ model.Capture, to func([]model.CapturedPacket, uint64) error) error {
-	if err := to([]model.CapturedPacket{{Verdict: "drop_no_backend"}}, 3); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (d *fakeDatapath) TakeOver() error { return nil }
 
 func (d *fakeDatapath) Close() error  { d.note("close"); return nil }
 func (d *fakeDatapath) Unload() error { d.note("unload"); return nil }
@@ -275,11 +174,6 @@ func (s *fakeSpeaker) Announce(routes []bgp.Route) error {
 	if text := fmt.Sprint(routes); text != s.announced {
 		s.announced = text
 		s.note("announce %s", text)
-	}
-	for _, r := range routes {
-		if r.Prefix.Addr().Is6() {
-			return errors.Join(fmt.Errorf("announce %s: no next hop", r))
-		}
 	}
 	return nil
 }
@@ -300,19 +194,10 @@ func (s *fakeSpeaker) Run(ctx context.Context) error {
 
 func (s *fakeSpeaker) HandOver() { s.note("speaker hands over") }
 
-// fakeHops notes the destinations; a test tells the state.
-type fakeHops struct {
-	*journal
-	changed func(HopState)
-	last    string
-}
+// fakeHops has no next hops; a test tells the state.
+type fakeHops struct{ changed func(netlink.State) }
 
-func (h *fakeHops) SetDestinations(destinations []netip.Addr) {
-	if text := fmt.Sprint(destinations); text != h.last {
-		h.last = text
-		h.note("destinations %s", text)
-	}
-}
+func (h *fakeHops) SetDestinations([]netip.Addr) {}
 
 func (h *fakeHops) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -322,19 +207,15 @@ func (h *fakeHops) Run(ctx context.Context) error {
 // fakeManager has no stream, and takes reports.
 type fakeManager struct {
 	reports chan *weirv1.ReportMuxRequest
-	answers chan *weirv1.AnswerTaskRequest
-	gone    bool // nobody waits for answers
 }
 
-func (m *fakeManager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
-	select {
-	case m.answers <- r:
-	case <-ctx.Done():
-	}
-	return &weirv1.AnswerTaskResponse{Gone: m.gone}, nil
+func (m *fakeManager) AnswerTask(context.Context, *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
+	return nil, errors.New("manager is away")
 }
 
-func (m *fakeManager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+func (m *fakeManager) SyncMux(context.Context, *weirv1.SyncMuxRequest) (
+	*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error,
+) {
 	return nil, errors.New("manager is away")
 }
 
@@ -363,28 +244,31 @@ type bench struct {
 	discarded string // by the kernel
 }
 
-func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *bench {
+// newBench makes a mux, with live tables or without.
+func newBench(t *testing.T, live bool, change func(*Config)) *bench {
 	t.Helper()
 	j := &journal{}
 	b := &bench{
 		t: t, journal: j,
-		datapath: &fakeDatapath{journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}, lists: map[string]model.PrefixSet{}},
+		datapath: &fakeDatapath{journal: j, live: live},
 		speaker:  &fakeSpeaker{journal: j, announced: "[]", broken: make(chan error)},
-		hops:     &fakeHops{journal: j, last: "[]"},
-		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest), answers: make(chan *weirv1.AnswerTaskRequest, 16)},
+		hops:     &fakeHops{},
+		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest)},
 	}
-	for _, e := range live {
-		b.datapath.endpoints[e.Key] = e
+	if live {
 		b.datapath.generation = 7
 	}
 	config := Config{
-		Name: "mux-1", Interface: "eth0", Source4: addr("10.7.0.9"), MTU: 1500,
+		Name: "mux-1", Interface: "eth0", Settings: pool.Settings{Source4: addr("10.7.0.9"), MTU: 1500},
 		Datapath: b.datapath, Speaker: b.speaker, Manager: b.manager, Log: slog.New(slog.DiscardHandler),
-		NextHops: func(changed func(HopState)) (NextHops, error) {
+		NextHops: func(changed func(netlink.State)) (NextHops, error) {
 			b.hops.changed = changed
 			return b.hops, nil
 		},
-		Discard: b.discard,
+		Discard: func(prefixes []netip.Prefix) error {
+			b.discarded = fmt.Sprint(prefixes)
+			return nil
+		},
 	}
 	if change != nil {
 		change(&config)
@@ -397,22 +281,12 @@ func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *be
 	return b
 }
 
-// discard notes what the kernel is told to discard.
-func (b *bench) discard(prefixes []netip.Prefix) error {
-	b.discarded = fmt.Sprint(prefixes)
-	return nil
-}
-
 // did checks what was done since the last time, line by line.
 func (b *bench) did(want ...string) {
 	b.t.Helper()
 	if got := b.take(); got != strings.Join(want, "\n") {
 		b.t.Errorf("did:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
 	}
-}
-
-func (b *bench) apply(update wire.MuxUpdate) error {
-	return b.mux.tables.apply(context.Background(), update)
 }
 
 // run runs the mux; end waits for its end.
@@ -434,31 +308,3 @@ func (b *bench) run(ctx context.Context) (end func() error) {
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-// key is TCP 203.0.113.N:80.
-func key(n byte) model.EndpointKey {
-	return model.EndpointKey{VIP: netip.AddrFrom4([4]byte{203, 0, 113, n}), Protocol: model.TCP, Port: 80}
-}
-
-// endpoint has one backend per tunnel.
-func endpoint(k model.EndpointKey, tunnels ...string) model.MuxEndpoint {
-	e := model.MuxEndpoint{Key: k}
-	for i, tunnel := range tunnels {
-		e.Backends = append(e.Backends, model.MuxBackend{Slot: model.Slot(i + 1), Tunnel: addr(tunnel)})
-	}
-	return e
-}
-
-// resolved is a state in which all destinations have a next hop.
-func resolved(destinations ...string) HopState {
-	s := HopState{NextHops: map[netip.Addr]model.NextHop{}, Problems: map[netip.Addr]string{}, MTU: 1500}
-	for _, d := range destinations {
-		s.NextHops[addr(d)] = model.NextHop{Source: [6]byte{2}, Destination: [6]byte{4}}
-	}
-	return s
-}
-
-// snapshot is a whole table of a generation.
-func snapshot(generation model.Generation, endpoints ...model.MuxEndpoint) wire.MuxUpdate {
-	return wire.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: endpoints, HashKey: [40]byte{0xab}}
-}

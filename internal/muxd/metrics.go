@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlb/weir/internal/bgp"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -20,16 +19,24 @@ const maxSeries = 10000
 // metrics are what a mux tells, beside those of its stream. Their labels take values from the mux's
 // configuration and the names of verdicts alone.
 var metrics = []telemetry.Metric{
-	{Name: "weir_mux_info", Help: "How the mux forwards: always 1.", Labels: []string{"interface", "mode", "encapsulation"}},
+	{Name: "weir_mux_info", Labels: []string{"interface", "mode", "encapsulation"},
+		Help: "How the mux forwards: always 1."},
 	{Name: "weir_mux_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
-	{Name: "weir_mux_endpoint_packets_total", Help: "Packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
-	{Name: "weir_mux_endpoint_bytes_total", Help: "Bytes of packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
-	{Name: "weir_mux_vip_dropped_packets_total", Help: "Packets dropped by rate limits of the VIP, or by its fair share of the mux.", Labels: []string{"vip"}},
-	{Name: "weir_mux_vip_dropped_bytes_total", Help: "Bytes of packets dropped by rate limits of the VIP, or by its fair share of the mux.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_packets_total", Help: "Return packets of source NAT sent to workloads of the VIP.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_bytes_total", Help: "Bytes of return packets of source NAT sent to workloads of the VIP.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_ranges", Help: "Ranges of 8 source NAT ports of the VIP that are allocated.", Labels: []string{"vip"}},
+	{Name: "weir_mux_endpoint_packets_total", Labels: []string{"vip", "protocol", "port"},
+		Help: "Packets sent to backends of the endpoint."},
+	{Name: "weir_mux_endpoint_bytes_total", Labels: []string{"vip", "protocol", "port"},
+		Help: "Bytes of packets sent to backends of the endpoint."},
+	{Name: "weir_mux_vip_dropped_packets_total", Labels: []string{"vip"},
+		Help: "Packets dropped by rate limits of the VIP, or by its fair share of the mux."},
+	{Name: "weir_mux_vip_dropped_bytes_total", Labels: []string{"vip"},
+		Help: "Bytes of packets dropped by rate limits of the VIP, or by its fair share of the mux."},
+	{Name: "weir_mux_snat_packets_total", Labels: []string{"vip"},
+		Help: "Return packets of source NAT sent to workloads of the VIP."},
+	{Name: "weir_mux_snat_bytes_total", Labels: []string{"vip"},
+		Help: "Bytes of return packets of source NAT sent to workloads of the VIP."},
+	{Name: "weir_mux_snat_ranges", Labels: []string{"vip"},
+		Help: "Ranges of 8 source NAT ports of the VIP that are allocated."},
 	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},
@@ -37,27 +44,46 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
 	{Name: "weir_mux_table_rows", Help: "Rows of a table in use.", Labels: []string{"table"}},
 	{Name: "weir_mux_table_capacity", Help: "Rows that a table has room for.", Labels: []string{"table"}},
-	{Name: "weir_mux_flows", Help: "Flows of a VIP in the flow table: seen once, or trusted.", Labels: []string{"vip", "state"}},
-	{Name: "weir_mux_flow_limit", Help: "Most trusted flows of a VIP; untrusted ones, seen once, have half of that.", Labels: []string{"vip"}},
-	{Name: "weir_mux_flow_guaranteed", Help: "Trusted flows of a VIP that are never evicted for another tenant's: its guaranteed share of the table; untrusted ones have half of that.", Labels: []string{"vip"}},
-	{Name: "weir_mux_tenant_flows", Help: "Flows of all of a tenant's VIPs in the flow table: seen once, or trusted.", Labels: []string{"tenant", "state"}},
-	{Name: "weir_mux_tenant_flow_limit", Help: "Most trusted flows of a tenant; untrusted ones, seen once, have half of that.", Labels: []string{"tenant"}},
-	{Name: "weir_mux_tenant_flow_guaranteed", Help: "Trusted flows of a tenant that are never evicted for another tenant's: its guaranteed share of the table; untrusted ones have half of that.", Labels: []string{"tenant"}},
+	{Name: "weir_mux_flows", Labels: []string{"vip", "state"},
+		Help: "Flows of a VIP in the flow table: seen once, or trusted."},
+	{Name: "weir_mux_flow_limit", Labels: []string{"vip"},
+		Help: "Most trusted flows of a VIP; untrusted ones, seen once, have half of that."},
+	{Name: "weir_mux_flow_guaranteed", Labels: []string{"vip"},
+		Help: "Trusted flows of a VIP that are never evicted for another tenant's: its guaranteed share of " +
+			"the table; untrusted ones have half of that."},
+	{Name: "weir_mux_tenant_flows", Labels: []string{"tenant", "state"},
+		Help: "Flows of all of a tenant's VIPs in the flow table: seen once, or trusted."},
+	{Name: "weir_mux_tenant_flow_limit", Labels: []string{"tenant"},
+		Help: "Most trusted flows of a tenant; untrusted ones, seen once, have half of that."},
+	{Name: "weir_mux_tenant_flow_guaranteed", Labels: []string{"tenant"},
+		Help: "Trusted flows of a tenant that are never evicted for another tenant's: its guaranteed share of " +
+			"the table; untrusted ones have half of that."},
 	{Name: "weir_mux_flow_capacity", Help: "Flows that the flow table has room for."},
-	{Name: "weir_mux_hosts", Help: "Tunnel endpoints, by whether their next hop is resolved.", Labels: []string{"reachable"}},
+	{Name: "weir_mux_hosts", Labels: []string{"reachable"},
+		Help: "Tunnel endpoints, by whether their next hop is resolved."},
 	{Name: "weir_mux_warnings", Help: "Warnings that the mux reports."},
-	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them, or fair dropping prevents that."},
-	{Name: "weir_mux_interface_dropped_packets_total", Help: "Packets that the interface dropped before the program saw them."},
-	{Name: "weir_mux_bgp_session_up", Help: "1 while the BGP session with the peer is established.", Labels: []string{"peer"}},
-	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Help: "When the session was established, or lost.", Labels: []string{"peer"}},
+	{Name: "weir_mux_overloaded",
+		Help: "1 while packets are lost before the program sees them, or fair dropping prevents that."},
+	{Name: "weir_mux_interface_dropped_packets_total",
+		Help: "Packets that the interface dropped before the program saw them."},
+	{Name: "weir_mux_bgp_session_up", Labels: []string{"peer"},
+		Help: "1 while the BGP session with the peer is established."},
+	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Labels: []string{"peer"},
+		Help: "When the session was established, or lost."},
 	{Name: "weir_mux_bgp_routes", Help: "Routes announced to the peer.", Labels: []string{"peer"}},
-	{Name: "weir_mux_bfd_up", Help: "1 while BFD with the peer is up. Only of peers that have BFD.", Labels: []string{"peer"}},
-	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the fast path handed to the slow path, by reason.", Labels: []string{"reason"}},
+	{Name: "weir_mux_bfd_up", Labels: []string{"peer"},
+		Help: "1 while BFD with the peer is up. Only of peers that have BFD."},
+	{Name: "weir_mux_slow_path_packets_total", Labels: []string{"reason"},
+		Help: "Packets that the fast path handed to the slow path, by reason."},
 	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by result.", Labels: []string{"result"}},
-	{Name: "weir_mux_redirects_total", Help: "Fastpath redirects to hosts, by result: sent, stays, failed.", Labels: []string{"result"}},
+	{Name: "weir_mux_redirects_total", Labels: []string{"result"},
+		Help: "Fastpath redirects to hosts, by result: sent, stays, failed."},
 	{Name: "weir_mux_syn_floods_total", Help: "SYN floods that were detected."},
-	{Name: "weir_mux_syn_flooded_endpoints", Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood."},
-	{Name: "weir_mux_datagrams_evicted_total", Help: "Fragmented datagrams whose state was evicted early, by whose datagrams took the room: the same tenant's or another's.", Labels: []string{"reason"}},
+	{Name: "weir_mux_syn_flooded_endpoints",
+		Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood."},
+	{Name: "weir_mux_datagrams_evicted_total", Labels: []string{"reason"},
+		Help: "Fragmented datagrams whose state was evicted early, by whose datagrams took the room: the same " +
+			"tenant's or another's."},
 	{Name: "weir_mux_slow_path_queued_fragments", Help: "Fragments that wait for the first fragment of their datagram."},
 }
 
@@ -72,16 +98,20 @@ func (m *Mux) observe() {
 	t.Register(m.stream.Collectors()...)
 	t.Register(
 		telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
-			m.tables.sample(to)
+			telemetry.Put(to, "weir_mux_info", 1,
+				m.config.Interface, m.config.Datapath.Mode(), string(m.config.Settings.Encapsulation))
+			telemetry.Put(to, "weir_mux_warnings", len(m.warnings()))
+			m.state.Sample(to)
+			m.routes.Sample(to)
 			m.samplePackets(to)
 			m.sampleUsage(to)
 			samplePeers(to, m.config.Speaker.Peers())
 			sampleSlowPath(to, m.config.SlowPathCounters)
-			m.config.Redirector.sample(to)
-			m.floods.sample(to)
-			m.watch.sample(to)
+			m.config.Redirector.Sample(to)
+			m.floods.Sample(to)
+			m.loads.Sample(to)
 		}))
-	t.Ready("tables", m.tables.ready)
+	t.Ready("tables", m.state.Ready)
 	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })
 	t.Ready("manager", func(context.Context) (string, error) { return m.managerReady() })
 }
@@ -89,7 +119,7 @@ func (m *Mux) observe() {
 // managerReady says how the stream stands. Tables from before a restart forward without any manager.
 func (m *Mux) managerReady() (string, error) {
 	stands, err := m.stream.Ready()
-	if generation, _, _ := m.tables.current(); err != nil && generation != 0 {
+	if generation, _, _ := m.state.Generations(); err != nil && generation != 0 {
 		return fmt.Sprintf("%v, going on with what runs", err), nil
 	}
 	return stands, err
@@ -238,45 +268,4 @@ func sampleSlowPath(to *telemetry.Sample, c *slowpath.Counters) {
 	telemetry.Put(to, frames, c.Expired.Load(), "expired")
 	telemetry.Put(to, frames, c.Limited.Load(), "limited")
 	telemetry.Put(to, "weir_mux_slow_path_queued_fragments", c.Held.Load())
-}
-
-// sample tells what runs and what is announced.
-func (t *tables) sample(to *telemetry.Sample) {
-	warnings := len(t.allWarnings())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	telemetry.Put(to, "weir_mux_info", 1, t.config.Interface, t.config.Datapath.Mode(), string(t.config.Encapsulation))
-	telemetry.Put(to, "weir_mux_vips", len(t.live.ofVIP))
-	telemetry.Put(to, "weir_mux_vips_announced", len(t.announced))
-	telemetry.Put(to, "weir_mux_generation", uint64(t.generation))
-	var rejected model.Generation
-	if t.rejected != nil {
-		rejected = t.rejected.generation
-	}
-	telemetry.Put(to, "weir_mux_rejected_generation", uint64(rejected))
-	reached := 0
-	tunnels := t.config.Datapath.Tunnels()
-	for _, tunnel := range tunnels {
-		if t.hops.NextHops[tunnel].Resolved() {
-			reached++
-		}
-	}
-	telemetry.Put(to, "weir_mux_hosts", reached, "true")
-	telemetry.Put(to, "weir_mux_hosts", len(tunnels)-reached, "false")
-	telemetry.Put(to, "weir_mux_warnings", warnings)
-}
-
-// ready says what is missing until the tables forward.
-func (t *tables) ready(context.Context) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.generation == 0:
-		return "", errors.New("no tables have come yet")
-	case t.hasNoReachableBackend():
-		return "", errors.New("no host can be reached")
-	case t.rejected != nil:
-		return fmt.Sprintf("generation %d runs; %d was refused: %s", t.generation, t.rejected.generation, t.rejected.reason), nil
-	}
-	return fmt.Sprintf("generation %d runs", t.generation), nil
 }

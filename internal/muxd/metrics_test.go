@@ -22,10 +22,10 @@ func served(t *testing.T) (url string, b *bench) {
 		t.Fatal(err)
 	}
 	t.Cleanup(observed.Close)
-	b = newBench(t, func(c *Config) {
+	b = newBench(t, true, func(c *Config) {
 		c.Telemetry, c.SlowPathCounters = observed, &slowpath.Counters{}
-	}, endpoint(key(10), "10.2.0.1"))
-	b.hops.changed(resolved("10.2.0.1"))
+	})
+	b.hops.changed(resolved)
 	return "http://" + observed.Address().String(), b
 }
 
@@ -34,7 +34,7 @@ func TestMetricsTellWhatAMuxDoes(t *testing.T) {
 	scrape.Await(t, url, `weir_mux_generation 7`, `weir_mux_vips 1`, `weir_mux_packets_total{verdict="forward_syn"} 3`,
 		`weir_mux_endpoint_bytes_total{port="80",protocol="TCP",vip="203.0.113.10"} 180`,
 		`weir_mux_bgp_session_up{peer="10.0.0.1"} 0`, `weir_mux_hosts{reachable="true"} 1`, `weir_mux_stream_connected 0`)
-	b.mux.tables.reject(9, io.ErrUnexpectedEOF)
+	b.mux.state.Reject(9, io.ErrUnexpectedEOF)
 	scrape.Await(t, url, `weir_mux_rejected_generation 9`)
 	scrape.Lint(t, scrape.Read(t, url))
 }

@@ -16,66 +16,46 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/muxd/announce"
+	"github.com/weirlb/weir/internal/muxd/fairdrop"
+	"github.com/weirlb/weir/internal/muxd/forwarding"
+	"github.com/weirlb/weir/internal/muxd/redirect"
+	"github.com/weirlb/weir/internal/muxd/synflood"
+	"github.com/weirlb/weir/internal/muxd/task"
+	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
 // Datapath is the data plane.
 type Datapath interface {
+	fairdrop.Datapath
+	forwarding.Datapath
+	synflood.Datapath
+	task.Datapath
+
 	Mode() string
-	Settings() (mux.Settings, error)
-	SetSettings(mux.Settings) error
-	Generation() (model.Generation, error)
-	SetGeneration(model.Generation) error
-	Update(mux.Update) error
-	// PrefixList is what the tables have of a prefix list, FreeSourceRows how many prefixes there is room for beside all.
-	PrefixList(name string) model.PrefixSet
-	FreeSourceRows() int
-	Endpoints() ([]model.EndpointKey, error)
-	VIPs() ([]netip.Addr, error) // those without endpoints too
-	Tunnels() []netip.Addr
-	SetNextHops(map[netip.Addr]model.NextHop) error
-	SetPoolMembers(self string, pool []model.PoolMember) error
-	SetMuxes(n int) error // that limits of VIPs are divided among
 	RefusedCounters() (map[netip.Addr]model.Counter, error)
-	// OfferedLoad is what has come for VIPs so far, and the workloads of tenants.
-	OfferedLoad() (vips map[netip.Addr]mux.OfferedLoad, tenants map[string]int, err error)
-	// SetShares has these VIPs alone lose packets, and their sources noted, which Sources tells since the last call.
-	SetShares(map[netip.Addr]overload.Cut) error
-	Sources() (map[netip.Addr][]overload.Source, error)
 	SweepFlows() (freed int, err error)
-	Verdicts() (map[string]model.Counter, error)
 	LostDatagrams() (map[string]uint64, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
-	// SetSYNSecrets takes over the secrets of SYN cookies, and the time of day.
-	SetSYNSecrets([]model.SYNSecret) error
-	// SYNStates, SYNCounters and SetSYNState are of the endpoints whose SYNs the mux may answer when it thinks fit.
-	SYNStates() map[model.EndpointKey]mux.SYNState
-	SYNCounters() (map[model.EndpointKey]mux.SYNCounter, error)
-	SetSYNState(model.EndpointKey, mux.SYNState) error
 	SNATCounters() (map[netip.Addr]model.Counter, error)
-	SNATDigest() (ranges int, digest uint64)
 	Usage() (mux.Usage, error)
-	TenantUsage() ([]mux.TenantUsage, error)
-	// Explain runs a frame through the program without sending or counting it.
-	Explain(frame []byte) (model.Explanation, error)
-	// Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
-	// time, and how many were lost so far; an error of to ends it.
-	Capture(ctx context.Context, c model.Capture, to func(packets []model.CapturedPacket, lost uint64) error) error
-	// TakeOver lets the tables take the place of those of another layout that forward until then, if
-	// there are any.
-	TakeOver() error
+	TenantUsage() ([]flow.TenantUsage, error)
 	Close() error  // leaves it forwarding
 	Unload() error // ends forwarding
 }
 
 // Speaker announces routes.
 type Speaker interface {
-	Announce([]bgp.Route) error // the full set
+	announce.Speaker
 	Peers() []bgp.PeerState
 	Run(ctx context.Context) error // ends by closing the sessions
 	HandOver()                     // makes that end leave the routes with the peers
@@ -89,7 +69,8 @@ type NextHops interface {
 
 // Manager is the manager's API for muxes.
 type Manager interface {
-	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
+	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (
+		*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
 	ReportMux(ctx context.Context, request *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error)
 	AcknowledgeMux(ctx context.Context) (*rpc.Acknowledgements, error)
 	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
@@ -100,20 +81,16 @@ type Config struct {
 	Name      string // of the node; a DNS label
 	Version   string
 	Interface string
-	Source4   netip.Addr // outer sources; one may be missing
-	Source6   netip.Addr
-	// Prefix4 and Prefix6 are where the outer sources come from instead, by flow; invalid: they do not.
-	Prefix4, Prefix6 netip.Prefix
-	Encapsulation    mux.Encapsulation
-	MTU              int           // of the interface, until NextHops tells another
-	MAC              [6]byte       // likewise
-	Routes           Routes        // what is announced
-	RoutesFile       string        // keeps the route overrides over restarts; empty: they are not kept
-	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding
-	Lead             time.Duration // between the withdrawal of a VIP and the end of its endpoints
-	Datapath         Datapath      // owned by the Mux
-	Speaker          Speaker
-	NextHops         func(changed func(HopState)) (NextHops, error)
+	// Settings are of the data plane, but for the hash key. Their MTU and MAC are the interface's, until NextHops tells
+	// others.
+	Settings   pool.Settings
+	Aggregates []netip.Prefix // announced instead of routes to single VIPs
+	RoutesFile string         // keeps the route overrides over restarts; empty: they are not kept
+	DrainTime  time.Duration  // between the withdrawal of the routes and the end of forwarding
+	Lead       time.Duration  // between the withdrawal of a VIP and the end of its endpoints
+	Datapath   Datapath       // owned by the Mux
+	Speaker    Speaker
+	NextHops   func(changed func(netlink.State)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
 	// SlowPath handles packets that the fast path can't, until ctx ends; nil: they are dropped.
@@ -121,8 +98,8 @@ type Config struct {
 	SlowPathCounters *slowpath.Counters // of SlowPath; may be nil
 	// Redirects has connections leave the muxes until ctx ends; nil: none do.
 	Redirects  func(ctx context.Context) error
-	Redirector *Redirector // of it
-	Floods     FloodLimits // zero: DefaultFloodLimits
+	Redirector *redirect.Redirector // of it
+	Floods     synflood.Limits      // zero: synflood.DefaultLimits
 	// Load samples the interface; nil: overloads are not noticed.
 	Load func() (overload.Sample, error)
 	// NoShares switches fair dropping off: overloads are only reported.
@@ -137,39 +114,53 @@ type Config struct {
 type Mux struct {
 	config  Config
 	hops    NextHops
-	tables  *tables
+	routes  *announce.Announcer
+	state   *forwarding.State
 	reports *reports
 	acks    *acknowledgements
-	tasks   *tasks
-	floods  *floods
-	watch   *watch
+	tasks   *task.Runner
+	floods  *synflood.Watcher
+	loads   *fairdrop.Watcher
 	stream  *telemetry.Stream
 	chunks  wire.PrefixChunks // of the stream alone
 }
 
 // New adopts the live tables of the data plane. Run announces their VIPs.
 func New(config Config) (*Mux, error) {
-	t, err := newTables(config)
-	if err != nil {
-		return nil, err
-	}
-	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
-	m.acks = newAcknowledgements(config, t, m.reports)
-	m.floods = newFloods(config, m.reports.addEvent)
-	m.watch = newWatch(config, m.reports)
-	m.reports.overload = m.watch.warning
-	m.reports.pressures = func() []*weirv1.VIPPressure { return append(m.watch.pressures(), m.floods.pressures()...) }
-	m.hops, err = config.NextHops(func(s HopState) {
-		t.hopsChanged(s)
-		m.reports.trigger()
+	m := &Mux{config: config, stream: telemetry.NewStream("weir_mux")}
+	m.routes = announce.New(announce.Config{
+		Aggregates: config.Aggregates, OverridesFile: config.RoutesFile, Speaker: config.Speaker,
+		Discard: config.Discard, Log: config.Log,
+	})
+	var err error
+	m.state, err = forwarding.New(forwarding.Config{
+		Name: config.Name, Settings: config.Settings, Lead: config.Lead, Datapath: config.Datapath,
+		Routes: m.routes, Log: config.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	t.destinations = m.hops.SetDestinations
-	t.destinations(config.Datapath.Tunnels())
+	m.reports = newReports(m)
+	m.acks = newAcknowledgements(m)
+	m.tasks = task.New(task.Config{
+		Name: config.Name, Datapath: config.Datapath, Answer: config.Manager.AnswerTask, Running: m.state.Running,
+		Log: config.Log,
+	})
+	m.floods = synflood.New(config.Datapath, config.Floods, m.reports.addEvent, config.Log)
+	m.loads = fairdrop.New(fairdrop.Config{
+		Datapath: config.Datapath, Load: config.Load, ReportOnly: config.NoShares,
+		Event: m.reports.addEvent, Report: m.reports.wake.Set, Log: config.Log,
+	})
+	m.hops, err = config.NextHops(func(s netlink.State) {
+		m.state.SetNextHops(s)
+		m.reports.wake.Set()
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.state.Start(m.hops.SetDestinations)
 	m.observe()
-	return m, t.announceLive()
+	return m, nil
 }
 
 // Run serves until ctx ends, handOver tells, or something fails that a restart may mend. Only the
@@ -187,8 +178,8 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
 	group.Go(func() error { return m.acks.run(following) })
-	group.Go(func() error { return m.tables.write(following, m.acks.trigger, m.reports.trigger) })
-	group.Go(func() error { return m.tasks.run(following) })
+	group.Go(func() error { return m.state.WriteLists(following, m.acks.wake.Set, m.reports.wake.Set) })
+	group.Go(func() error { return m.tasks.Run(following) })
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })
 	}
@@ -196,8 +187,8 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 		group.Go(func() error { return m.config.Redirects(resolving) })
 	}
 	group.Go(func() error { return m.sweep(resolving) })
-	group.Go(func() error { return m.floods.run(resolving) })
-	group.Go(func() error { return m.watch.run(resolving) })
+	group.Go(func() error { return m.floods.Run(resolving) })
+	group.Go(func() error { return m.loads.Run(resolving) })
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {
@@ -232,27 +223,17 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 // drain withdraws the routes, and forwards until routers have stopped using them.
 func (m *Mux) drain(ctx context.Context) {
 	m.config.Log.Info("stopping: routes are withdrawn, then traffic drains", "drain", m.config.DrainTime)
-	if err := m.tables.withdrawAll(); err != nil {
+	if err := m.routes.Stop(); err != nil {
 		m.config.Log.Warn("withdraw all routes", "err", err)
 	}
-	wait(ctx, m.config.DrainTime)
-}
-
-// wait waits for d, or less if ctx is done.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	wake.After(ctx, m.config.DrainTime)
 }
 
 // follow applies the manager's stream to the tables.
 func (m *Mux) follow(ctx context.Context) error {
 	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
 		m.stream.Message()
-		m.tasks.enqueue(message.GetTasks())
+		m.tasks.Enqueue(message.GetTasks())
 		alone, err := m.chunks.Take(message)
 		if err != nil {
 			return err
@@ -262,20 +243,21 @@ func (m *Mux) follow(ctx context.Context) error {
 		}
 		if message.GetSnapshot() {
 			m.acks.reconnect.Store(true)
-			defer m.reports.trigger()
+			defer m.reports.wake.Set()
 		}
-		defer m.acks.trigger()
+		defer m.acks.wake.Set()
 		update, err := wire.MuxUpdateFromProto(message, &m.chunks)
 		if err != nil {
 			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
-			m.tables.reject(model.Generation(message.GetGeneration()), err)
+			m.state.Reject(model.Generation(message.GetGeneration()), err)
 			return err
 		}
 		began := time.Now()
-		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
-		err = errors.Join(m.floods.setSecrets(update.SYNSecrets), m.tables.apply(ctx, update))
+		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(),
+			attribute.Int64("weir.generation", int64(update.Generation)))
+		err = errors.Join(m.floods.SetSecrets(update.SYNSecrets), m.state.Apply(ctx, update))
 		if err == nil {
-			m.config.Redirector.update(update)
+			m.config.Redirector.Update(update)
 			m.chunks.Applied(update)
 		}
 		ended(err)
@@ -296,7 +278,7 @@ const sweepInterval = 5 * time.Second
 // sweep frees expired flows until ctx ends, so that the counters of the flow table are current.
 func (m *Mux) sweep(ctx context.Context) error {
 	for {
-		wait(ctx, sweepInterval)
+		wake.After(ctx, sweepInterval)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -309,16 +291,8 @@ func (m *Mux) sweep(ctx context.Context) error {
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	m.stream.Opens()
-	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version, Joins: m.tables.joins(), PrefixChunks: m.chunks.IDs()}
-	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
-		if source.IsValid() {
-			request.Addresses = append(request.Addresses, source.String())
-		}
-	}
-	for _, prefix := range []netip.Prefix{m.config.Prefix4, m.config.Prefix6} {
-		if prefix.IsValid() {
-			request.Addresses = append(request.Addresses, prefix.String())
-		}
-	}
-	return m.config.Manager.SyncMux(ctx, request)
+	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
+		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
+		Addresses: m.config.Settings.Sources(),
+	})
 }

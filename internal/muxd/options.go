@@ -17,7 +17,10 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/muxd/redirect"
+	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -73,30 +76,43 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.SortFlags = false
 	o.Node.Flags(flags, "name of this node", "/var/lib/weir-mux")
 	flags.StringVar(&o.Interface, "interface", "", "interface that packets for VIPs arrive on and leave by (required)")
-	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto), "native (in the driver), generic (slow, works everywhere), or auto")
+	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto),
+		"native (in the driver), generic (slow, works everywhere), or auto")
 	flags.StringVar(&o.Source4, "source4", "", "outer source and next hop of IPv4 (default: the interface's address)")
 	flags.StringVar(&o.Source6, "source6", "", "outer source and next hop of IPv6 (default: the interface's address)")
-	flags.StringVar(&o.Encapsulation, "encapsulation", string(mux.IPIP), "what packets travel to the hosts in: ipip (an IP header) or gue (over UDP port 6080)")
-	flags.StringVar(&o.SourcePrefix4, "source-prefix4", "", "prefix that the outer IPv4 sources are taken from, one for each flow (default: --source4 alone)")
-	flags.StringVar(&o.SourcePrefix6, "source-prefix6", "", "prefix that the outer IPv6 sources are taken from, one for each flow (default: --source6 alone)")
+	flags.StringVar(&o.Encapsulation, "encapsulation", string(pool.IPIP),
+		"what packets travel to the hosts in: ipip (an IP header) or gue (over UDP port 6080)")
+	flags.StringVar(&o.SourcePrefix4, "source-prefix4", "",
+		"prefix that the outer IPv4 sources are taken from, one for each flow (default: --source4 alone)")
+	flags.StringVar(&o.SourcePrefix6, "source-prefix6", "",
+		"prefix that the outer IPv6 sources are taken from, one for each flow (default: --source6 alone)")
 	flags.Uint32Var(&o.AS, "as", 0, "our AS number; required with --peer")
 	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address (default: the IPv4 source)")
-	flags.StringArrayVar(&o.Peers, "peer", nil, "router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
+	flags.StringArrayVar(&o.Peers, "peer", nil,
+		"router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
 	flags.StringVar(&o.Announce, "announce", announceVIP, "what to announce: vip (a route for each VIP) or aggregate")
-	flags.StringArrayVar(&o.Aggregates, "aggregate", nil, "prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")
+	flags.StringArrayVar(&o.Aggregates, "aggregate", nil,
+		"prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")
 	flags.DurationVar(&o.HoldTime, "bgp-hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
-	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second, "how long routers keep our routes while this program restarts; 0: not at all")
-	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to forward on after the routes are withdrawn, when stopped")
-	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-min-rate", uint32(DefaultFloodLimits.Least), "SYNs a second of an endpoint below which nothing is a flood")
-	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-max-rate", uint32(DefaultFloodLimits.Most), "SYNs a second of an endpoint from which it is sampled for a flood, whatever its usual rate")
-	flags.BoolVar(&o.FairDrop, "fair-drop", true, "when this mux is overloaded, drop first what exceeds a tenant's fair share")
+	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second,
+		"how long routers keep our routes while this program restarts; 0: not at all")
+	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second,
+		"how long to forward on after the routes are withdrawn, when stopped")
+	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-min-rate", uint32(synflood.DefaultLimits.Least),
+		"SYNs a second of an endpoint below which nothing is a flood")
+	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-max-rate", uint32(synflood.DefaultLimits.Most),
+		"SYNs a second of an endpoint from which it is sampled for a flood, whatever its usual rate")
+	flags.BoolVar(&o.FairDrop, "fair-drop", true,
+		"when this mux is overloaded, drop first what exceeds a tenant's fair share")
 	flags.IntVar(&o.MaxEndpoints, "max-endpoints", 0, "room for endpoints (default 16384)")
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
-	flags.IntVar(&o.MaxSNATPorts, "max-snat-ports", 0, "room for source NAT ports, 65536 for each VIP with source NAT (default 4194304)")
+	flags.IntVar(&o.MaxSNATPorts, "max-snat-ports", 0,
+		"room for source NAT ports, 65536 for each VIP with source NAT (default 4194304)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "room in the flow table (default 1048576)")
 	flags.IntVar(&o.MaxSources, "max-source-prefixes", 0, "prefixes in all lists of sources together (default 1048576)")
-	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "most flows in the flow table of a VIP without flowLimit (default: half of --max-flows)")
+	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0,
+		"most flows in the flow table of a VIP without flowLimit (default: half of --max-flows)")
 	o.Telemetry.Flags(flags, telemetry.MuxListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -111,7 +127,8 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	observed, err := telemetry.Start(ctx, o.Telemetry, telemetry.Process{Program: "weir-mux", Name: o.Name, Version: daemon.Version}, log)
+	process := telemetry.Process{Program: "weir-mux", Name: o.Name, Version: daemon.Version}
+	observed, err := telemetry.Start(ctx, o.Telemetry, process, log)
 	if err != nil {
 		return err
 	}
@@ -134,14 +151,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		return err
 	}
 	defer closed()
-	datapath, err := mux.Open(mux.Config{
-		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
-		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxSNATPorts: o.MaxSNATPorts,
-		MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows, MaxSources: o.MaxSources,
-	})
-	if errors.Is(err, pin.ErrLocked) {
-		return fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)
-	}
+	datapath, err := o.openDatapath(s.mode, log)
 	if err != nil {
 		return err
 	}
@@ -154,20 +164,23 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	}
 	defer discard.Close()
 	var counters slowpath.Counters
-	redirector := NewRedirector(log)
+	redirector := redirect.New(log)
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
-		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.link.MTU, MAC: s.link.MAC,
-		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
+		Settings: pool.Settings{
+			Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, Prefix4: s.prefix4, Prefix6: s.prefix6,
+			Encapsulation: pool.Encapsulation(o.Encapsulation), MTU: s.link.MTU, MAC: s.link.MAC,
+		},
+		Aggregates: s.aggregates, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
-		NextHops: func(changed func(HopState)) (NextHops, error) {
+		NextHops: func(changed func(netlink.State)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
 		Discard:          discard.Set,
 		SlowPath:         func(ctx context.Context) error { return serveSlowPath(ctx, datapath, &counters, log) },
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
-		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
+		Floods:           synflood.Limits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
 		Load:             netlink.NewLoad(o.Interface, datapath).Sample, NoShares: !o.FairDrop,
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
@@ -180,6 +193,18 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	return m.Run(ctx, handOver)
 }
 
+func (o *Options) openDatapath(mode mux.Mode, log *slog.Logger) (*mux.Datapath, error) {
+	datapath, err := mux.Open(mux.Config{
+		Interface: o.Interface, PinPath: o.PinPath, Mode: mode, Log: log,
+		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxSNATPorts: o.MaxSNATPorts,
+		MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows, MaxSources: o.MaxSources,
+	})
+	if errors.Is(err, pin.ErrLocked) {
+		err = fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)
+	}
+	return datapath, err
+}
+
 // started tells people and systemd that forwarding goes on from here.
 func (o *Options) started(mode string, log *slog.Logger) {
 	log.Info("mux started", "name", o.Name, "interface", o.Interface, "mode", mode, "manager", o.Manager)
@@ -190,7 +215,9 @@ func (o *Options) started(mode string, log *slog.Logger) {
 }
 
 // serveRedirects tells hosts of connections that may leave the muxes.
-func serveRedirects(ctx context.Context, datapath *mux.Datapath, redirector *Redirector, source4, source6 netip.Addr) error {
+func serveRedirects(
+	ctx context.Context, datapath *mux.Datapath, redirector *redirect.Redirector, source4, source6 netip.Addr,
+) error {
 	noted, err := datapath.Redirects()
 	if err != nil {
 		return err
@@ -233,7 +260,7 @@ type settings struct {
 	mode             mux.Mode
 	link             netlink.Interface
 	prefix4, prefix6 netip.Prefix
-	routes           Routes
+	aggregates       []netip.Prefix
 	bgp              bgp.Config
 }
 
@@ -253,15 +280,17 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
 	}
 	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows, o.MaxSources) < 0 {
-		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, --max-flows-per-vip and --max-source-prefixes: must not be negative")
+		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, " +
+			"--max-flows-per-vip and --max-source-prefixes: must not be negative")
 	}
 	if o.SYNFloodLeast == 0 || o.SYNFloodMost < o.SYNFloodLeast {
-		return s, fmt.Errorf("read --syn-flood-min-rate and --syn-flood-max-rate: must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
+		return s, fmt.Errorf("read --syn-flood-min-rate and --syn-flood-max-rate: "+
+			"must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
 	}
 	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
 		return s, err
 	}
-	if s.routes, err = o.routes(); err != nil {
+	if s.aggregates, err = o.aggregates(); err != nil {
 		return s, err
 	}
 	link, err := find(o.Interface)
@@ -275,7 +304,7 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 
 // outer reads what packets travel to the hosts in.
 func (o *Options) outer() (prefix4, prefix6 netip.Prefix, err error) {
-	if kind := mux.Encapsulation(o.Encapsulation); kind != mux.IPIP && kind != mux.GUE {
+	if kind := pool.Encapsulation(o.Encapsulation); kind != pool.IPIP && kind != pool.GUE {
 		return prefix4, prefix6, fmt.Errorf("read --encapsulation: must be ipip or gue, is %q", o.Encapsulation)
 	}
 	if prefix4, err = sourcePrefix("--source-prefix4", o.SourcePrefix4, netip.Addr.Is4, 8); err != nil {
@@ -292,28 +321,30 @@ func sourcePrefix(flag, text string, family func(netip.Addr) bool, shortest int)
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil || !family(prefix.Addr()) || prefix.Bits() < shortest || !prefix.Addr().IsGlobalUnicast() {
-		return prefix, fmt.Errorf("read %s: must be a routable prefix of that family, at least /%d long, is %q", flag, shortest, text)
+		return prefix, fmt.Errorf("read %s: must be a routable prefix of that family, at least /%d long, is %q",
+			flag, shortest, text)
 	}
 	return prefix.Masked(), nil
 }
 
-func (o *Options) routes() (r Routes, err error) {
+// aggregates reads what is announced instead of routes to single VIPs.
+func (o *Options) aggregates() (all []netip.Prefix, err error) {
 	switch {
 	case o.Announce != announceVIP && o.Announce != announceAggregate:
-		return r, fmt.Errorf("read --announce: must be vip or aggregate, is %q", o.Announce)
+		return nil, fmt.Errorf("read --announce: must be vip or aggregate, is %q", o.Announce)
 	case o.Announce == announceVIP && len(o.Aggregates) > 0:
-		return r, errors.New("read --aggregate: has no effect without --announce aggregate")
+		return nil, errors.New("read --aggregate: has no effect without --announce aggregate")
 	case o.Announce == announceAggregate && len(o.Aggregates) == 0:
-		return r, errors.New("read --announce: aggregate needs at least one --aggregate")
+		return nil, errors.New("read --announce: aggregate needs at least one --aggregate")
 	}
 	for _, text := range o.Aggregates {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return r, fmt.Errorf("read --aggregate: must be a prefix such as 203.0.113.0/24, is %q", text)
+			return nil, fmt.Errorf("read --aggregate: must be a prefix such as 203.0.113.0/24, is %q", text)
 		}
-		r.Aggregates = append(r.Aggregates, prefix.Masked())
+		all = append(all, prefix.Masked())
 	}
-	return r, nil
+	return all, nil
 }
 
 // speaker reads what concerns BGP, with defaults from the interface.

@@ -49,8 +49,8 @@ func TestOptions(t *testing.T) {
 	if fmt.Sprint(s.bgp.Peers) != fmt.Sprint(peers) {
 		t.Errorf("peers %v, want %v", s.bgp.Peers, peers)
 	}
-	if fmt.Sprint(s.routes.Aggregates) != "[203.0.113.0/24]" {
-		t.Errorf("aggregates %v", s.routes.Aggregates)
+	if fmt.Sprint(s.aggregates) != "[203.0.113.0/24]" {
+		t.Errorf("aggregates %v", s.aggregates)
 	}
 	s, err = read("fd00:7::9", "--source4", "192.0.2.9", "--router-id", "192.0.2.1")
 	if err != nil || s.bgp.NextHop4 != addr("192.0.2.9") || s.bgp.RouterID != addr("192.0.2.1") {

@@ -11,7 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -20,16 +22,11 @@ const (
 	reportTimeout  = 5 * time.Second
 )
 
-// reports sends the mux's status to the manager: at once after a change, and every reportInterval. Reports are complete, so
-// a lost one needs no retry.
+// reports sends the mux's status to the manager: at once after a change, and every reportInterval. Reports are
+// complete, so a lost one needs no retry.
 type reports struct {
-	config Config
-	tables *tables
-	wake   chan struct{} // holds at most one
-	// overload is the evidence of an overload; empty: there is none.
-	overload func() string
-	// pressures are the VIPs with more load than their share.
-	pressures func() []*weirv1.VIPPressure
+	mux  *Mux
+	wake wake.Signal // sends a report at once
 
 	mu     sync.Mutex
 	events []*weirv1.MuxEvent // not reported yet
@@ -44,7 +41,7 @@ func (r *reports) addEvent(e *weirv1.MuxEvent) {
 	r.events = append(r.events, e)
 	r.events = r.events[max(0, len(r.events)-maxEvents):]
 	r.mu.Unlock()
-	r.trigger()
+	r.wake.Set()
 }
 
 // removeSentEvents removes the events of an answered report.
@@ -61,25 +58,7 @@ func (r *reports) pendingEvents() []*weirv1.MuxEvent {
 	return slices.Clone(r.events)
 }
 
-func newReports(config Config, t *tables) *reports {
-	return &reports{
-		config: config, tables: t, wake: make(chan struct{}, 1),
-		overload: func() string { return "" }, pressures: func() []*weirv1.VIPPressure { return nil },
-	}
-}
-
-// trigger sends a report at once.
-func (r *reports) trigger() {
-	wake(r.wake)
-}
-
-// wake tells whoever reads the channel, which holds one.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func newReports(m *Mux) *reports { return &reports{mux: m, wake: wake.New()} }
 
 func (r *reports) run(ctx context.Context) error {
 	ticker := time.NewTicker(reportInterval)
@@ -92,7 +71,7 @@ func (r *reports) run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := r.send(ctx); err != nil && ctx.Err() == nil {
-			r.config.Log.Debug("report to the manager", "err", err) // the stream logs lost connections
+			r.mux.config.Log.Debug("report to the manager", "err", err) // the stream logs lost connections
 		}
 	}
 }
@@ -100,48 +79,58 @@ func (r *reports) run(ctx context.Context) error {
 func (r *reports) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	generation, _, rejected := r.tables.current()
+	generation, _, rejected := r.mux.state.Generations()
 	request := &weirv1.ReportMuxRequest{
-		Name: r.config.Name, Generation: uint64(generation), Status: r.status(),
+		Name: r.mux.config.Name, Generation: uint64(generation), Status: r.mux.status(), Events: r.pendingEvents(),
 	}
-	request.Status.Snat = r.tables.snat()
 	if rejected != nil {
-		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.generation), Reason: rejected.reason}
+		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.Generation), Reason: rejected.Reason}
 	}
-	request.Events = r.pendingEvents()
-	_, err := r.config.Manager.ReportMux(ctx, request)
+	_, err := r.mux.config.Manager.ReportMux(ctx, request)
 	if err == nil {
 		r.removeSentEvents(request.Events)
 	}
 	return err
 }
 
-func (r *reports) status() *weirv1.MuxStatus {
+// warnings are for operators, one line each.
+func (m *Mux) warnings() (lines []string) {
+	if line := m.loads.Warning(); line != "" {
+		lines = append(lines, line)
+	}
+	if m.config.Datapath.Mode() == string(mux.Generic) {
+		lines = append(lines,
+			fmt.Sprintf("XDP on %s is generic: expect a fraction of the speed of a driver's own", m.config.Interface))
+	}
+	return append(lines, m.state.Warnings()...)
+}
+
+func (m *Mux) status() *weirv1.MuxStatus {
 	status := &weirv1.MuxStatus{
-		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.allWarnings(), Pressures: r.pressures(),
+		XdpMode: m.config.Datapath.Mode(), Interface: m.config.Interface, Warnings: m.warnings(),
+		Pressures: append(m.loads.Pressures(), m.floods.Pressures()...), Snat: m.state.SNAT(),
 	}
-	if line := r.overload(); line != "" {
-		status.Warnings = append([]string{line}, status.Warnings...)
-	}
-	for _, p := range r.config.Speaker.Peers() {
+	for _, p := range m.config.Speaker.Peers() {
 		status.Peers = append(status.Peers, &weirv1.BGPPeer{
 			Address: p.Address.String(), As: p.AS, State: p.State, Bfd: p.BFD,
 			Since: timestamppb.New(p.Since), Routes: uint32(p.Routes), LastError: p.LastError,
 		})
 	}
-	verdicts, err := r.config.Datapath.Verdicts()
+	verdicts, err := m.config.Datapath.Verdicts()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
 	status.Verdicts = wire.CountersToProto(verdicts)
-	tenants, err := r.config.Datapath.TenantUsage()
+	tenants, err := m.config.Datapath.TenantUsage()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("what tenants have of flows is missing: %v", err))
 	}
 	for _, t := range tenants {
-		status.Flows = append(status.Flows, &weirv1.TenantRows{Tenant: t.Tenant, Used: t.Flows.Trusted, Limit: uint64(t.Limit)})
+		status.Flows = append(status.Flows, &weirv1.TenantRows{
+			Tenant: t.Tenant, Used: t.Flows.Trusted, Limit: uint64(t.Limit),
+		})
 	}
-	endpoints, err := r.config.Datapath.EndpointCounters()
+	endpoints, err := m.config.Datapath.EndpointCounters()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("endpoints' counters are missing: %v", err))
 	}

@@ -107,8 +107,8 @@ func runTraced(t *testing.T, name, url, endpoint string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t, func(c *Config) {
-		c.Name, c.Source4, c.Manager, c.Telemetry = name, addr("10.7.0."+name[len(name)-1:]), client, observed
+	b := newBench(t, false, func(c *Config) {
+		c.Name, c.Settings.Source4, c.Manager, c.Telemetry = name, addr("10.7.0."+name[len(name)-1:]), client, observed
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	end := b.run(ctx)

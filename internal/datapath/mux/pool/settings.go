@@ -25,6 +25,21 @@ type Settings struct {
 	MAC [6]byte
 }
 
+// Sources are the outer sources: addresses, and prefixes.
+func (s Settings) Sources() (all []string) {
+	for _, source := range []netip.Addr{s.Source4, s.Source6} {
+		if source.IsValid() {
+			all = append(all, source.String())
+		}
+	}
+	for _, prefix := range []netip.Prefix{s.Prefix4, s.Prefix6} {
+		if prefix.IsValid() {
+			all = append(all, prefix.String())
+		}
+	}
+	return all
+}
+
 // Encapsulation is what packets are sent in. Those that must carry more than IP can go in GUE always.
 type Encapsulation string
 

@@ -1,13 +1,11 @@
-package muxd
+package synflood
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 )
 
 // load is what an endpoint gets for a time.
@@ -20,7 +18,7 @@ type load struct {
 
 const roundTrip = 100 * time.Millisecond
 
-// told is what a flood told, and when.
+// told is the text of an event, and when it came.
 type told struct {
 	after time.Duration
 	line  string
@@ -28,18 +26,20 @@ type told struct {
 
 // runLoads plays loads to f by a clock of their own. As in the data plane, one connection in eight is
 // followed while the endpoint is watched, and a forged ACK completes what was forwarded.
-func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
+func runLoads(f *detector, limits Limits, loads ...load) (all []told, states []endpoint.SYNState) {
 	return runLoadsFrom(f, roundTrip, limits, loads...)
 }
 
 // runLoadsFrom has the clients so far away.
-func runLoadsFrom(f *flood, roundTrip time.Duration, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
+func runLoadsFrom(
+	f *detector, roundTrip time.Duration, limits Limits, loads ...load,
+) (all []told, states []endpoint.SYNState) {
 	now, began := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_000, 0)
-	var c mux.SYNCounter
+	var c endpoint.SYNCounter
 	var syns, tried, completed float64
 	var underWay []float64 // real ones that were followed, by step
 	const step = 20 * time.Millisecond
-	look := began
+	sampled := began
 	for _, l := range loads {
 		for end := now.Add(time.Duration(l.seconds * float64(time.Second))); now.Before(end); now = now.Add(step) {
 			syns += (l.real + l.forged + l.acked) * step.Seconds()
@@ -55,11 +55,11 @@ func runLoadsFrom(f *flood, roundTrip time.Duration, limits FloodLimits, loads .
 			if n := int(roundTrip / step); len(underWay) > n {
 				completed += underWay[len(underWay)-1-n]
 			}
-			if now.Sub(look) >= floodLook {
-				look = now
-				c = mux.SYNCounter{SYNs: uint64(syns), Tried: uint64(tried), Completed: uint64(completed)}
-				if tell, _ := f.sample(c, now, limits); tell != "" {
-					all = append(all, told{now.Sub(began), tell})
+			if now.Sub(sampled) >= sampleInterval {
+				sampled = now
+				c = endpoint.SYNCounter{SYNs: uint64(syns), Tried: uint64(tried), Completed: uint64(completed)}
+				if event, _ := f.sample(c, now, limits); event != "" {
+					all = append(all, told{now.Sub(began), event})
 				}
 				states = append(states, f.state)
 			}
@@ -71,18 +71,19 @@ func runLoadsFrom(f *flood, roundTrip time.Duration, limits FloodLimits, loads .
 func TestAFloodIsToldWithinASecondAndEnds(t *testing.T) {
 	for name, quiet := range map[string]float64{"of a quiet endpoint": 0, "of a busy one": 5000} {
 		t.Run(name, func(t *testing.T) {
-			f := &flood{}
-			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0, 0}, load{10, quiet, 120_000, 0}, load{20, quiet, 0, 0})
-			if len(all) != 2 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") || !strings.HasPrefix(all[1].line, "SYN cookies off after ") {
+			f := &detector{}
+			all, states := runLoads(f, DefaultLimits, load{120, quiet, 0, 0}, load{10, quiet, 120_000, 0}, load{20, quiet, 0, 0})
+			if len(all) != 2 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") ||
+				!strings.HasPrefix(all[1].line, "SYN cookies off after ") {
 				t.Fatalf("%v", all)
 			}
 			if on := all[0].after - 120*time.Second; on < 0 || on > time.Second {
 				t.Errorf("on after %s", on)
 			}
-			if off := all[1].after - 130*time.Second; off < 0 || off > 2*floodHold {
+			if off := all[1].after - 130*time.Second; off < 0 || off > 2*calmTime {
 				t.Errorf("off after %s", off)
 			}
-			if last := states[len(states)-1]; last != (mux.SYNState{}) {
+			if last := states[len(states)-1]; last != (endpoint.SYNState{}) {
 				t.Errorf("in the end: %+v", last)
 			}
 		})
@@ -99,21 +100,22 @@ func TestACrowdIsNoFlood(t *testing.T) {
 		"some are lost":          {{60, 100, 0, 0}, {60, 10_000, 3000, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &flood{}
-			if all, _ := runLoads(f, DefaultFloodLimits, loads...); len(all) > 0 {
+			f := &detector{}
+			if all, _ := runLoads(f, DefaultLimits, loads...); len(all) > 0 {
 				t.Errorf("%v", all)
 			}
 		})
 	}
 }
 
-// A flood that sends a forged ACK behind each SYN is told as well, beside real clients too. It does not end the answers,
-// is told anew when it comes back, and nothing of it is learnt.
+// A flood that sends a forged ACK behind each SYN is told as well, beside real clients too. It does not end the
+// answers, is told anew when it comes back, and nothing of it is learnt.
 func TestForgedACKsHideNoFlood(t *testing.T) {
 	for name, quiet := range map[string]float64{"of a quiet endpoint": 0, "of a busy one": 5000} {
 		t.Run(name, func(t *testing.T) {
-			f := &flood{}
-			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0, 0}, load{30, quiet, 0, 120_000}, load{10, quiet, 0, 0}, load{30, quiet, 0, 120_000}, load{20, quiet, 0, 0})
+			f := &detector{}
+			all, states := runLoads(f, DefaultLimits, load{120, quiet, 0, 0}, load{30, quiet, 0, 120_000},
+				load{10, quiet, 0, 0}, load{30, quiet, 0, 120_000}, load{20, quiet, 0, 0})
 			if len(all) != 4 {
 				t.Fatalf("%v", all)
 			}
@@ -121,14 +123,14 @@ func TestForgedACKsHideNoFlood(t *testing.T) {
 				if on := all[2*i].after - begun; !strings.HasPrefix(all[2*i].line, "SYN cookies on: ") || on > 3*time.Second {
 					t.Errorf("%s after %s", all[2*i].line, on)
 				}
-				if off := all[2*i+1].after - begun - 30*time.Second; off < 0 || off > 2*floodHold {
+				if off := all[2*i+1].after - begun - 30*time.Second; off < 0 || off > 2*calmTime {
 					t.Errorf("off after %s", off)
 				}
 			}
 			if f.usual > max(10, 1.1*quiet) {
 				t.Errorf("%.0f SYN/s are usual", f.usual)
 			}
-			if last := states[len(states)-1]; last != (mux.SYNState{}) {
+			if last := states[len(states)-1]; last != (endpoint.SYNState{}) {
 				t.Errorf("in the end: %+v", last)
 			}
 		})
@@ -137,7 +139,7 @@ func TestForgedACKsHideNoFlood(t *testing.T) {
 
 // A crowd that has proven to be one does not hide a flood of its size.
 func TestACrowdHidesNoFlood(t *testing.T) {
-	all, _ := runLoads(&flood{}, DefaultFloodLimits, load{60, 100, 0, 0}, load{10, 10_000, 0, 0}, load{5, 10_000, 0, 30_000})
+	all, _ := runLoads(&detector{}, DefaultLimits, load{60, 100, 0, 0}, load{10, 10_000, 0, 0}, load{5, 10_000, 0, 30_000})
 	if len(all) != 1 || all[0].after < 70*time.Second || all[0].after > 73*time.Second {
 		t.Errorf("%v", all)
 	}
@@ -146,17 +148,17 @@ func TestACrowdHidesNoFlood(t *testing.T) {
 // Real clients are tried for little more than a second of each minute. Those that are far away are taken for a flood at
 // most once, when they begin to come.
 func TestACrowdIsTriedForAMoment(t *testing.T) {
-	limits := FloodLimits{Least: 100, Most: 20_000}
+	limits := Limits{Least: 100, Most: 20_000}
 	for trip, most := range map[time.Duration]int{20 * time.Millisecond: 0, roundTrip: 0, 500 * time.Millisecond: 1} {
-		all, states := runLoadsFrom(&flood{}, trip, limits, load{200, 30_000, 0, 0})
+		all, states := runLoadsFrom(&detector{}, trip, limits, load{200, 30_000, 0, 0})
 		tries := 0
 		for _, state := range states {
 			if state.Tries {
 				tries++
 			}
 		}
-		if tries < 2*floodTrial || tries > 4*floodTrial {
-			t.Errorf("%s away: tried for %d looks", trip, tries)
+		if tries < 2*trialSamples || tries > 4*trialSamples {
+			t.Errorf("%s away: tried for %d samples", trip, tries)
 		}
 		if len(all) != 2*most {
 			t.Errorf("%s away: %v", trip, all)
@@ -167,69 +169,40 @@ func TestACrowdIsTriedForAMoment(t *testing.T) {
 // What is usual is bounded on both sides: an endpoint that gets a lot has no flood at a little more, and none hides
 // in what was learnt.
 func TestWhatIsUsualIsBounded(t *testing.T) {
-	f := &flood{}
-	limits := FloodLimits{Least: 100, Most: 20_000}
+	f := &detector{}
+	limits := Limits{Least: 100, Most: 20_000}
 	if all, _ := runLoads(f, limits, load{300, 10_000, 0, 0}, load{10, 10_000, 5000, 0}); len(all) != 0 {
 		t.Errorf("a little more: %v", all)
 	}
 	if f.usual < 9000 {
 		t.Errorf("usual is %.0f", f.usual)
 	}
-	if all, _ := runLoads(&flood{usual: 10_000}, limits, load{5, 10_000, 0, 0}, load{5, 5000, 60_000, 0}); len(all) != 1 {
+	if all, _ := runLoads(&detector{usual: 10_000}, limits, load{5, 10_000, 0, 0}, load{5, 5000, 60_000, 0}); len(all) != 1 {
 		t.Errorf("six times as many: %v", all)
 	}
-	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{5, 0, 1500, 0}); len(all) != 1 {
+	if all, _ := runLoads(&detector{}, limits, load{5, 0, 0, 0}, load{5, 0, 1500, 0}); len(all) != 1 {
 		t.Errorf("above the least: %v", all)
 	}
 }
 
 // Of few SYNs few are followed: they are followed for longer.
 func TestASmallFloodIsTold(t *testing.T) {
-	limits := FloodLimits{Least: 50, Most: 20_000}
-	all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{5, 0, 75, 0})
+	limits := Limits{Least: 50, Most: 20_000}
+	all, _ := runLoads(&detector{}, limits, load{5, 0, 0, 0}, load{5, 0, 75, 0})
 	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") {
 		t.Errorf("%v", all)
 	}
-	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{30, 75, 0, 0}); len(all) != 0 {
+	if all, _ := runLoads(&detector{}, limits, load{5, 0, 0, 0}, load{30, 75, 0, 0}); len(all) != 0 {
 		t.Errorf("a small crowd: %v", all)
 	}
 }
 
 // A successor goes on with what it finds, and ends it.
 func TestASuccessorEndsWhatItFinds(t *testing.T) {
-	f := &flood{state: mux.SYNState{Answers: true, Watches: true}}
-	all, states := runLoads(f, DefaultFloodLimits, load{5, 50, 120_000, 0}, load{20, 50, 0, 0})
-	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies off: ") || states[len(states)-1] != (mux.SYNState{}) {
+	f := &detector{state: endpoint.SYNState{Answers: true, Watches: true}}
+	all, states := runLoads(f, DefaultLimits, load{5, 50, 120_000, 0}, load{20, 50, 0, 0})
+	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies off: ") ||
+		states[len(states)-1] != (endpoint.SYNState{}) {
 		t.Errorf("%v", all)
-	}
-}
-
-// What is found out reaches the data plane, and the manager with its evidence.
-func TestAFloodIsReported(t *testing.T) {
-	datapath := &fakeDatapath{journal: &journal{}}
-	var events []*weirv1.MuxEvent
-	config := Config{Datapath: datapath, Log: slog.New(slog.DiscardHandler)}
-	f := newFloods(config, func(e *weirv1.MuxEvent) { events = append(events, e) })
-	now := time.Unix(1_700_000_000, 0)
-	for range 10 {
-		now = now.Add(floodLook)
-		f.looked = time.Time{} // the verdicts of a fake do not grow
-		if err := f.sampleEndpoints(now); err != nil {
-			t.Fatal(err)
-		}
-		datapath.syns.SYNs += 2000
-		if datapath.SYNStates()[key(10)].Watches {
-			datapath.syns.Tried += 250
-		}
-	}
-	if state := datapath.SYNStates()[key(10)]; !state.Answers || !state.Watches {
-		t.Errorf("%+v", state)
-	}
-	const want = "SYN cookies on: 10000 SYN/s, 0.0 % of the handshakes completed; usual 0/s"
-	if len(events) != 1 || events[0].GetReason() != "SYNCookiesOn" || !events[0].GetWarning() || events[0].GetMessage() != want {
-		t.Errorf("%v", events)
-	}
-	if press := f.pressures(); len(press) != 1 || press[0].Vip != "203.0.113.10" || press[0].Cause != "syn-flood" || press[0].Evidence != "TCP 203.0.113.10:80: "+want {
-		t.Errorf("pressures are %v", press)
 	}
 }

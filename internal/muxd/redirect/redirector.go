@@ -1,4 +1,5 @@
-package muxd
+// Package redirect tells hosts which connections between VIPs may leave the muxes (docs/design/fastpath.md).
+package redirect
 
 import (
 	"context"
@@ -20,8 +21,8 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// Redirector sends Fastpath redirects to the hosts at both ends of a connection. The mux knows both: the server's from the
-// endpoint's table, the client's from the port ranges of its VIP.
+// Redirector sends Fastpath redirects to the hosts at both ends of a connection. The mux knows both: the server's from
+// the endpoint's table, the client's from the port ranges of its VIP.
 type Redirector struct {
 	log *slog.Logger
 	now func() time.Time
@@ -30,16 +31,16 @@ type Redirector struct {
 	keys     []model.FastpathKey
 	fastpath map[model.EndpointKey]*model.Fastpath // of the endpoints that have one
 
-	sent, left, failed atomic.Uint64 // redirects; connections that stay; redirects that could not be sent
+	sent, stays, failed atomic.Uint64 // redirects; connections that stay; redirects that could not be sent
 }
 
-// NewRedirector returns a redirector without tables.
-func NewRedirector(log *slog.Logger) *Redirector {
+// New returns a redirector without tables.
+func New(log *slog.Logger) *Redirector {
 	return &Redirector{log: log, now: time.Now, fastpath: map[model.EndpointKey]*model.Fastpath{}}
 }
 
-// update applies an update of the tables.
-func (r *Redirector) update(u wire.MuxUpdate) {
+// Update applies an update of the tables.
+func (r *Redirector) Update(u wire.MuxUpdate) {
 	if r == nil {
 		return
 	}
@@ -64,23 +65,26 @@ func (r *Redirector) update(u wire.MuxUpdate) {
 func (r *Redirector) redirects(c mux.Redirect) map[netip.Addr][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := model.EndpointKey{VIP: c.Connection.Server.Addr(), Protocol: c.Connection.Protocol, Port: c.Connection.Server.Port()}
+	key := model.EndpointKey{
+		VIP: c.Connection.Server.Addr(), Protocol: c.Connection.Protocol, Port: c.Connection.Server.Port(),
+	}
 	rules := r.fastpath[key]
 	if rules == nil {
 		key.Port = model.AllPorts
 		rules = r.fastpath[key]
 	}
-	if len(r.keys) == 0 || !rules.Takes(c.Connection.Client.Addr()) || c.Client.Is4() != c.Server.Is4() || c.Client == c.Server {
+	if len(r.keys) == 0 || !rules.Takes(c.Connection.Client.Addr()) || c.Client.Is4() != c.Server.Is4() ||
+		c.Client == c.Server {
 		return nil
 	}
 	m := fastpath.Message{
 		Kind: fastpath.Redirect, Connection: c.Connection, Client: c.Client, Server: c.Server,
 		Nonce: rand.Uint64(), Expires: r.now().Add(fastpath.Lifetime),
 	}
-	told := map[netip.Addr][]byte{c.Server: fastpath.Datagram(fastpath.Seal(m, r.keys[0]))}
+	messages := map[netip.Addr][]byte{c.Server: fastpath.Datagram(fastpath.Seal(m, r.keys[0]))}
 	m.ToClient = true
-	told[c.Client] = fastpath.Datagram(fastpath.Seal(m, r.keys[0]))
-	return told
+	messages[c.Client] = fastpath.Datagram(fastpath.Seal(m, r.keys[0]))
+	return messages
 }
 
 // redirectReader reads connections that are candidates for Fastpath.
@@ -118,11 +122,11 @@ func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, so
 }
 
 // send sends sealed messages. A lost one is sent again while the mux sees packets of the connection.
-func (r *Redirector) send(sockets map[bool]*net.UDPConn, told map[netip.Addr][]byte) {
-	if len(told) == 0 {
-		r.left.Add(1)
+func (r *Redirector) send(sockets map[bool]*net.UDPConn, messages map[netip.Addr][]byte) {
+	if len(messages) == 0 {
+		r.stays.Add(1)
 	}
-	for tunnel, datagram := range told {
+	for tunnel, datagram := range messages {
 		socket := sockets[tunnel.Is4()]
 		if socket == nil {
 			r.failed.Add(1)
@@ -137,12 +141,12 @@ func (r *Redirector) send(sockets map[bool]*net.UDPConn, told map[netip.Addr][]b
 	}
 }
 
-// sample puts the metrics of redirects, if any VIP has Fastpath.
-func (r *Redirector) sample(to *telemetry.Sample) {
+// Sample puts the metrics of redirects, if any VIP has Fastpath.
+func (r *Redirector) Sample(to *telemetry.Sample) {
 	if r == nil {
 		return
 	}
 	telemetry.Put(to, "weir_mux_redirects_total", r.sent.Load(), "sent")
-	telemetry.Put(to, "weir_mux_redirects_total", r.left.Load(), "stays")
+	telemetry.Put(to, "weir_mux_redirects_total", r.stays.Load(), "stays")
 	telemetry.Put(to, "weir_mux_redirects_total", r.failed.Load(), "failed")
 }

@@ -1,4 +1,4 @@
-package muxd
+package redirect
 
 import (
 	"log/slog"
@@ -13,15 +13,18 @@ import (
 )
 
 func TestRedirects(t *testing.T) {
-	r := NewRedirector(slog.New(slog.DiscardHandler))
+	r := New(slog.New(slog.DiscardHandler))
 	now := time.UnixMilli(1_700_000_000_000)
 	r.now = func() time.Time { return now }
-	vip, keys := netip.MustParseAddr("203.0.113.10"), []model.FastpathKey{{ID: 4, Secret: [32]byte{4}}, {ID: 5, Secret: [32]byte{5}}}
+	vip := netip.MustParseAddr("203.0.113.10")
+	keys := []model.FastpathKey{{ID: 4, Secret: [32]byte{4}}, {ID: 5, Secret: [32]byte{5}}}
 	rules := &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.20/32")}}
 	noted := func(change func(*mux.Redirect)) mux.Redirect {
 		c := mux.Redirect{
-			Connection: fastpath.Connection{Protocol: model.TCP, Client: netip.MustParseAddrPort("203.0.113.20:1024"), Server: netip.AddrPortFrom(vip, 80)},
-			Client:     netip.MustParseAddr("10.1.0.2"), Server: netip.MustParseAddr("10.1.0.9"),
+			Connection: fastpath.Connection{
+				Protocol: model.TCP, Client: netip.MustParseAddrPort("203.0.113.20:1024"), Server: netip.AddrPortFrom(vip, 80),
+			},
+			Client: netip.MustParseAddr("10.1.0.2"), Server: netip.MustParseAddr("10.1.0.9"),
 		}
 		change(&c)
 		return c
@@ -30,7 +33,7 @@ func TestRedirects(t *testing.T) {
 	if told := r.redirects(noted(same)); told != nil {
 		t.Errorf("knows nothing, and tells %v", told)
 	}
-	r.update(wire.MuxUpdate{Snapshot: true, Keys: keys, Endpoints: []model.MuxEndpoint{
+	r.Update(wire.MuxUpdate{Snapshot: true, Keys: keys, Endpoints: []model.MuxEndpoint{
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: 80}, Fastpath: rules},
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: 81}},
 		{Key: model.EndpointKey{VIP: vip, Protocol: model.UDP, Port: model.AllPorts}, Fastpath: rules},
@@ -48,7 +51,8 @@ func TestRedirects(t *testing.T) {
 		for tunnel, datagram := range told {
 			var g fastpath.Guard
 			m, err := g.Open(datagram[4:], keys[:1], now)
-			if err != nil || m.Own() != tunnel || m.Connection != c.Connection || m.Client != c.Client || m.Server != c.Server || m.Kind != fastpath.Redirect {
+			if err != nil || m.Own() != tunnel || m.Connection != c.Connection ||
+				m.Client != c.Client || m.Server != c.Server || m.Kind != fastpath.Redirect {
 				t.Errorf("%s is told %v, %v", tunnel, m, err)
 			}
 		}
@@ -63,7 +67,7 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%s: tells %v", name, told)
 		}
 	}
-	r.update(wire.MuxUpdate{Keys: keys, Removed: []model.EndpointKey{{VIP: vip, Protocol: model.TCP, Port: 80}}})
+	r.Update(wire.MuxUpdate{Keys: keys, Removed: []model.EndpointKey{{VIP: vip, Protocol: model.TCP, Port: 80}}})
 	if told := r.redirects(noted(same)); told != nil {
 		t.Errorf("the endpoint is gone, and it tells %v", told)
 	}

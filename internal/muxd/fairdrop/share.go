@@ -1,4 +1,4 @@
-package muxd
+package fairdrop
 
 import (
 	"fmt"
@@ -15,23 +15,22 @@ import (
 
 // shares limits VIPs to their fair share, and reports that.
 type shares struct {
-	config Config
-	tell   func(*weirv1.MuxEvent)
-	looked map[netip.Addr]bool // VIPs whose sources were sampled since the last call
-	cut    map[netip.Addr]*cutVIP
+	config  Config
+	sampled map[netip.Addr]bool // VIPs whose sources were sampled since the last call
+	cut     map[netip.Addr]*cutVIP
 }
 
 // cutVIP is a VIP that is limited to its share, or was a moment ago.
 type cutVIP struct {
 	since, last time.Time
-	told        bool
+	reported    bool
 	tenant      string
 	evidence    string    // in the event
 	heavy       time.Time // when it was last among those that exceed their share by most
 }
 
-func newShares(config Config, tell func(*weirv1.MuxEvent)) shares {
-	return shares{config: config, tell: tell, looked: map[netip.Addr]bool{}, cut: map[netip.Addr]*cutVIP{}}
+func newShares(config Config) shares {
+	return shares{config: config, sampled: map[netip.Addr]bool{}, cut: map[netip.Addr]*cutVIP{}}
 }
 
 // heavyPart is the part of the largest excess from which a VIP counts as heavy. One with less is rather a victim of the
@@ -46,7 +45,7 @@ func excess(a overload.Demand, cuts map[netip.Addr]overload.Cut) float64 {
 // pressures are the VIPs that exceed their share by most, in order.
 func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
 	for _, vip := range slices.SortedFunc(maps.Keys(s.cut), netip.Addr.Compare) {
-		if c := s.cut[vip]; c.told && !c.heavy.IsZero() && at.Sub(c.heavy) < overload.Calm {
+		if c := s.cut[vip]; c.reported && !c.heavy.IsZero() && at.Sub(c.heavy) < overload.Calm {
 			all = append(all, &weirv1.VIPPressure{
 				Vip: vip.String(), Tenant: c.tenant, Cause: string(model.CauseOverload), Evidence: c.evidence,
 			})
@@ -55,11 +54,13 @@ func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
 	return all
 }
 
-// told says whether any VIP is limited.
-func (s *shares) told() bool { return len(s.cut) > 0 }
+// any says whether any VIP is limited.
+func (s *shares) any() bool { return len(s.cut) > 0 }
 
 // set limits VIPs by cuts. The sources of the busiest are sampled in any case.
-func (s *shares) set(at time.Time, demands []overload.Demand, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut) error {
+func (s *shares) set(
+	at time.Time, demands []overload.Demand, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut,
+) error {
 	all := make(map[netip.Addr]overload.Cut, len(cuts)+len(busy))
 	for _, t := range busy {
 		all[t.VIP] = overload.Cut{}
@@ -87,9 +88,9 @@ func (s *shares) set(at time.Time, demands []overload.Demand, busy []overload.He
 			s.ended(vip, c)
 		}
 	}
-	clear(s.looked)
+	clear(s.sampled)
 	for vip := range all {
-		s.looked[vip] = true
+		s.sampled[vip] = true
 	}
 	return nil
 }
@@ -102,21 +103,21 @@ func (s *shares) began(at time.Time, a overload.Demand, cut overload.Cut) {
 		s.cut[a.VIP] = c
 	}
 	c.last = at
-	if c.told || !s.looked[a.VIP] {
+	if c.reported || !s.sampled[a.VIP] {
 		return
 	}
 	why := cut.Evidence(a)
-	c.told, c.tenant, c.evidence = true, a.Tenant, why
+	c.reported, c.tenant, c.evidence = true, a.Tenant, why
 	s.config.Log.Warn("share on", "vip", a.VIP, "reason", why)
-	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: reason.ShareOn, Message: why, Warning: true})
+	s.config.Event(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: reason.ShareOn, Message: why, Warning: true})
 }
 
 func (s *shares) ended(vip netip.Addr, c *cutVIP) {
 	delete(s.cut, vip)
-	if !c.told {
+	if !c.reported {
 		return
 	}
 	why := fmt.Sprintf("within its share again, after %s", c.last.Sub(c.since).Round(time.Second))
 	s.config.Log.Info("share off", "vip", vip, "reason", why)
-	s.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.ShareOff, Message: why})
+	s.config.Event(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.ShareOff, Message: why})
 }

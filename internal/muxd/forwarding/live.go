@@ -1,4 +1,4 @@
-package muxd
+package forwarding
 
 import (
 	"maps"
@@ -14,24 +14,24 @@ type owner struct {
 	workload model.SNATKey
 }
 
-func (h owner) vip() netip.Addr {
-	if h.endpoint.VIP.IsValid() {
-		return h.endpoint.VIP
+func (o owner) vip() netip.Addr {
+	if o.endpoint.VIP.IsValid() {
+		return o.endpoint.VIP
 	}
-	return h.workload.VIP
+	return o.workload.VIP
 }
 
 // live are the live endpoints and workloads, counted by VIP, so that a change of one does not scan all.
 type live struct {
-	holders   map[owner]bool
+	owners    map[owner]bool
 	ofVIP     map[netip.Addr]int
 	endpoints int
 }
 
-// newLive makes the set of adopted endpoints and VIPs. A VIP without endpoints has source NAT; the first snapshot names its
-// workloads.
+// newLive makes the set of adopted endpoints and VIPs. A VIP without endpoints has source NAT; the first snapshot names
+// its workloads.
 func newLive(keys []model.EndpointKey, vips []netip.Addr) *live {
-	l := &live{holders: map[owner]bool{}, ofVIP: map[netip.Addr]int{}}
+	l := &live{owners: map[owner]bool{}, ofVIP: map[netip.Addr]int{}}
 	for _, key := range keys {
 		l.add(owner{endpoint: key})
 	}
@@ -43,26 +43,26 @@ func newLive(keys []model.EndpointKey, vips []netip.Addr) *live {
 	return l
 }
 
-func (l *live) add(h owner) {
-	if l.holders[h] {
+func (l *live) add(o owner) {
+	if l.owners[o] {
 		return
 	}
-	l.holders[h] = true
-	l.ofVIP[h.vip()]++
-	if h.endpoint.VIP.IsValid() {
+	l.owners[o] = true
+	l.ofVIP[o.vip()]++
+	if o.endpoint.VIP.IsValid() {
 		l.endpoints++
 	}
 }
 
-func (l *live) remove(h owner) {
-	if !l.holders[h] {
+func (l *live) remove(o owner) {
+	if !l.owners[o] {
 		return
 	}
-	delete(l.holders, h)
-	if l.ofVIP[h.vip()]--; l.ofVIP[h.vip()] == 0 {
-		delete(l.ofVIP, h.vip())
+	delete(l.owners, o)
+	if l.ofVIP[o.vip()]--; l.ofVIP[o.vip()] == 0 {
+		delete(l.ofVIP, o.vip())
 	}
-	if h.endpoint.VIP.IsValid() {
+	if o.endpoint.VIP.IsValid() {
 		l.endpoints--
 	}
 }
@@ -103,9 +103,9 @@ func (l *live) leaving(update wire.MuxUpdate) map[netip.Addr]bool {
 		gone = l.vips()
 	} else {
 		left := map[netip.Addr]int{}
-		for _, h := range removed(update) {
-			if l.holders[h] {
-				left[h.vip()]++
+		for _, o := range removed(update) {
+			if l.owners[o] {
+				left[o.vip()]++
 			}
 		}
 		maps.DeleteFunc(left, func(vip netip.Addr, n int) bool { return n < l.ofVIP[vip] })
@@ -113,8 +113,8 @@ func (l *live) leaving(update wire.MuxUpdate) map[netip.Addr]bool {
 			gone[vip] = true
 		}
 	}
-	for _, h := range put(update) {
-		delete(gone, h.vip())
+	for _, o := range put(update) {
+		delete(gone, o.vip())
 	}
 	return gone
 }
@@ -123,22 +123,22 @@ func (l *live) leaving(update wire.MuxUpdate) map[netip.Addr]bool {
 func (l *live) apply(update wire.MuxUpdate) bool {
 	if update.Snapshot {
 		next := newLive(nil, nil)
-		for _, h := range put(update) {
-			next.add(h)
+		for _, o := range put(update) {
+			next.add(o)
 		}
 		same := maps.Equal(l.vips(), next.vips())
 		*l = *next
 		return !same
 	}
 	changed := len(l.leaving(update)) > 0
-	for _, h := range put(update) {
-		changed = changed || l.ofVIP[h.vip()] == 0
+	for _, o := range put(update) {
+		changed = changed || l.ofVIP[o.vip()] == 0
 	}
-	for _, h := range removed(update) {
-		l.remove(h)
+	for _, o := range removed(update) {
+		l.remove(o)
 	}
-	for _, h := range put(update) {
-		l.add(h)
+	for _, o := range put(update) {
+		l.add(o)
 	}
 	return changed
 }

@@ -1,4 +1,4 @@
-package muxd
+package forwarding
 
 import (
 	"maps"
@@ -56,16 +56,16 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 			if got, want := l.apply(update), !maps.Equal(before, after); got != want {
 				t.Fatalf("changed %v, want %v", got, want)
 			}
-			if !maps.Equal(l.vips(), after) || !maps.Equal(l.holders, slow) {
-				t.Fatalf("have %v, want %v", l.holders, slow)
+			if !maps.Equal(l.vips(), after) || !maps.Equal(l.owners, slow) {
+				t.Fatalf("have %v, want %v", l.owners, slow)
 			}
 		}
 	})
 }
 
-func vipsOf(holders map[owner]bool) map[netip.Addr]bool {
+func vipsOf(owners map[owner]bool) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
-	for h := range holders {
+	for h := range owners {
 		vips[h.vip()] = true
 	}
 	return vips

@@ -1,4 +1,4 @@
-package muxd
+package status
 
 import (
 	"net/netip"
@@ -9,23 +9,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
+	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 )
 
 func TestStatusTellsWhatTheFlowTableHolds(t *testing.T) {
 	vip := netip.MustParseAddr("203.0.113.10")
-	settings := mux.EndpointSettings{Cookies: model.CookiesOn, IdleTimeout: time.Hour, FlowLimit: 100}
+	settings := endpoint.Settings{Cookies: model.CookiesOn, IdleTimeout: time.Hour, FlowLimit: 100}
 	backends := []mux.BackendStatus{
 		{Slot: 1, Tunnel: netip.MustParseAddr("10.3.1.11"), Buckets: 32},
 		{Slot: 2, Tunnel: netip.MustParseAddr("10.3.1.12"), Down: true},
 	}
-	flows := mux.FlowUsage{Untrusted: 2, Trusted: 5}
+	flows := flow.Usage{Untrusted: 2, Trusted: 5}
 	udp := settings
 	udp.Cookies = model.CookiesOff
 	status := newStatus(&mux.Status{
-		Interface: "eth0", Mode: mux.Native, Generation: 7, Settings: mux.Settings{MTU: 1500, Encapsulation: mux.GUE},
+		Interface: "eth0", Mode: mux.Native, Generation: 7, Settings: pool.Settings{MTU: 1500, Encapsulation: pool.GUE},
 		Endpoints: []mux.EndpointStatus{
-			{Key: model.EndpointKey{VIP: vip, Port: 80, Protocol: model.TCP}, Buckets: 32, Moving: 3, Settings: settings, Flows: flows, Backends: backends},
+			{
+				Key: model.EndpointKey{VIP: vip, Port: 80, Protocol: model.TCP}, Buckets: 32, Moving: 3, Settings: settings,
+				Flows: flows, Backends: backends,
+			},
 			{Key: model.EndpointKey{VIP: vip, Port: 53, Protocol: model.UDP}, Buckets: 32, Settings: udp, Flows: flows},
 		},
 	})

@@ -1,4 +1,5 @@
-package muxd
+// Package status is what weir-mux status shows: what the pinned data plane of a mux does, whether a daemon runs or not.
+package status
 
 import (
 	"cmp"
@@ -11,58 +12,59 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Status is what a mux's data plane does, as its tables say it, whether a daemon runs or not.
+// Status is what a mux's data plane does, by its tables.
 type Status struct {
 	Generation model.Generation         `json:"generation"`
 	Interface  string                   `json:"interface"`
 	Mode       string                   `json:"mode"` // "native" or "generic"
 	MTU        int                      `json:"mtu"`
 	Sources    []string                 `json:"sources"` // addresses, or prefixes
-	Sends      mux.Encapsulation        `json:"encapsulation"`
-	VIPs       []StatusVIP              `json:"vips"`
-	Endpoints  []StatusEndpoint         `json:"endpoints"`
-	SNAT       []StatusSNAT             `json:"snat"`
+	Sends      pool.Encapsulation       `json:"encapsulation"`
+	VIPs       []VIP                    `json:"vips"`
+	Endpoints  []Endpoint               `json:"endpoints"`
+	SNAT       []SNAT                   `json:"snat"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 }
 
-// StatusSNAT is where answers to workloads that leave as a VIP go.
-type StatusSNAT struct {
-	VIP     netip.Addr         `json:"vip"`
-	Counter model.Counter      `json:"counter"` // of answers
-	Tunnels []StatusSNATTunnel `json:"tunnels"`
+// SNAT is where answers to workloads that leave as a VIP go.
+type SNAT struct {
+	VIP     netip.Addr    `json:"vip"`
+	Counter model.Counter `json:"counter"` // of answers
+	Tunnels []SNATTunnel  `json:"tunnels"`
 }
 
-// StatusSNATTunnel is a tunnel's part of a VIP's ports.
-type StatusSNATTunnel struct {
+// SNATTunnel is a tunnel's part of a VIP's ports.
+type SNATTunnel struct {
 	Tunnel  netip.Addr `json:"tunnel"`
 	Ranges  int        `json:"ranges"`            // of 8 ports
 	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
 }
 
-// StatusVIP is how much of the flow table a VIP has.
-type StatusVIP struct {
+// VIP is how much of the flow table a VIP has.
+type VIP struct {
 	VIP       netip.Addr `json:"vip"`
 	Trusted   uint64     `json:"trusted"`   // flows seen more than once
 	Untrusted uint64     `json:"untrusted"` // flows seen once
 	Limit     uint32     `json:"limit"`     // of trusted ones; of the others half as many
 }
 
-// StatusEndpoint is one endpoint that is balanced.
-type StatusEndpoint struct {
-	Endpoint string          `json:"endpoint"`
-	Counter  model.Counter   `json:"counter"`
-	Buckets  int             `json:"buckets"`
-	Moving   int             `json:"moving"` // of the buckets, those that name a previous backend too
-	Cookies  model.Cookies   `json:"cookies"`
-	Digest   string          `json:"digest"` // of the tables: the same on all muxes that agree
-	Backends []StatusBackend `json:"backends"`
+// Endpoint is one endpoint that is balanced.
+type Endpoint struct {
+	Endpoint string        `json:"endpoint"`
+	Counter  model.Counter `json:"counter"`
+	Buckets  int           `json:"buckets"`
+	Moving   int           `json:"moving"` // of the buckets, those that name a previous backend too
+	Cookies  model.Cookies `json:"cookies"`
+	Digest   string        `json:"digest"` // of the tables: the same on all muxes that agree
+	Backends []Backend     `json:"backends"`
 }
 
-// StatusBackend is one backend of an endpoint.
-type StatusBackend struct {
+// Backend is one backend of an endpoint.
+type Backend struct {
 	Slot    model.Slot `json:"slot"`
 	Tunnel  netip.Addr `json:"tunnel"`
 	Buckets int        `json:"buckets"`
@@ -70,8 +72,8 @@ type StatusBackend struct {
 	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
 }
 
-// ReadStatus reads the data plane that is pinned at pinPath.
-func ReadStatus(pinPath string) (Status, error) {
+// Read reads the data plane that is pinned at pinPath.
+func Read(pinPath string) (Status, error) {
 	if err := daemon.CheckRoot(); err != nil {
 		return Status{}, err
 	}
@@ -88,37 +90,29 @@ func ReadStatus(pinPath string) (Status, error) {
 func newStatus(live *mux.Status) Status {
 	s := Status{
 		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Settings.MTU,
-		Sends: live.Settings.Encapsulation, Verdicts: live.Verdicts,
-	}
-	for _, source := range []netip.Addr{live.Settings.Source4, live.Settings.Source6} {
-		if source.IsValid() {
-			s.Sources = append(s.Sources, source.String())
-		}
-	}
-	for _, prefix := range []netip.Prefix{live.Settings.Prefix4, live.Settings.Prefix6} {
-		if prefix.IsValid() {
-			s.Sources = append(s.Sources, prefix.String())
-		}
+		Sources: live.Settings.Sources(), Sends: live.Settings.Encapsulation, Verdicts: live.Verdicts,
 	}
 	for _, e := range live.Endpoints {
 		if last := len(s.VIPs) - 1; last < 0 || s.VIPs[last].VIP != e.Key.VIP {
-			s.VIPs = append(s.VIPs, StatusVIP{
+			s.VIPs = append(s.VIPs, VIP{
 				VIP: e.Key.VIP, Trusted: e.Flows.Trusted, Untrusted: e.Flows.Untrusted, Limit: e.Settings.FlowLimit,
 			})
 		}
-		row := StatusEndpoint{
+		row := Endpoint{
 			Endpoint: e.Key.String(), Counter: e.Counter, Buckets: e.Buckets, Moving: e.Moving, Cookies: e.Settings.Cookies,
 			Digest: e.Digest,
 		}
 		for _, b := range e.Backends {
-			row.Backends = append(row.Backends, newStatusBackend(b))
+			row.Backends = append(row.Backends, newBackend(b))
 		}
 		s.Endpoints = append(s.Endpoints, row)
 	}
 	for _, v := range live.SNAT {
-		row := StatusSNAT{VIP: v.VIP, Counter: v.Counter}
+		row := SNAT{VIP: v.VIP, Counter: v.Counter}
 		for _, tunnel := range v.Tunnels {
-			row.Tunnels = append(row.Tunnels, StatusSNATTunnel{Tunnel: tunnel.Tunnel, Ranges: tunnel.Ranges, NextHop: macOf(tunnel.NextHop)})
+			row.Tunnels = append(row.Tunnels, SNATTunnel{
+				Tunnel: tunnel.Tunnel, Ranges: tunnel.Ranges, NextHop: macOf(tunnel.NextHop),
+			})
 		}
 		s.SNAT = append(s.SNAT, row)
 	}
@@ -133,8 +127,8 @@ func macOf(hop model.NextHop) string {
 	return net.HardwareAddr(hop.Destination[:]).String()
 }
 
-func newStatusBackend(b mux.BackendStatus) StatusBackend {
-	row := StatusBackend{Slot: b.Slot, Tunnel: b.Tunnel, Buckets: b.Buckets, State: "up"}
+func newBackend(b mux.BackendStatus) Backend {
+	row := Backend{Slot: b.Slot, Tunnel: b.Tunnel, Buckets: b.Buckets, State: "up"}
 	switch {
 	case b.Down:
 		row.State = "down"
@@ -146,7 +140,7 @@ func newStatusBackend(b mux.BackendStatus) StatusBackend {
 }
 
 // state tells how connections of the endpoint find their backend.
-func (e StatusEndpoint) state() string {
+func (e Endpoint) state() string {
 	state := "cookies " + string(e.Cookies)
 	if e.Moving > 0 {
 		state += fmt.Sprintf(", %d move", e.Moving)

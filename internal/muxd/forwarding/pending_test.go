@@ -1,4 +1,4 @@
-package muxd
+package forwarding
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func naming(e model.MuxEndpoint, lists ...string) model.MuxEndpoint {
 
 // write writes what waits, and says whether it is all.
 func (b *bench) write() bool {
-	w := writer{tables: b.mux.tables, waits: b.mux.tables.waitsNow()}
+	w := newWriter(b.state)
 	done := w.write(b.t.Context())
 	if w.err != nil {
 		b.t.Error(w.err)
@@ -52,73 +52,81 @@ func (b *bench) write() bool {
 
 func (b *bench) runs(generation, ahead model.Generation) {
 	b.t.Helper()
-	if g, a, rejected := b.mux.tables.current(); g != generation || a != ahead || rejected != nil {
-		b.t.Errorf("generation %d runs, %d but for what waits, refused is %+v; want %d and %d", g, a, rejected, generation, ahead)
+	if g, a, rejected := b.state.Generations(); g != generation || a != ahead || rejected != nil {
+		b.t.Errorf("generation %d runs, %d but for what waits, refused is %+v; want %d and %d",
+			g, a, rejected, generation, ahead)
 	}
 }
 
 // newListBench writes four prefixes at once.
 func newListBench(t *testing.T, live ...model.MuxEndpoint) *bench {
-	b := newBench(t, nil, live...)
-	b.mux.tables.piece = 4
+	b := newBench(t, live...)
+	b.state.piece = 4
 	b.datapath.room = 1000
-	b.hops.changed(resolved("10.2.0.1"))
+	b.state.SetNextHops(resolved("10.2.0.1"))
 	b.take()
 	return b
 }
 
-// A long list is written in pieces, between which other updates are in force; the endpoint that comes to name it waits for all
-// of it, and what is gone goes after that.
+// A long list is written in pieces, between which other updates are in force; the endpoint that comes to name it waits
+// for all of it, and what is gone goes after that.
 func TestLongListsAreWrittenInPieces(t *testing.T) {
-	b := newListBench(t, endpoint(key(10), "10.2.0.1"), endpoint(key(12), "10.2.0.1"))
-	b.must(wire.MuxUpdate{Generation: 8, Lists: []model.MuxPrefixList{listOf("old", 1, 2, 3)}, Endpoints: []model.MuxEndpoint{naming(endpoint(key(10), "10.2.0.1"), "old")}})
+	b := newListBench(t, newEndpoint(key(10), "10.2.0.1"), newEndpoint(key(12), "10.2.0.1"))
+	b.must(wire.MuxUpdate{
+		Generation: 8, Lists: []model.MuxPrefixList{listOf("old", 1, 2, 3)},
+		Endpoints: []model.MuxEndpoint{naming(newEndpoint(key(10), "10.2.0.1"), "old")},
+	})
 	b.did("apply +1 -0", "list old has 3", "generation 8")
 	b.runs(8, 8)
 
 	b.must(wire.MuxUpdate{
 		Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}, ListsRemoved: []string{"old"},
-		Endpoints: []model.MuxEndpoint{naming(endpoint(key(10), "10.2.0.1"), "blocked"), endpoint(key(11), "10.2.0.1")},
+		Endpoints: []model.MuxEndpoint{naming(newEndpoint(key(10), "10.2.0.1"), "blocked"), newEndpoint(key(11), "10.2.0.1")},
 	})
 	b.did("apply +1 -0", "announce [203.0.113.10/32 203.0.113.11/32 203.0.113.12/32]")
 	b.runs(8, 9)
-	b.must(wire.MuxUpdate{Generation: 10, Removed: []model.EndpointKey{key(12)}, Lists: []model.MuxPrefixList{listOf("other", 7)}})
+	b.must(wire.MuxUpdate{
+		Generation: 10, Removed: []model.EndpointKey{key(12)}, Lists: []model.MuxPrefixList{listOf("other", 7)},
+	})
 	b.did("announce [203.0.113.10/32 203.0.113.11/32]", "apply +0 -1")
 	b.runs(8, 10)
-	if got := b.mux.tables.snat().GetGeneration(); got != 10 {
+	if got := b.state.SNAT().GetGeneration(); got != 10 {
 		t.Errorf("source NAT is said to be of generation %d, want that of the tables", got)
 	}
 	if !b.write() {
 		t.Error("something still waits")
 	}
-	b.did("apply +0 -0", "list blocked has 4", "apply +0 -0", "list blocked has 8", "apply +0 -0", "list blocked has 9", "apply +0 -0", "list blocked has 9",
-		"apply +0 -0", "list other has 1", "apply +0 -0", "list other has 1", "apply +1 -0", "apply +0 -0", "list old has 0", "apply +0 -0", "list old goes", "generation 10")
+	b.did("apply +0 -0", "list blocked has 4", "apply +0 -0", "list blocked has 8", "apply +0 -0", "list blocked has 9",
+		"apply +0 -0", "list blocked has 9", "apply +0 -0", "list other has 1", "apply +0 -0", "list other has 1",
+		"apply +1 -0", "apply +0 -0", "list old has 0", "apply +0 -0", "list old goes", "generation 10")
 	b.runs(10, 10)
 }
 
 // A list that the table has no room for is refused with its update, and changes nothing.
 func TestNoRoomForALongList(t *testing.T) {
-	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
+	b := newListBench(t, newEndpoint(key(10), "10.2.0.1"))
 	b.datapath.room, b.datapath.full = 8, errors.New("no room in table sources")
 	update := wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}}
 	if err := b.apply(update); !errors.Is(err, b.datapath.full) {
 		t.Errorf("error %v", err)
 	}
-	if g, ahead, rejected := b.mux.tables.current(); g != 7 || ahead != 7 || rejected == nil || rejected.generation != 9 {
+	if g, ahead, rejected := b.state.Generations(); g != 7 || ahead != 7 || rejected == nil || rejected.Generation != 9 {
 		t.Errorf("generation %d, %d, refused %+v", g, ahead, rejected)
 	}
 }
 
 // Lists that can't be written are told, and tried again.
 func TestLongListThatFails(t *testing.T) {
-	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
+	b := newListBench(t, newEndpoint(key(10), "10.2.0.1"))
 	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
 	b.datapath.full = errors.New("no memory")
-	w := writer{tables: b.mux.tables, waits: b.mux.tables.waitsNow()}
+	w := newWriter(b.state)
 	if w.write(t.Context()) || !errors.Is(w.err, b.datapath.full) {
 		t.Errorf("error %v", w.err)
 	}
-	b.mux.tables.refuseWaiting(w.err)
-	if g, ahead, rejected := b.mux.tables.current(); g != 7 || ahead != 9 || rejected == nil || rejected.generation != 9 || rejected.reason != "no memory" {
+	b.state.Reject(9, w.err)
+	g, ahead, rejected := b.state.Generations()
+	if g != 7 || ahead != 9 || rejected == nil || rejected.Generation != 9 || rejected.Reason != "no memory" {
 		t.Errorf("generation %d, %d, refused %+v", g, ahead, rejected)
 	}
 	b.datapath.full = nil
@@ -130,27 +138,27 @@ func TestLongListThatFails(t *testing.T) {
 
 // What waits is written without being asked to, and who tells the manager hears when it is whole, or can't be.
 func TestListsAreWrittenBeside(t *testing.T) {
-	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
+	b := newListBench(t, newEndpoint(key(10), "10.2.0.1"))
 	whole, refused := make(chan struct{}, 1), make(chan struct{}, 1)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.mux.tables.write(ctx, func() { whole <- struct{}{} }, func() { refused <- struct{}{} })
+		ended <- b.state.WriteLists(ctx, func() { whole <- struct{}{} }, func() { refused <- struct{}{} })
 	}()
 	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
 	<-whole
 	b.runs(9, 9)
-	b.mux.tables.mu.Lock()
+	b.state.mu.Lock()
 	b.datapath.full = errors.New("no memory")
-	b.mux.tables.mu.Unlock()
+	b.state.mu.Unlock()
 	next := wire.MuxUpdate{Generation: 10, Lists: []model.MuxPrefixList{listOf("blocked", upTo(30)...)}}
-	b.mux.tables.mu.Lock()
-	_, b.mux.tables.waits = b.mux.tables.waits.take(next, b.datapath, 4)
-	b.mux.tables.ahead = 10
-	b.mux.tables.mu.Unlock()
-	wake(b.mux.tables.fill)
+	b.state.mu.Lock()
+	_, b.state.pending = b.state.pending.split(next, b.datapath, 4)
+	b.state.generations.ahead = 10
+	b.state.mu.Unlock()
+	b.state.fill.Set()
 	<-refused
-	if _, _, rejected := b.mux.tables.current(); rejected == nil || rejected.generation != 10 {
+	if _, _, rejected := b.state.Generations(); rejected == nil || rejected.Generation != 10 {
 		t.Errorf("refused is %+v", rejected)
 	}
 	end()
@@ -161,10 +169,10 @@ func TestListsAreWrittenBeside(t *testing.T) {
 
 // A snapshot takes the place of what waits.
 func TestSnapshotDoesNotWait(t *testing.T) {
-	b := newListBench(t, endpoint(key(10), "10.2.0.1"))
+	b := newListBench(t, newEndpoint(key(10), "10.2.0.1"))
 	b.must(wire.MuxUpdate{Generation: 9, Lists: []model.MuxPrefixList{listOf("blocked", upTo(9)...)}})
-	stale := writer{tables: b.mux.tables, waits: b.mux.tables.waitsNow()}
-	whole := snapshot(10, naming(endpoint(key(10), "10.2.0.1"), "blocked"))
+	stale := newWriter(b.state)
+	whole := snapshot(10, naming(newEndpoint(key(10), "10.2.0.1"), "blocked"))
 	whole.Lists = []model.MuxPrefixList{listOf("blocked", upTo(12)...)}
 	b.must(whole)
 	b.runs(10, 10)
@@ -219,7 +227,8 @@ func (o *order) holds() {
 				all = all.Change(nil, all.Minus(at[name]))
 			}
 			if lacks := all.Minus(has); !there || len(lacks) > 0 {
-				o.t.Fatalf("endpoint %s of update %d runs without %v of list %s, which is there: %t", e.Key, since, lacks, name, there)
+				o.t.Fatalf("endpoint %s of update %d runs without %v of list %s, which is there: %t",
+					e.Key, since, lacks, name, there)
 			}
 		}
 	}
@@ -232,7 +241,7 @@ func (o *order) next() {
 		if o.r.IntN(3) > 0 {
 			continue
 		}
-		e := endpoint(key(10+n), "10.2.0.1")
+		e := newEndpoint(key(10+n), "10.2.0.1")
 		e.Tenant = fmt.Sprint(len(o.history))
 		for _, name := range []string{"a", "b", "c"} {
 			if o.r.IntN(2) == 0 {
@@ -290,9 +299,9 @@ func TestWaitingKeepsOrder(t *testing.T) {
 		}}
 		for len(o.history) < 40 {
 			o.next()
-			(&writer{tables: o.mux.tables, waits: o.mux.tables.waitsNow()}).write(ctx)
+			newWriter(o.state).write(ctx)
 		}
-		for o.mux.tables.waitsNow().any() {
+		for newWriter(o.state).pending.any() {
 			o.write()
 		}
 		o.runs(46, 46)

@@ -1,0 +1,174 @@
+// Package announce decides which routes a mux announces for the VIPs that it forwards, and has the speaker announce
+// them (docs/design/bgp.md).
+package announce
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// Speaker announces routes.
+type Speaker interface {
+	Announce([]bgp.Route) error // the full set
+}
+
+// Config configures an Announcer.
+type Config struct {
+	// Aggregates are announced instead of routes to single VIPs, each while a VIP lies in it. None: a route for every VIP.
+	Aggregates    []netip.Prefix
+	OverridesFile string // keeps the route overrides over restarts; empty: they are not kept
+	Speaker       Speaker
+	// Discard makes the prefixes of announced VIPs all whose packets the kernel drops, if they get to it.
+	Discard func([]netip.Prefix) error
+	Log     *slog.Logger
+}
+
+// Reach is what is known of the next hops to the hosts.
+type Reach struct {
+	Tried bool // each next hop was resolved or failed
+	None  bool // all have failed: the mux would attract traffic and drop it
+}
+
+// Announcer announces the VIPs that are forwarded, unless the manager says otherwise.
+type Announcer struct {
+	config Config
+
+	mu        sync.Mutex
+	vips      map[netip.Addr]bool // that are forwarded and stay
+	reach     Reach
+	announced map[netip.Addr]bool // VIPs
+	overrides overrides
+	excluded  bool // out of the pool: nothing is announced until the manager says otherwise
+	stopped   bool // nothing is announced any more
+	warnings  []string
+}
+
+// New returns an announcer that has read the overrides of the process before.
+func New(config Config) *Announcer {
+	return &Announcer{config: config, overrides: loadOverrides(config.OverridesFile, config.Log)}
+}
+
+// Adopt announces VIPs that were announced before the restart, and are forwarded.
+func (a *Announcer) Adopt(vips map[netip.Addr]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.vips, a.announced = vips, vips
+	a.announce()
+}
+
+// Set announces the VIPs whose backends are reachable. A VIP that was announced stays so while it is among them and
+// the mux reaches any host at all.
+func (a *Announcer) Set(vips map[netip.Addr]bool, reach Reach) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.vips, a.reach = vips, reach
+	a.announce()
+}
+
+// SetExcluded withdraws all routes, or announces them again. Packets that still arrive are forwarded.
+func (a *Announcer) SetExcluded(out bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.excluded == out {
+		return
+	}
+	a.excluded = out
+	a.announce()
+}
+
+// SetOverrides replaces the overrides.
+func (a *Announcer) SetOverrides(list []model.VIPRoute) {
+	next := newOverrides(list)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if next.equal(a.overrides) {
+		return
+	}
+	next.logChanges(a.overrides, a.config.Log)
+	a.overrides = next
+	if err := next.save(a.config.OverridesFile); err != nil {
+		a.config.Log.Warn("can't keep which vips are not announced as usual, for the next start", "err", err)
+	}
+	a.announce()
+}
+
+// Stop withdraws all routes for the rest of the process.
+func (a *Announcer) Stop() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	return a.config.Speaker.Announce(nil)
+}
+
+// Announced are those of vips that are announced.
+func (a *Announcer) Announced(vips map[netip.Addr]bool) map[netip.Addr]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	announced := maps.Clone(vips)
+	maps.DeleteFunc(announced, func(vip netip.Addr, _ bool) bool { return !a.announced[vip] })
+	return announced
+}
+
+// announce computes the routes. The lock is held.
+func (a *Announcer) announce() {
+	if a.stopped {
+		return
+	}
+	vips := maps.Clone(a.vips)
+	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool { return !a.announced[vip] && !a.reach.Tried })
+	a.announced = vips
+	usual, warnings := a.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
+	if err := a.config.Discard(usual); err != nil {
+		warnings = append(warnings, err.Error())
+	}
+	routes, more := a.routes(vips)
+	warnings = append(warnings, more...)
+	if a.reach.None {
+		routes = nil
+		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
+	}
+	if a.excluded {
+		routes = nil
+		warnings = append(warnings,
+			"out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
+	}
+	if err := a.config.Speaker.Announce(routes); err != nil {
+		warnings = append(warnings, reasons(err)...)
+	}
+	a.warnings = warnings
+}
+
+// Warnings are for operators, one line each.
+func (a *Announcer) Warnings() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.warnings)
+}
+
+// reasons are the errors that err joins, one line each.
+func reasons(err error) []string {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, e := range joined.Unwrap() {
+		lines = append(lines, e.Error())
+	}
+	return lines
+}
+
+// Sample puts the metric of announced VIPs.
+func (a *Announcer) Sample(to *telemetry.Sample) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	telemetry.Put(to, "weir_mux_vips_announced", len(a.announced))
+}
