@@ -21,7 +21,8 @@ import (
 	"github.com/weirlb/weir/internal/agentd/fastpath"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/agentd/snat"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -80,13 +81,13 @@ type Config struct {
 
 	Datapath Datapath
 	// Sweep ends idle sessions and counts the others. It runs beside changes of the data plane.
-	Sweep func() (agent.SessionReport, error)
+	Sweep func() (session.Report, error)
 	// KeepAlive probes workloads whose clients' timestamps would grow too old, and returns their number. It runs every
 	// KeepAliveInterval.
 	KeepAlive         func() (asked int, err error)
 	KeepAliveInterval time.Duration
 	// EvacuateSessions evacuates the sessions of workloads that have left the host.
-	EvacuateSessions func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
+	EvacuateSessions func(workloads map[netip.Addr]bool) (session.EvacuatedSessions, error)
 	Workloads        Workloads
 	Manager          Manager
 	Probe            healthcheck.Probe
@@ -98,7 +99,7 @@ type Config struct {
 	// the programs hand to user space, until closed; Send sends messages to their peers.
 	Fastpath        fastpath.Datapath
 	ControlMessages interface {
-		Read() (agent.ControlMessage, error)
+		Read() (agentfastpath.ControlMessage, error)
 		Close() error
 	}
 	Send func(from, to netip.Addr, datagram []byte) error

@@ -21,7 +21,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -374,8 +374,8 @@ func newBench(t *testing.T, prepare func(*Config, *bench)) *bench {
 	config := Config{
 		Name: "host1", Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Version: "test", Uplink: "eth0",
 		Datapath: b.datapath, Workloads: b.workloads, Manager: client, Probe: b.probes.run,
-		Sweep:            func() (agent.SessionReport, error) { return agent.SessionReport{Live: 42}, nil },
-		EvacuateSessions: func(map[netip.Addr]bool) (agent.EvacuatedSessions, error) { return agent.EvacuatedSessions{}, nil },
+		Sweep:            func() (session.Report, error) { return session.Report{Live: 42}, nil },
+		EvacuateSessions: func(map[netip.Addr]bool) (session.EvacuatedSessions, error) { return session.EvacuatedSessions{}, nil },
 		KeepAlive:        func() (int, error) { b.kept.Add(1); return 0, nil }, KeepAliveInterval: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if prepare != nil {

@@ -13,6 +13,9 @@ import (
 	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/probe"
@@ -31,7 +34,7 @@ type Options struct {
 	MaxSessions int
 	MaxRules    int
 	MaxVIP      int // sessions of one VIP; 0: its guaranteed share, and more while others leave room
-	Timeouts    agent.Timeouts
+	Timeouts    session.Timeouts
 	SNATFlows   int
 	Queue       snat.QueueBounds
 	Sources     bool     // anti-spoofing
@@ -49,14 +52,14 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle one is evicted")
 	flags.IntVar(&o.MaxVIP, "max-sessions-per-vip", 0, "most sessions of one VIP (default: its guaranteed share of --max-sessions, and up to half of the table while others leave room)")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
-	o.Timeouts = agent.DefaultTimeouts()
+	o.Timeouts = session.DefaultTimeouts()
 	flags.DurationVar(&o.Timeouts.SYN, "tcp-syn-timeout", o.Timeouts.SYN, "idle time that ends a TCP session before its handshake is done")
 	flags.DurationVar(&o.Timeouts.Established, "tcp-established-timeout", o.Timeouts.Established, "idle time that ends a workload's own established TCP connection")
 	flags.DurationVar(&o.Timeouts.Closing, "tcp-closing-timeout", o.Timeouts.Closing, "idle time that ends a TCP session that both sides have finished")
 	flags.DurationVar(&o.Timeouts.Reset, "tcp-reset-timeout", o.Timeouts.Reset, "idle time that ends a TCP session that was reset")
 	flags.DurationVar(&o.Timeouts.SNATUDP, "snat-udp-timeout", o.Timeouts.SNATUDP, "idle time that ends a workload's own UDP flow")
 	flags.DurationVar(&o.Timeouts.ICMP, "snat-icmp-timeout", o.Timeouts.ICMP, "idle time that ends a workload's own pings")
-	flags.IntVar(&o.SNATFlows, "max-snat-flows", agent.DefaultMaxSNATFlows, "room for workloads' own connections, half of it for those of one workload")
+	flags.IntVar(&o.SNATFlows, "max-snat-flows", agentsnat.DefaultMaxFlows, "room for workloads' own connections, half of it for those of one workload")
 	o.Queue = snat.DefaultQueueBounds()
 	flags.IntVar(&o.Queue.Packets, "snat-queue-packets", o.Queue.Packets, "most packets of a workload that wait for a port")
 	flags.IntVar(&o.Queue.Bytes, "snat-queue-bytes", o.Queue.Bytes, "most bytes of a workload's packets that wait for a port")
@@ -157,8 +160,8 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Native: o.native, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
-		Ports: ports, Sweep: func() (agent.SessionReport, error) { return o.sweep(datapath, log) },
-		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,
+		Ports: ports, Sweep: func() (session.Report, error) { return o.sweep(datapath, log) },
+		KeepAlive: func() (int, error) { return datapath.KeepAlive(session.Now()) }, KeepAliveInterval: keepAliveInterval,
 		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.Send,
 	})
 	if err != nil {
@@ -182,7 +185,7 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 }
 
 // openFastpath opens the reader and the socket of Fastpath. Whoever runs the reader closes it.
-func openFastpath(datapath *agent.Datapath) (*agent.ControlMessages, *fastpath.Sender, error) {
+func openFastpath(datapath *agent.Datapath) (*agentfastpath.ControlMessages, *fastpath.Sender, error) {
 	sender, err := fastpath.NewSender()
 	if err != nil {
 		return nil, nil, err

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/events/reason"
 )
 
@@ -13,7 +13,7 @@ import (
 const maxEvents = 64
 
 // sessionQuotaEvents adds events of VIPs that have reached their limit of sessions, or are below it again.
-func (r *reports) sessionQuotaEvents(vips []agent.VIPSessions) {
+func (r *reports) sessionQuotaEvents(vips []session.VIPSessions) {
 	refused := make(map[netip.Addr]bool)
 	for _, v := range vips {
 		if !v.Refused {
@@ -33,7 +33,7 @@ func (r *reports) sessionQuotaEvents(vips []agent.VIPSessions) {
 }
 
 // snatQuotaEvents adds events of VIPs whose workloads had no room in the tables of source NAT, or have it again.
-func (r *reports) snatQuotaEvents(vips []agent.SNATRefusal) {
+func (r *reports) snatQuotaEvents(vips []session.SNATRefusal) {
 	refused := make(map[netip.Addr]bool)
 	for _, v := range vips {
 		refused[v.VIP] = true

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 )
 
 // A VIP's quota is an event when it is reached, and when it is enough again; what a report told is not told twice.
@@ -12,7 +12,7 @@ func TestQuotasAreEvents(t *testing.T) {
 	r := &reports{}
 	sweep := func(refused bool) (reasons []string) {
 		for _, vip := range []string{"203.0.113.10", "2001:db8:1::10"} {
-			r.sessionQuotaEvents([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Confirmed: 7, Limit: 7, Refused: refused}})
+			r.sessionQuotaEvents([]session.VIPSessions{{VIP: netip.MustParseAddr(vip), Confirmed: 7, Limit: 7, Refused: refused}})
 			r.sessionQuotaEvents(nil)
 		}
 		for _, e := range r.events {
@@ -38,9 +38,9 @@ func TestRefusedConnectionsAreEvents(t *testing.T) {
 	r := &reports{}
 	vip := netip.MustParseAddr("203.0.113.10")
 	for _, refused := range []bool{false, true, true, false, false} {
-		var vips []agent.SNATRefusal
+		var vips []session.SNATRefusal
 		if refused {
-			vips = []agent.SNATRefusal{{VIP: vip, Used: 6, Limit: 7}}
+			vips = []session.SNATRefusal{{VIP: vip, Used: 6, Limit: 7}}
 		}
 		r.snatQuotaEvents(vips)
 	}

@@ -14,7 +14,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/agentd/snat"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/wire"
@@ -39,7 +39,7 @@ type reports struct {
 	mu            sync.Mutex
 	stream        int                         // number of the stream: snapshots so far
 	told          map[int]model.BackendHealth // by check: what the manager knows from this stream
-	sessionReport agent.SessionReport         // of the last sweep
+	sessionReport session.Report              // of the last sweep
 	ended         uint64                      // sessions, by all sweeps
 	counted       uint64                      // changes of the tables before the sweep
 	counts        bool                        // the session report is not sent yet
@@ -93,7 +93,7 @@ func (r *reports) repeat(backends []model.HostBackend) {
 }
 
 // sessions records the result of a sweep that began after that many changes of the tables.
-func (r *reports) sessions(changes uint64, found agent.SessionReport, err error) {
+func (r *reports) sessions(changes uint64, found session.Report, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sessionReport, r.counted, r.counts, r.trouble = found, changes, err == nil, ""

@@ -7,7 +7,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/agentd/snat"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/wire"
@@ -26,10 +26,10 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	r.findings = func() []healthcheck.Finding { return nil }
 	r.restart()
 	b := unchecked(1)
-	found := agent.SessionReport{
+	found := session.Report{
 		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Draining: 1}},
-		Tenants: []agent.TenantSessions{{Tenant: "acme", Confirmed: 3, Limit: 70}},
-		SNAT:    agent.SNATReport{Tenants: []agent.SNATTableUsage{{Tenant: "acme", Used: 4, Limit: 80}}},
+		Tenants: []session.TenantSessions{{Tenant: "acme", Confirmed: 3, Limit: 70}},
+		SNAT:    session.SNATReport{Tenants: []session.SNATTableUsage{{Tenant: "acme", Used: 4, Limit: 80}}},
 	}
 	report := func() *weirv1.ReportHostRequest {
 		request, _, _ := r.request()

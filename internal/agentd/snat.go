@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 )
 
 // ports configures source NAT.
@@ -36,9 +37,9 @@ func (o *Options) ports(datapath *agent.Datapath, manager snat.Manager) (snat.Co
 
 // sweep ends idle sessions and source NAT flows, probes workloads about resets that may be forged, and updates the time of
 // day.
-func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.SessionReport, error) {
-	sessionReport, err := datapath.Sweep(agent.Now(), o.Timeouts)
-	translated, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
+func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (session.Report, error) {
+	sessionReport, err := datapath.Sweep(session.Now(), o.Timeouts)
+	translated, failed := datapath.SweepSNAT(session.Now(), o.Timeouts)
 	sessionReport.SNAT = translated
 	if _, unasked := append(sessionReport.Doubtful, translated.Doubtful...).Send(); unasked != nil {
 		log.Debug("can't ask workloads whose connections were reset", "err", unasked)

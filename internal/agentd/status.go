@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -24,7 +25,7 @@ type Status struct {
 	MTU        int                      `json:"mtu"`
 	Muxes      []string                 `json:"muxes"` // addresses and prefixes
 	Backends   []StatusBackend          `json:"backends"`
-	Sessions   map[agent.State]int      `json:"sessions"`
+	Sessions   map[session.State]int    `json:"sessions"`
 	SNAT       []StatusSNAT             `json:"snat"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 	// SYNCookies is what the host's own stack makes of them: "sockets", or needs: "handshakes".

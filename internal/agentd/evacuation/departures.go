@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -36,7 +36,7 @@ type clientProbes struct {
 type Departures struct {
 	log    *slog.Logger
 	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
-	depart func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error)
+	depart func(workloads map[netip.Addr]bool) (session.EvacuatedSessions, error)
 	now    func() time.Time
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ type Departures struct {
 func New(
 	log *slog.Logger, backends []model.HostBackend,
 	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error),
-	depart func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error),
+	depart func(workloads map[netip.Addr]bool) (session.EvacuatedSessions, error),
 ) *Departures {
 	d := &Departures{log: log, locate: locate, depart: depart, now: time.Now, leaving: make(map[netip.Addr]time.Time)}
 	d.Set(backends)

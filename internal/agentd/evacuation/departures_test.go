@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -46,9 +46,9 @@ func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
 			}
 			return nil, missing, nil
 		},
-		depart: func(workloads map[netip.Addr]bool) (agent.EvacuatedSessions, error) {
+		depart: func(workloads map[netip.Addr]bool) (session.EvacuatedSessions, error) {
 			l.departed = slices.AppendSeq(l.departed, maps.Keys(workloads))
-			return agent.EvacuatedSessions{}, nil
+			return session.EvacuatedSessions{}, nil
 		},
 	}
 	return l
@@ -97,7 +97,9 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	moves := netip.MustParseAddr("10.1.0.5")
 	l := newSNATClients(t, moves)
 	depart, failure := l.depart, errors.New("no memory")
-	l.depart = func(map[netip.Addr]bool) (agent.EvacuatedSessions, error) { return agent.EvacuatedSessions{}, failure }
+	l.depart = func(map[netip.Addr]bool) (session.EvacuatedSessions, error) {
+		return session.EvacuatedSessions{}, failure
+	}
 	l.Set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
 	l.Set(nil)
 	delete(l.here, moves)

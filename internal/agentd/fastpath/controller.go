@@ -11,7 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -36,9 +37,9 @@ const (
 
 // Datapath are the Fastpath connections of the data plane.
 type Datapath interface {
-	SetFastpath(agent.FastpathConnection) (state agent.FastpathState, changed bool, err error)
-	EndFastpath(agent.FastpathConnection) error
-	FastpathConnections() ([]agent.FastpathConnection, error)
+	SetFastpath(agentfastpath.Entry) (state agentfastpath.State, changed bool, err error)
+	EndFastpath(agentfastpath.Entry) error
+	FastpathConnections() ([]agentfastpath.Entry, error)
 }
 
 // bar keeps a connection at the muxes for a time.
@@ -68,12 +69,12 @@ type Controller struct {
 	guard    fastpath.Guard
 	barred   map[fastpath.Connection]bar
 	quiet    map[fastpath.Connection]unanswered
-	listed   map[fastpath.Connection]agent.FastpathConnection // by what this end sends
+	listed   map[fastpath.Connection]agentfastpath.Entry // by what this end sends
 	listedAt time.Time
 	strays   int // answered since straysAt
 	straysAt time.Time
 	counts   map[string]uint64           // messages by result
-	states   map[agent.FastpathState]int // connections at the last sweep
+	states   map[agentfastpath.State]int // connections at the last sweep
 }
 
 // results are all results, for the metrics.
@@ -89,7 +90,7 @@ const straysPerSecond = 500
 func New(log *slog.Logger, datapath Datapath, send func(from, to netip.Addr, datagram []byte) error) *Controller {
 	d := &Controller{
 		log: log, datapath: datapath, send: send, now: time.Now,
-		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.FastpathState]int{},
+		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agentfastpath.State]int{},
 	}
 	for _, result := range results {
 		d.counts[result] = 0
@@ -119,7 +120,7 @@ func (d *Controller) SetServed(backends []model.HostBackend) {
 }
 
 // serves says whether the connection is of a backend of this host.
-func (d *Controller) serves(w agent.FastpathConnection) bool {
+func (d *Controller) serves(w agentfastpath.Entry) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -132,7 +133,7 @@ func (d *Controller) serves(w agent.FastpathConnection) bool {
 
 // mayLeave says whether the connection may use Fastpath by its VIP's policy. The server's end decides: a connection
 // that a workload here has opened may. VIPs without Fastpath are known to the programs.
-func (d *Controller) mayLeave(w agent.FastpathConnection) bool {
+func (d *Controller) mayLeave(w agentfastpath.Entry) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
 		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
@@ -144,7 +145,7 @@ func (d *Controller) mayLeave(w agent.FastpathConnection) bool {
 }
 
 // handleControl handles a packet that the programs handed to user space.
-func (d *Controller) handleControl(c agent.ControlMessage) {
+func (d *Controller) handleControl(c agentfastpath.ControlMessage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	result := ""
@@ -157,7 +158,7 @@ func (d *Controller) handleControl(c agent.ControlMessage) {
 }
 
 // handleMessage acts on a sealed message and returns its result, for the metrics.
-func (d *Controller) handleMessage(c agent.ControlMessage) string {
+func (d *Controller) handleMessage(c agentfastpath.ControlMessage) string {
 	now := d.now()
 	m, err := d.guard.Open(c.Message, d.keys, now)
 	switch {
@@ -174,7 +175,7 @@ func (d *Controller) handleMessage(c agent.ControlMessage) string {
 	case m.Own() != c.Destination, m.Kind == fastpath.Redirect && !c.FromMux, m.Kind != fastpath.Redirect && m.Peer() != c.Source:
 		return "wrong_source" // all hosts have the keys: each one speaks for its own tunnels
 	}
-	w := agent.FastpathConnection{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
+	w := agentfastpath.Entry{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
 	if m.Kind == fastpath.Gone {
 		return d.handleGone(w)
 	}
@@ -184,16 +185,16 @@ func (d *Controller) handleMessage(c agent.ControlMessage) string {
 	if !d.mayLeave(w) {
 		return "forbidden"
 	}
-	w.State = agent.FastpathAccept
+	w.State = agentfastpath.Accept
 	if m.Kind == fastpath.Ready {
-		w.State = agent.FastpathSend
+		w.State = agentfastpath.Send
 	}
 	state, _, err := d.datapath.SetFastpath(w)
 	if err != nil {
 		return d.refusal(err)
 	}
-	if m.Kind == fastpath.Redirect && state == agent.FastpathAccept || m.Want {
-		return d.sendReady(w, state != agent.FastpathSend, now)
+	if m.Kind == fastpath.Redirect && state == agentfastpath.Accept || m.Want {
+		return d.sendReady(w, state != agentfastpath.Send, now)
 	}
 	return "accepted"
 }
@@ -201,15 +202,15 @@ func (d *Controller) handleMessage(c agent.ControlMessage) string {
 // refusal is the result for an error of the data plane.
 func (d *Controller) refusal(err error) string {
 	switch {
-	case errors.Is(err, agent.ErrFastpathUnknown):
+	case errors.Is(err, agentfastpath.ErrUnknown):
 		return "unknown"
-	case errors.Is(err, agent.ErrFastpathForbidden):
+	case errors.Is(err, agentfastpath.ErrForbidden):
 		return "forbidden"
-	case errors.Is(err, agent.ErrFastpathLocal):
+	case errors.Is(err, agentfastpath.ErrLocal):
 		return "local"
-	case errors.Is(err, agent.ErrFastpathUnnamed):
+	case errors.Is(err, agentfastpath.ErrUnnamed):
 		return "unnamed"
-	case errors.Is(err, agent.ErrFastpathFull):
+	case errors.Is(err, agentfastpath.ErrFull):
 		return "full"
 	}
 	d.log.Warn("can't have a connection leave the muxes", "err", err)
@@ -217,7 +218,7 @@ func (d *Controller) refusal(err error) string {
 }
 
 // sendReady tells the peer that this end accepts its packets; want asks for the peer's own READY.
-func (d *Controller) sendReady(w agent.FastpathConnection, want bool, now time.Time) string {
+func (d *Controller) sendReady(w agentfastpath.Entry, want bool, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Ready, Connection: w.Connection, Want: want, ToClient: !w.Client}
 	m.Client, m.Server = w.Peer, w.Own
 	if w.Client {
@@ -241,7 +242,7 @@ func (d *Controller) sendMessage(m fastpath.Message, now time.Time, result strin
 
 // handleGone returns a connection to the muxes whose peer does not know it. The message tells the packet that came
 // there, so its client is this end, whoever opened the connection.
-func (d *Controller) handleGone(w agent.FastpathConnection) string {
+func (d *Controller) handleGone(w agentfastpath.Entry) string {
 	if err := d.listConnections(); err != nil {
 		return d.refusal(err)
 	}
@@ -263,7 +264,7 @@ func (d *Controller) listConnections() error {
 	if err != nil {
 		return err
 	}
-	d.listed, d.listedAt = make(map[fastpath.Connection]agent.FastpathConnection, len(all)), now
+	d.listed, d.listedAt = make(map[fastpath.Connection]agentfastpath.Entry, len(all)), now
 	for _, w := range all {
 		d.listed[sent(w)] = w
 	}
@@ -271,7 +272,7 @@ func (d *Controller) listConnections() error {
 }
 
 // sent is the connection as what this end sends tells it: its sender is the client.
-func sent(w agent.FastpathConnection) fastpath.Connection {
+func sent(w agentfastpath.Entry) fastpath.Connection {
 	c := w.Connection
 	if !w.Client {
 		c.Client, c.Server = c.Server, c.Client
@@ -280,13 +281,13 @@ func sent(w agent.FastpathConnection) fastpath.Connection {
 }
 
 // sendGone tells the peer that the backend has left this host, so that its next packet goes by the muxes.
-func (d *Controller) sendGone(w agent.FastpathConnection, now time.Time) string {
+func (d *Controller) sendGone(w agentfastpath.Entry, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
 	return d.sendMessage(m, now, "left")
 }
 
 // rejectStray tells a host that it must not send a connection past the muxes.
-func (d *Controller) rejectStray(c agent.ControlMessage) string {
+func (d *Controller) rejectStray(c agentfastpath.ControlMessage) string {
 	if now := d.now(); now.Sub(d.straysAt) >= time.Second {
 		d.strays, d.straysAt = 0, now
 	}
@@ -299,7 +300,7 @@ func (d *Controller) rejectStray(c agent.ControlMessage) string {
 }
 
 // endConnection returns a connection to the muxes.
-func (d *Controller) endConnection(w agent.FastpathConnection, why string) string {
+func (d *Controller) endConnection(w agentfastpath.Entry, why string) string {
 	if err := d.datapath.EndFastpath(w); err != nil {
 		return d.refusal(err)
 	}
@@ -327,7 +328,7 @@ func (d *Controller) sweep() error {
 			continue
 		}
 		d.states[w.State]++
-		if w.State == agent.FastpathAccept && w.Heard > w.Sent {
+		if w.State == agentfastpath.Accept && w.Heard > w.Sent {
 			// The peer sends here already, so no mux sees what would make it tell again. Its word was lost.
 			d.counts[d.sendReady(w, true, now)]++
 		}
@@ -338,17 +339,17 @@ func (d *Controller) sweep() error {
 
 // over says why a connection can't go past the muxes any more; empty: it can. quiet is what the last sweep
 // noted of it.
-func (d *Controller) over(w agent.FastpathConnection, quiet unanswered, now time.Time) string {
-	if _, _, err := d.datapath.SetFastpath(w); errors.Is(err, agent.ErrFastpathUnknown) || errors.Is(err, agent.ErrFastpathForbidden) {
+func (d *Controller) over(w agentfastpath.Entry, quiet unanswered, now time.Time) string {
+	if _, _, err := d.datapath.SetFastpath(w); errors.Is(err, agentfastpath.ErrUnknown) || errors.Is(err, agentfastpath.ErrForbidden) {
 		return "ended"
 	}
 	if !d.mayLeave(w) {
 		return "forbidden"
 	}
-	if w.State == agent.FastpathAccept && agent.Now()-w.Heard > acceptTime {
+	if w.State == agentfastpath.Accept && session.Now()-w.Heard > acceptTime {
 		return "ended"
 	}
-	if w.State != agent.FastpathSend || w.Sent <= w.Heard {
+	if w.State != agentfastpath.Send || w.Sent <= w.Heard {
 		return ""
 	}
 	if quiet.since.IsZero() || quiet.heard != w.Heard {
@@ -368,7 +369,7 @@ func (d *Controller) over(w agent.FastpathConnection, quiet unanswered, now time
 
 // Run looks after the connections until ctx ends. read waits for what the programs hand over, and fails
 // with fs.ErrClosed once closed was called.
-func (d *Controller) Run(ctx context.Context, read func() (agent.ControlMessage, error), closed func() error) error {
+func (d *Controller) Run(ctx context.Context, read func() (agentfastpath.ControlMessage, error), closed func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.serve(ctx, read) }()
 	ticker := time.NewTicker(sweepInterval)
@@ -388,7 +389,7 @@ func (d *Controller) Run(ctx context.Context, read func() (agent.ControlMessage,
 }
 
 // serve takes what comes, and no more than so much at a time.
-func (d *Controller) serve(ctx context.Context, read func() (agent.ControlMessage, error)) error {
+func (d *Controller) serve(ctx context.Context, read func() (agentfastpath.ControlMessage, error)) error {
 	window, taken := d.now(), 0
 	for {
 		control, err := read()
@@ -413,7 +414,7 @@ func (d *Controller) serve(ctx context.Context, read func() (agent.ControlMessag
 }
 
 // told is what was counted, by result, and the connections by state.
-func (d *Controller) told() (counts map[string]uint64, states map[agent.FastpathState]int) {
+func (d *Controller) told() (counts map[string]uint64, states map[agentfastpath.State]int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.counts), maps.Clone(d.states)
@@ -428,7 +429,7 @@ func (d *Controller) Sample(to *telemetry.Sample) {
 	for result, n := range counts {
 		telemetry.Put(to, "weir_agent_fastpath_messages_total", n, result)
 	}
-	for _, state := range []agent.FastpathState{agent.FastpathAccept, agent.FastpathSend} {
+	for _, state := range []agentfastpath.State{agentfastpath.Accept, agentfastpath.Send} {
 		telemetry.Put(to, "weir_agent_fastpath_connections", states[state], state.String())
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -25,43 +26,43 @@ var directConnection = fastpath.Connection{
 type fakeDirects struct {
 	established bool
 	forbidden   bool // its rule has no fastpath
-	row         *agent.FastpathConnection
+	row         *agentfastpath.Entry
 }
 
-func (f *fakeDirects) SetFastpath(w agent.FastpathConnection) (agent.FastpathState, bool, error) {
+func (f *fakeDirects) SetFastpath(w agentfastpath.Entry) (agentfastpath.State, bool, error) {
 	if !f.established || w.Connection != directConnection {
-		return agent.FastpathNone, false, agent.ErrFastpathUnknown
+		return agentfastpath.None, false, agentfastpath.ErrUnknown
 	}
 	if f.forbidden {
-		return agent.FastpathNone, false, agent.ErrFastpathForbidden
+		return agentfastpath.None, false, agentfastpath.ErrForbidden
 	}
 	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
 		return f.row.State, false, nil
 	}
-	if w.State == agent.FastpathSend && (f.row == nil || f.row.Peer != w.Peer) {
-		return agent.FastpathNone, false, agent.ErrFastpathUnnamed
+	if w.State == agentfastpath.Send && (f.row == nil || f.row.Peer != w.Peer) {
+		return agentfastpath.None, false, agentfastpath.ErrUnnamed
 	}
-	w.Sent = agent.Now()
+	w.Sent = session.Now()
 	w.Heard = w.Sent
 	f.row = &w
 	return w.State, true, nil
 }
 
-func (f *fakeDirects) EndFastpath(agent.FastpathConnection) error {
+func (f *fakeDirects) EndFastpath(agentfastpath.Entry) error {
 	f.row = nil
 	return nil
 }
 
-func (f *fakeDirects) FastpathConnections() ([]agent.FastpathConnection, error) {
+func (f *fakeDirects) FastpathConnections() ([]agentfastpath.Entry, error) {
 	if f.row == nil {
 		return nil, nil
 	}
-	return []agent.FastpathConnection{*f.row}, nil
+	return []agentfastpath.Entry{*f.row}, nil
 }
 
-func (f *fakeDirects) state() agent.FastpathState {
+func (f *fakeDirects) state() agentfastpath.State {
 	if f.row == nil {
-		return agent.FastpathNone
+		return agentfastpath.None
 	}
 	return f.row.State
 }
@@ -74,7 +75,7 @@ type network struct {
 	atA, atB   *fakeDirects
 	lost       int // datagrams that are lost from now on
 	redirected uint64
-	wire       []agent.ControlMessage // all that was delivered
+	wire       []agentfastpath.ControlMessage // all that was delivered
 }
 
 func testKeys() []model.FastpathKey {
@@ -102,11 +103,11 @@ func (n *network) deliver(from string, to netip.Addr, message []byte, mux bool) 
 		n.lost--
 		return
 	}
-	n.wire = append(n.wire, agent.ControlMessage{Source: netip.MustParseAddr(from), Destination: to, FromMux: mux, Message: message})
+	n.wire = append(n.wire, agentfastpath.ControlMessage{Source: netip.MustParseAddr(from), Destination: to, FromMux: mux, Message: message})
 }
 
 // settle lets everything arrive that is on its way, and returns it.
-func (n *network) settle() (all []agent.ControlMessage) {
+func (n *network) settle() (all []agentfastpath.ControlMessage) {
 	for len(n.wire) > 0 {
 		c := n.wire[0]
 		n.wire = n.wire[1:]
@@ -144,7 +145,7 @@ func (n *network) redirect(toA, toB bool) {
 	}
 }
 
-func (n *network) check(a, b agent.FastpathState) {
+func (n *network) check(a, b agentfastpath.State) {
 	n.t.Helper()
 	if n.atA.state() != a || n.atB.state() != b {
 		n.t.Errorf("client's end is at %s and server's at %s, want %s and %s", n.atA.state(), n.atB.state(), a, b)
@@ -155,11 +156,11 @@ func TestBothEndsAgree(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		toA, toB bool
-		atA, atB agent.FastpathState // before the mux tells again
+		atA, atB agentfastpath.State // before the mux tells again
 	}{
-		{"both redirects", true, true, agent.FastpathSend, agent.FastpathSend},
-		{"one is lost", true, false, agent.FastpathAccept, agent.FastpathNone},
-		{"the other is lost", false, true, agent.FastpathNone, agent.FastpathAccept},
+		{"both redirects", true, true, agentfastpath.Send, agentfastpath.Send},
+		{"one is lost", true, false, agentfastpath.Accept, agentfastpath.None},
+		{"the other is lost", false, true, agentfastpath.None, agentfastpath.Accept},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t)
@@ -168,7 +169,7 @@ func TestBothEndsAgree(t *testing.T) {
 			n.check(c.atA, c.atB)
 			n.redirect(!c.toA, !c.toB)
 			n.settle()
-			n.check(agent.FastpathSend, agent.FastpathSend)
+			n.check(agentfastpath.Send, agentfastpath.Send)
 		})
 	}
 }
@@ -181,11 +182,11 @@ func TestLostMessagesOnlyDelay(t *testing.T) {
 		for range 4 {
 			n.redirect(true, true)
 			n.settle()
-			if n.atA.state() == agent.FastpathSend && n.atB.state() == agent.FastpathNone || n.atB.state() == agent.FastpathSend && n.atA.state() == agent.FastpathNone {
+			if n.atA.state() == agentfastpath.Send && n.atB.state() == agentfastpath.None || n.atB.state() == agentfastpath.Send && n.atA.state() == agentfastpath.None {
 				t.Errorf("%d lost: one sends to one that does not take it", lost)
 			}
 		}
-		n.check(agent.FastpathSend, agent.FastpathSend)
+		n.check(agentfastpath.Send, agentfastpath.Send)
 	}
 }
 
@@ -194,7 +195,7 @@ func TestARedirectForWhatHasEndedDoesNothing(t *testing.T) {
 	n.atB.established = false
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.FastpathAccept, agent.FastpathNone) // and so the client's end goes on by the muxes
+	n.check(agentfastpath.Accept, agentfastpath.None) // and so the client's end goes on by the muxes
 }
 
 func TestRefusedMessagesChangeNothing(t *testing.T) {
@@ -223,14 +224,14 @@ func TestRefusedMessagesChangeNothing(t *testing.T) {
 		{"wrong_source", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
 	} {
 		before, _ := n.b.told()
-		n.b.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
+		n.b.handleControl(agentfastpath.ControlMessage{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
 		after, _ := n.b.told()
 		for result, count := range after {
 			if want := before[result] + map[bool]uint64{true: 1}[result == c.result]; count != want {
 				t.Errorf("%s: %s is counted %d times, want %d", c.result, result, count, want)
 			}
 		}
-		n.check(agent.FastpathNone, agent.FastpathNone)
+		n.check(agentfastpath.None, agentfastpath.None)
 	}
 	if len(n.wire) != 0 {
 		t.Errorf("refused messages were answered: %v", n.wire)
@@ -247,7 +248,7 @@ func TestReplaysChangeNothing(t *testing.T) {
 		n.at(c.Destination).handleControl(c)
 	}
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 	a, _ := n.a.told()
 	b, _ := n.b.told()
 	if replayed := a["replayed"] + b["replayed"]; replayed != uint64(len(all)) {
@@ -269,23 +270,23 @@ func TestListsBringBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.sweep(n.a, n.b)
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 	n.b.SetServed(served(netip.PrefixFrom(client, 32)))
 	n.sweep(n.a, n.b)
-	n.check(agent.FastpathSend, agent.FastpathNone)
-	n.b.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
+	n.check(agentfastpath.Send, agentfastpath.None)
+	n.b.handleControl(agentfastpath.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 	n.redirect(true, true) // by a mux that has not heard of it
 	n.settle()
-	n.check(agent.FastpathAccept, agent.FastpathNone)
+	n.check(agentfastpath.Accept, agentfastpath.None)
 	if counts, _ := n.b.told(); counts["forbidden"] < 2 {
 		t.Errorf("counted are %v", counts)
 	}
 	n.b.SetServed(served())
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 }
 
 // A list that became too long for hosts to be told has no connection leave, as if the VIP had no fastpath: those that
@@ -300,21 +301,21 @@ func TestListsTooLongBringBack(t *testing.T) {
 	n.b.SetServed(served)
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 	stays := served[0]
 	stays.Fastpath, stays.Leave, n.atB.forbidden = false, nil, true
 	n.b.SetServed([]model.HostBackend{stays})
 	n.sweep(n.a, n.b)
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 	n.redirect(false, true) // by a mux that has not heard of it
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 	n.b.SetServed(served)
 	n.atB.forbidden = false
 	n.redirect(true, true)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 }
 
 // A backend that is not on its host any more, for it has moved: the client's end hears of it before it sends anything.
@@ -329,12 +330,12 @@ func TestABackendThatLeavesBringsBack(t *testing.T) {
 	n.settle()
 	n.sweep(n.a, n.b)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 	n.b.SetServed(nil)
 	n.atB.established = false // for its rule is gone
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 	a, _ := n.a.told()
 	b, _ := n.b.told()
 	if a["gone"] != 1 || b["left"] != 1 || b["ended"] != 1 {
@@ -347,11 +348,11 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.atB.row = nil // the server's host has forgotten
-	n.b.handleControl(agent.ControlMessage{
+	n.b.handleControl(agentfastpath.ControlMessage{
 		Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection,
 	})
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 
 	// The other way round: the packet's sender is the server.
 	n = newNetwork(t)
@@ -360,9 +361,9 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.atA.row = nil
 	back := directConnection
 	back.Client, back.Server = back.Server, back.Client
-	n.a.handleControl(agent.ControlMessage{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
+	n.a.handleControl(agentfastpath.ControlMessage{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 }
 
 // Strays with forged sources have the host answer others: so many in a second, and no more.
@@ -370,7 +371,7 @@ func TestStraysAreAnsweredInMeasure(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
 	n.settle()
-	stray := agent.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
+	stray := agentfastpath.ControlMessage{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
 	for range straysPerSecond + 100 {
 		n.b.handleControl(stray)
 	}
@@ -389,14 +390,14 @@ func TestSilenceBringsBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.sendsInVain()
-	n.check(agent.FastpathNone, agent.FastpathSend)
+	n.check(agentfastpath.None, agentfastpath.Send)
 	n.redirect(true, false)
 	n.settle()
-	n.check(agent.FastpathNone, agent.FastpathSend) // it stays with the muxes for a while
+	n.check(agentfastpath.None, agentfastpath.Send) // it stays with the muxes for a while
 	n.now = n.now.Add(barTime)
 	n.redirect(true, false)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 	n.sendsInVain()
 	if b := n.a.barred[directConnection]; b.wait != 2*barTime {
 		t.Errorf("the second time it stays for %s", b.wait)
@@ -432,10 +433,10 @@ func (n *network) sweep(all ...*Controller) {
 func TestIdleIsNotSilence(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		after func(row *agent.FastpathConnection)
+		after func(row *agentfastpath.Entry)
 	}{
-		{"the last packet needs no answer", func(*agent.FastpathConnection) {}},
-		{"the answer comes", func(row *agent.FastpathConnection) { row.Heard = row.Sent + time.Millisecond; row.Sent += time.Second }},
+		{"the last packet needs no answer", func(*agentfastpath.Entry) {}},
+		{"the answer comes", func(row *agentfastpath.Entry) { row.Heard = row.Sent + time.Millisecond; row.Sent += time.Second }},
 	} {
 		n := newNetwork(t)
 		n.redirect(true, true)
@@ -447,7 +448,7 @@ func TestIdleIsNotSilence(t *testing.T) {
 			n.now = n.now.Add(silence)
 			n.sweep(n.a)
 		}
-		n.check(agent.FastpathSend, agent.FastpathSend)
+		n.check(agentfastpath.Send, agentfastpath.Send)
 		if len(n.a.barred) > 0 {
 			t.Errorf("%s: it is barred", c.name)
 		}
@@ -460,18 +461,18 @@ func TestALostWordIsAskedForAgain(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
 	n.settle()
-	n.atB.row.State = agent.FastpathAccept
+	n.atB.row.State = agentfastpath.Accept
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathAccept) // nothing has come, so perhaps there is nothing to say
+	n.check(agentfastpath.Send, agentfastpath.Accept) // nothing has come, so perhaps there is nothing to say
 	n.atB.row.Heard = n.atB.row.Sent + time.Millisecond
 	n.lost = 1
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathAccept)
+	n.check(agentfastpath.Send, agentfastpath.Accept)
 	n.sweep(n.b)
 	n.settle()
-	n.check(agent.FastpathSend, agent.FastpathSend)
+	n.check(agentfastpath.Send, agentfastpath.Send)
 }
 
 func TestWhatHasEndedIsSwept(t *testing.T) {
@@ -479,7 +480,7 @@ func TestWhatHasEndedIsSwept(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.atA.established = false
-	n.atB.row.State, n.atB.row.Heard = agent.FastpathAccept, agent.Now()-acceptTime-time.Second
+	n.atB.row.State, n.atB.row.Heard = agentfastpath.Accept, session.Now()-acceptTime-time.Second
 	n.sweep(n.a, n.b)
-	n.check(agent.FastpathNone, agent.FastpathNone)
+	n.check(agentfastpath.None, agentfastpath.None)
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/fastpath"
 )
 
@@ -43,11 +43,11 @@ func TestHostsSealForThemselvesAlone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t)
-			want := agent.FastpathNone
+			want := agentfastpath.None
 			if c.left {
 				n.redirect(true, true)
 				n.settle()
-				want = agent.FastpathSend
+				want = agentfastpath.Send
 			}
 			before, _ := n.b.told()
 			n.byHost(c.kind, c.client, c.source)

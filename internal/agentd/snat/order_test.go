@@ -11,7 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -98,7 +98,7 @@ func TestPortsAreNotGivenBackForWhatWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, p := newPortWorld(t, 300, 301)
-			w.idle = []agent.IdleRange{{Range: 301}}
+			w.idle = []agentsnat.IdleRange{{Range: 301}}
 			now := time.Now()
 			p.release(t.Context(), now)
 			if c.lost {

@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/wire"
@@ -23,12 +23,12 @@ import (
 // Translation is the source NAT of the data plane.
 type Translation interface {
 	SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error
-	AssignPort(flow agent.Flow) (external netip.AddrPort, found bool, err error)
-	OpenFlow(flow agent.Flow, sent uint32) (opened bool, err error)
-	EndQueuedFlow(flow agent.Flow) (ended bool, err error)
+	AssignPort(flow agentsnat.Flow) (external netip.AddrPort, found bool, err error)
+	OpenFlow(flow agentsnat.Flow, sent uint32) (opened bool, err error)
+	EndQueuedFlow(flow agentsnat.Flow) (ended bool, err error)
 	ReleaseQueued(workload uint32, packets int) error
 	RefusePorts(dip netip.Addr, until time.Duration) error
-	SNATUse(whole bool) ([]agent.SNATUse, error)
+	SNATUse(whole bool) ([]agentsnat.Use, error)
 }
 
 // Sender sends packets from client space.
@@ -50,7 +50,7 @@ type Config struct {
 	Sender   Sender
 	Manager  Manager
 	// Read waits for the next notice of the data plane, until the deadline. Once that is closed it fails with fs.ErrClosed.
-	Read     func(deadline time.Time) (agent.Notice, error)
+	Read     func(deadline time.Time) (agentsnat.Notice, error)
 	Live     []model.HostSNAT // of the data plane at the start
 	Excepted []netip.Prefix   // the managers' addresses: connections to them are not translated
 	MTU      func() int       // of the uplink
@@ -65,7 +65,7 @@ type QueueBounds struct {
 
 // DefaultQueueBounds suits a burst of new connections during a change of the leader.
 func DefaultQueueBounds() QueueBounds {
-	return QueueBounds{Packets: agent.DefaultMaxQueued, Bytes: 256 << 10, Time: 5 * time.Second}
+	return QueueBounds{Packets: agentsnat.DefaultMaxQueued, Bytes: 256 << 10, Time: 5 * time.Second}
 }
 
 // Intervals and bounds of ports.
@@ -123,10 +123,10 @@ type closedRange struct {
 
 // queuedFlow is a flow that waits for a port.
 type queuedFlow struct {
-	flow     agent.Flow
+	flow     agentsnat.Flow
 	since    time.Time // when it was queued, or got its port
 	received uint32    // packets that reached client space
-	notices  []agent.Notice
+	notices  []agentsnat.Notice
 	port     netip.AddrPort // invalid: none yet
 }
 
@@ -254,27 +254,27 @@ func (p *Ports) Run(ctx context.Context) error {
 }
 
 // handleNotice handles a notice.
-func (p *Ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time) {
+func (p *Ports) handleNotice(ctx context.Context, n agentsnat.Notice, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	client := p.workloads[n.Workload]
 	if client == nil {
-		if n.Kind == agent.NoticeQueued { // no port will come for it
+		if n.Kind == agentsnat.NoticeQueued { // no port will come for it
 			_, err := p.config.Datapath.EndQueuedFlow(n.Flow)
 			p.warn("release a queued packet", errors.Join(p.config.Datapath.ReleaseQueued(n.Number, 1), err))
 		}
 		return
 	}
 	switch n.Kind {
-	case agent.NoticeLow:
+	case agentsnat.NoticeLow:
 		client.wantsPorts = true
 		p.requestPorts(ctx, client, now)
-	case agent.NoticeRefused:
+	case agentsnat.NoticeRefused:
 		client.exhausted++
 		p.rejectPacket(client, n)
-	case agent.NoticeFull:
+	case agentsnat.NoticeFull:
 		p.rejectPacket(client, n)
-	case agent.NoticeQueued:
+	case agentsnat.NoticeQueued:
 		p.enqueue(client, n, now)
 		p.assignPorts(ctx, client, now)
 	}

@@ -15,7 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/rpc"
@@ -27,7 +27,7 @@ type portWorld struct {
 	mu     sync.Mutex
 	ranges []model.Range // of the workload, in the data plane
 	closed []model.Range
-	idle   []agent.IdleRange
+	idle   []agentsnat.IdleRange
 	done   []string
 	refuse error // of AllocatePorts
 	// unreleased is the error of ReleasePorts.
@@ -53,7 +53,7 @@ func (w *portWorld) SetSNAT(wanted []model.HostSNAT, _ []netip.Prefix) error {
 	return nil
 }
 
-func (w *portWorld) AssignPort(agent.Flow) (netip.AddrPort, bool, error) {
+func (w *portWorld) AssignPort(agentsnat.Flow) (netip.AddrPort, bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.ranges) == 0 {
@@ -62,14 +62,14 @@ func (w *portWorld) AssignPort(agent.Flow) (netip.AddrPort, bool, error) {
 	return netip.AddrPortFrom(portKey.VIP, w.ranges[0].First()), true, nil
 }
 
-func (w *portWorld) OpenFlow(_ agent.Flow, sent uint32) (bool, error) {
+func (w *portWorld) OpenFlow(_ agentsnat.Flow, sent uint32) (bool, error) {
 	w.note("open after %d", sent)
 	more := w.waiting
 	w.waiting = false
 	return !more, nil
 }
 
-func (w *portWorld) EndQueuedFlow(agent.Flow) (bool, error)      { w.note("end"); return !w.open, nil }
+func (w *portWorld) EndQueuedFlow(agentsnat.Flow) (bool, error)  { w.note("end"); return !w.open, nil }
 func (w *portWorld) ReleaseQueued(uint32, int) error             { return nil }
 func (w *portWorld) RefusePorts(netip.Addr, time.Duration) error { w.note("refuse"); return nil }
 func (w *portWorld) Transmit(to netip.Addr, packet []byte) error {
@@ -82,10 +82,10 @@ func (w *portWorld) Reject(to netip.Addr, packet []byte) error {
 	return nil
 }
 
-func (w *portWorld) SNATUse(bool) ([]agent.SNATUse, error) {
+func (w *portWorld) SNATUse(bool) ([]agentsnat.Use, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return []agent.SNATUse{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Idle: w.idle}}, nil
+	return []agentsnat.Use{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Idle: w.idle}}, nil
 }
 
 func (w *portWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
@@ -115,11 +115,11 @@ func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *Ports) {
 }
 
 // waits is a datagram that waits for a port.
-func waits(order uint32, text string) agent.Notice {
+func waits(order uint32, text string) agentsnat.Notice {
 	packet := pkt.UDP("10.1.0.2:5000", "198.51.100.7:53", pkt.Payload([]byte(text)))
-	return agent.Notice{
-		Kind: agent.NoticeQueued, Number: 1, Workload: portKey.Address, Order: order, Frame: packet.Frame(), L3: 14, L4: 34,
-		Flow: agent.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort("10.1.0.2:5000"), Remote: netip.MustParseAddrPort("198.51.100.7:53")},
+	return agentsnat.Notice{
+		Kind: agentsnat.NoticeQueued, Number: 1, Workload: portKey.Address, Order: order, Frame: packet.Frame(), L3: 14, L4: 34,
+		Flow: agentsnat.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort("10.1.0.2:5000"), Remote: netip.MustParseAddrPort("198.51.100.7:53")},
 	}
 }
 
@@ -235,7 +235,7 @@ func TestWhatHasAPortIsNotGivenUp(t *testing.T) {
 func TestNoRoomIsTold(t *testing.T) {
 	w, p := newPortWorld(t)
 	full := waits(1, "one")
-	full.Kind = agent.NoticeFull
+	full.Kind = agentsnat.NoticeFull
 	p.handleNotice(t.Context(), full, time.Now())
 	p.asking.Wait()
 	w.want(t, "tell 3")
@@ -244,7 +244,7 @@ func TestNoRoomIsTold(t *testing.T) {
 // What is idle is closed first, given back when it still is, and what must be kept is kept.
 func TestPortsAreGivenBack(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301, 302)
-	w.idle = []agent.IdleRange{{Range: 301}, {Range: 302}}
+	w.idle = []agentsnat.IdleRange{{Range: 301}, {Range: 302}}
 	now := time.Now()
 	p.release(t.Context(), now)
 	if !slices.Equal(slices.Sorted(slices.Values(w.closed)), []model.Range{301, 302}) {

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
+	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
 // enqueue queues a packet, or drops it if the workload's queue is full.
-func (p *Ports) enqueue(client *snatClient, n agent.Notice, now time.Time) {
+func (p *Ports) enqueue(client *snatClient, n agentsnat.Notice, now time.Time) {
 	at := slices.IndexFunc(client.queue, func(h *queuedFlow) bool { return h.flow == n.Flow })
 	if at < 0 {
 		client.queue = append(client.queue, &queuedFlow{flow: n.Flow, since: now})
@@ -27,7 +28,7 @@ func (p *Ports) enqueue(client *snatClient, n agent.Notice, now time.Time) {
 	}
 	if client.packets >= p.config.Bounds.Packets || client.bytes+len(n.Frame) > p.config.Bounds.Bytes {
 		client.exhausted++
-		p.releaseQueued(&queuedFlow{flow: n.Flow, notices: []agent.Notice{n}}, 1)
+		p.releaseQueued(&queuedFlow{flow: n.Flow, notices: []agentsnat.Notice{n}}, 1)
 		return
 	}
 	held.notices = append(held.notices, n)
@@ -57,7 +58,7 @@ func (p *Ports) assignPorts(ctx context.Context, client *snatClient, now time.Ti
 	for _, held := range slices.Clone(client.queue) {
 		if !held.port.IsValid() {
 			external, found, err := p.config.Datapath.AssignPort(held.flow)
-			if errors.Is(err, agent.ErrFlowGone) {
+			if errors.Is(err, agentsnat.ErrFlowGone) {
 				p.rejectFlow(client, held)
 				continue
 			}
@@ -107,7 +108,7 @@ func (c *snatClient) isFull() bool {
 // rejectQueue rejects all queued flows without a port, after the manager refused ports.
 func (p *Ports) rejectQueue(client *snatClient, now time.Time) {
 	client.retryAt = now.Add(refusedFor)
-	p.warn("refuse ports", p.config.Datapath.RefusePorts(client.config.Key.Address, agent.Now()+refusedFor))
+	p.warn("refuse ports", p.config.Datapath.RefusePorts(client.config.Key.Address, session.Now()+refusedFor))
 	for _, held := range slices.Clone(client.queue) {
 		if !held.port.IsValid() {
 			p.rejectFlow(client, held)
@@ -129,7 +130,7 @@ func (p *Ports) rejectFlow(client *snatClient, held *queuedFlow) {
 }
 
 // rejectPacket answers a packet by a reset or an ICMP error, if the VIP's policy is to reject.
-func (p *Ports) rejectPacket(client *snatClient, n agent.Notice) {
+func (p *Ports) rejectPacket(client *snatClient, n agentsnat.Notice) {
 	if client.config.Exhausted != model.ExhaustedReject || client.refusals >= maxRefusalsPerTick {
 		return
 	}

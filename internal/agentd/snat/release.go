@@ -7,7 +7,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -74,7 +74,7 @@ func (c *snatClient) closeRanges(idle map[model.Range]time.Duration, now time.Ti
 			delete(c.releasing, r)
 			room++
 			changed = true
-		case !closed && unused && room > 0 && len(c.queue) == 0 && agent.Now()-since >= c.config.IdleTimeout:
+		case !closed && unused && room > 0 && len(c.queue) == 0 && session.Now()-since >= c.config.IdleTimeout:
 			c.releasing[r] = closedRange{since: now}
 			room--
 			changed = true
