@@ -29,6 +29,13 @@ type prefixListDocument struct {
 // chunkName is what follows prefixChunks in a key.
 func chunkName(list, id string) string { return list + "/" + id }
 
+func chunkNames(list model.PrefixList) (names []string) {
+	for _, c := range list.Prefixes.Chunks() {
+		names = append(names, chunkName(list.Name, c.ID()))
+	}
+	return names
+}
+
 func prefixListToDocument(l model.PrefixList) prefixListDocument {
 	d := prefixListDocument{Name: l.Name, Tenant: l.Tenant, Labels: l.Labels}
 	for _, c := range l.Prefixes.Chunks() {
@@ -113,16 +120,10 @@ func (c Change) prefixListOperations(s *State) ([]clientv3.Op, error) {
 // dropped are the chunks that the list has in s and not any more.
 func dropped(s *State, list model.PrefixList) []string {
 	kept := map[string]bool{}
-	for _, c := range list.Prefixes.Chunks() {
-		kept[c.ID()] = true
+	for _, name := range chunkNames(list) {
+		kept[name] = true
 	}
-	var names []string
-	for _, c := range s.PrefixLists.At(list.Name).Prefixes.Chunks() {
-		if !kept[c.ID()] {
-			names = append(names, chunkName(list.Name, c.ID()))
-		}
-	}
-	return names
+	return slices.DeleteFunc(chunkNames(s.PrefixLists.At(list.Name)), func(name string) bool { return kept[name] })
 }
 
 // applyPrefixLists makes the State that is being built hold the lists of a change.
@@ -143,9 +144,7 @@ func (b *builder) applyPrefixLists(c Change, generation model.Generation) {
 
 // HasChunks says whether the chunks of the list are in the store, so that its head may be written.
 func (s *State) HasChunks(list model.PrefixList) bool {
-	return !slices.ContainsFunc(list.Prefixes.Chunks(), func(c *model.PrefixChunk) bool {
-		return !s.chunks.Has(chunkName(list.Name, c.ID()))
-	})
+	return !slices.ContainsFunc(chunkNames(list), func(name string) bool { return !s.chunks.Has(name) })
 }
 
 // ChunkWriter writes chunks before a head names them.
@@ -168,10 +167,7 @@ func (s *ChunkWriter) Stage(ctx context.Context, list model.PrefixList) (release
 	if err := s.sweep(ctx, fence); err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, c := range list.Prefixes.Chunks() {
-		names = append(names, chunkName(list.Name, c.ID()))
-	}
+	names := chunkNames(list)
 	if err := s.writeAll(ctx, fence, list); err != nil {
 		return nil, err
 	}
@@ -221,8 +217,8 @@ func (s *ChunkWriter) sweep(ctx context.Context, fence clientv3.Cmp) error {
 	state := s.State()
 	named := map[string]bool{}
 	for list := range state.PrefixLists.Values() {
-		for _, c := range list.Prefixes.Chunks() {
-			named[chunkName(list.Name, c.ID())] = true
+		for _, name := range chunkNames(list) {
+			named[name] = true
 		}
 	}
 	var ops []clientv3.Op
@@ -268,8 +264,8 @@ func (f *folded) conditions() []clientv3.Cmp {
 		if !isHead || !op.IsPut() {
 			continue
 		}
-		for _, c := range f.lists[name].Prefixes.Chunks() {
-			all = append(all, clientv3.Compare(clientv3.CreateRevision(keyspace.PrefixChunks+chunkName(name, c.ID())), ">", 0))
+		for _, chunk := range chunkNames(f.lists[name]) {
+			all = append(all, clientv3.Compare(clientv3.CreateRevision(keyspace.PrefixChunks+chunk), ">", 0))
 		}
 	}
 	return all

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlb/weir/internal/store/codec"
@@ -26,12 +28,7 @@ func (c Change) tenantOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op
 
 // isOfUsers says whether what was folded holds a change of what users want. Others do not depend on tenants.
 func (f *folded) isOfUsers() bool {
-	for _, w := range f.writes {
-		if w.priority == Configuration {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.writes, func(w *write) bool { return w.priority == Configuration })
 }
 
 // deletesTenants says whether Trust is written too.

@@ -150,10 +150,10 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 
 // restoredOperation adds the write of the next step of a restore.
 func (c Change) restoredOperation(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
-	if c.Restored == nil {
+	switch {
+	case c.Restored == nil:
 		return ops, errs
-	}
-	if c.Restored.At == 0 {
+	case c.Restored.At == 0:
 		return append(ops, clientv3.OpDelete(keyspace.Restored)), errs
 	}
 	value, err := codec.Encode(codec.RestoredDocument{Settled: c.Restored.Settled})

@@ -162,15 +162,6 @@ func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	return batch, 0
 }
 
-func (q *writes) waiting() (n [priorities]int, shed [priorities]uint64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for priority := range q.queues {
-		n[priority] = q.queues[priority].n
-	}
-	return n, q.shed
-}
-
 // writer changes the desired state.
 type writer struct {
 	*cache
@@ -186,10 +177,11 @@ type Queue struct {
 
 // Queues are those of the changes that wait to be written, by priority.
 func (s *writer) Queues() map[string]Queue {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
 	queues := map[string]Queue{}
-	waiting, shed := s.queue.waiting()
 	for priority := range priorities {
-		queues[priority.String()] = Queue{waiting[priority], shed[priority]}
+		queues[priority.String()] = Queue{s.queue.queues[priority].n, s.queue.shed[priority]}
 	}
 	return queues
 }
