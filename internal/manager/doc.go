@@ -10,7 +10,7 @@
 //
 // Package resource serves what users read and write, trustservice who may do what, snatalloc ports; the controllers keep
 // the desired state while this manager leads. Errors of the API are package apierr, who may call what is authz, the audit
-// log audit, events of resources events. What is left here is the server of the API, the streams of nodes, and the wiring.
+// log audit, events of resources events; package apiserver serves the API. What is left here is the wiring.
 //
 // Invariants:
 //   - nothing lives only here: State is the store's, and what a stream has sent is lost with it;

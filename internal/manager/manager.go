@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/apiserver"
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
@@ -22,7 +23,6 @@ import (
 	"github.com/weirlb/weir/internal/diagnosis"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/events"
-	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
@@ -65,7 +65,7 @@ type Config struct {
 type Manager struct {
 	cfg       Config
 	log       *slog.Logger
-	listener  *net.TCPListener // until serve takes it over
+	listener  *net.TCPListener // until the API server takes it over
 	cluster   *cluster.Cluster
 	store     *store.Store
 	hub       *publish.Hub
@@ -84,16 +84,9 @@ type Manager struct {
 	peers     *replica.Peers
 
 	identity *pki.Identity
-	open     openStreams
-
-	strangers           strangers
-	requests            inflight.Limit      // of known callers, streams left out
-	large               inflight.Limit      // likewise, of those that need much memory
-	rates               tokenbucket.Buckets // of known callers
-	unauthenticatedTime time.Duration       // that strangers may take to send a request
-	slowReader          time.Duration       // that a reader may take none of an answer
-
-	audit *audit.Log
+	rates    tokenbucket.Buckets // of known callers
+	audit    *audit.Log
+	api      *apiserver.Server
 
 	meters         *meters
 	nodes          *nodesync.Service
@@ -138,7 +131,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, cluster: opened, store: opened.Store,
 		reports: nodesync.NewReports(cfg.Log), stopping: make(chan struct{}), now: time.Now,
-		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log), unauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, slowReader: slowReader,
+		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log),
 	}
 	m.makeParts()
 	return m, nil
@@ -179,6 +172,12 @@ func (m *Manager) makeParts() {
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}
+	m.api = apiserver.New(&apiserver.Config{
+		Name: m.cfg.Name, Listener: m.listener, Identity: m.identity, Store: m.store, Replica: m.replica, Audit: m.audit, Rates: &m.rates,
+		Tracer: m.observed.Tracer(), Now: clock, Log: m.log, Stop: func() { close(m.stopping) },
+		Ports: m.allocator, Resources: m.resources, Diagnosis: m.diagnosis, Nodes: m.nodes, Cluster: m.clusterService, Trust: m.trust,
+		UnauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, SlowReader: apiserver.DefaultSlowReader,
+	}, m.meters.api)
 }
 
 // view is the State that users are shown.
@@ -243,7 +242,6 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.cluster.Run(storeCtx) })
 	group.Go(func() error { return m.hub.Run(ctx) })
-	group.Go(func() error { return m.watchTrust(ctx) })
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
@@ -255,7 +253,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		defer stopStore()
-		return m.serve(ctx)
+		return m.api.Run(ctx)
 	})
 	state := m.store.State()
 	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.cluster.String(),

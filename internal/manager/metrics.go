@@ -3,11 +3,13 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlb/weir/internal/apiserver"
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/model"
@@ -41,11 +43,9 @@ var metrics = []telemetry.Metric{
 
 // meters are what a manager counts as it goes.
 type meters struct {
-	requests *prometheus.CounterVec   // by procedure and code
-	took     *prometheus.HistogramVec // by procedure, of calls that are no streams
-
 	steps *prometheus.CounterVec // of overload policies, by action
 
+	api   *apiserver.Metrics
 	ports *snatalloc.Metrics
 	nodes *nodesync.Metrics
 
@@ -54,15 +54,12 @@ type meters struct {
 
 func newMeters() *meters {
 	m := &meters{
+		api:   apiserver.NewMetrics(),
 		ports: snatalloc.NewMetrics(),
 		nodes: nodesync.NewMetrics(),
 		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_manager_host_failover_suspended", Help: "1 while this leader takes no silent host out of service, because most hosts are silent.",
 		}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_api_requests_total", Help: "API calls by procedure, or by method and path of REST, and status code.",
-		}, []string{"procedure", "code"}),
-		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Duration of API calls, without streams.", "procedure"),
 	}
 	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_manager_overload_steps_total", Help: "Overload actions that this manager took as the leader.",
@@ -76,7 +73,7 @@ func newMeters() *meters {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return append(append(m.ports.Collectors(), m.nodes.Collectors()...), m.silenceIgnored, m.requests, m.took, m.steps)
+	return append(slices.Concat(m.api.Collectors(), m.ports.Collectors(), m.nodes.Collectors()), m.silenceIgnored, m.steps)
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.

@@ -8,10 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -258,7 +256,7 @@ func raw(t *testing.T, m *Manager, secured bool, text string) net.Conn {
 
 // Strangers who send slowly, or what is no HTTP, are hung up on; others don't notice.
 func TestSlowStrangersAreHungUpOn(t *testing.T) {
-	m, admin, _ := secure(t, Config{}, func(m *Manager) { m.unauthenticatedTime = 500 * time.Millisecond })
+	m, admin, _ := secure(t, Config{}, func(m *Manager) { m.api.UnauthenticatedTime = 500 * time.Millisecond })
 	const post = "POST " + weirv1connect.TrustServiceJoinProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 1000\r\n\r\n"
 	conns := map[string]net.Conn{
 		"no handshake":          raw(t, m, false, "\x16\x03"),
@@ -292,7 +290,7 @@ func TestSlowStrangersAreHungUpOn(t *testing.T) {
 
 // A reader of a stream that takes nothing is cut off, and holds nobody up.
 func TestSlowReaders(t *testing.T) {
-	m, admin, url := secure(t, Config{}, func(m *Manager) { m.slowReader = time.Second })
+	m, admin, url := secure(t, Config{}, func(m *Manager) { m.api.SlowReader = time.Second })
 	request := &weirv1.ApplyVIPsRequest{}
 	for i := range 200 {
 		vip := bare("vip"+string(rune('a'+i/26))+string(rune('a'+i%26)), fmt.Sprintf("203.0.113.%d", i+1))
@@ -321,47 +319,6 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// sluggish is a reader that takes its time for each write, and notes the deadlines of its connection.
-type sluggish struct {
-	http.ResponseWriter
-
-	takes     time.Duration
-	deadlines []time.Duration // from when they were told
-}
-
-func (s *sluggish) Write(data []byte) (int, error) {
-	time.Sleep(s.takes)
-	return len(data), nil
-}
-
-func (s *sluggish) SetWriteDeadline(at time.Time) error {
-	s.deadlines = append(s.deadlines, time.Until(at))
-	return nil
-}
-
-// The connection of a stream hears of a deadline when that is over, and never while its reader keeps up.
-func TestDeadlinesAreToldWhenTheyAreOver(t *testing.T) {
-	for _, c := range []struct {
-		takes time.Duration
-		told  bool
-	}{{0, false}, {900 * time.Millisecond, false}, {1100 * time.Millisecond, true}} {
-		synctest.Test(t, func(t *testing.T) {
-			reader := &sluggish{takes: c.takes}
-			w := &watchedWriter{ResponseWriter: reader, slow: time.Second}
-			for range 2 {
-				if _, err := w.Write([]byte("a message")); err != nil {
-					t.Error(err)
-				}
-			}
-			time.Sleep(time.Minute) // the stream has nothing to tell
-			synctest.Wait()
-			if told := len(reader.deadlines) > 0; told != c.told || told && slices.Max(reader.deadlines) >= 0 {
-				t.Errorf("a reader that takes %s is told %v", c.takes, reader.deadlines)
-			}
-		})
-	}
-}
-
 // slowWatch opens a watch of REST over HTTP/2, of which not more than a little is taken before it is read.
 func slowWatch(t *testing.T, m *Manager, url string) io.Reader {
 	t.Helper()
@@ -375,7 +332,7 @@ func slowWatch(t *testing.T, m *Manager, url string) io.Reader {
 	}
 	transport.Protocols.SetHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+watchVIPsPath, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/vips:watch", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +346,7 @@ func slowWatch(t *testing.T, m *Manager, url string) io.Reader {
 
 // A watch of REST that has nothing to tell lasts, and ends with its caller's right.
 func TestWatchesOfRESTLast(t *testing.T) {
-	m, admin, url := secure(t, Config{}, func(m *Manager) { m.slowReader, m.resources.Bookmark = 300*time.Millisecond, time.Second })
+	m, admin, url := secure(t, Config{}, func(m *Manager) { m.api.SlowReader, m.resources.Bookmark = 300*time.Millisecond, time.Second })
 	stream := slowWatch(t, m, url)
 	lines := 0
 	buffer := make([]byte, 4096)

@@ -138,7 +138,7 @@ func (c *trustedCluster) endsEverything(t *testing.T, h holder, end func(holder)
 	if got := firstOf(stream); !got.message {
 		t.Fatalf("a stream of %s: %+v", h.name, got)
 	}
-	watch := caller.do(ctx, t, http.MethodGet, url+watchVIPsPath, "application/json", nil)
+	watch := caller.do(ctx, t, http.MethodGet, url+"/v1/vips:watch", "application/json", nil)
 	wanted := http.StatusOK
 	if h.role == "mux" || h.role == "host" {
 		wanted = http.StatusForbidden

@@ -277,3 +277,20 @@ func restOf(t *testing.T, procedure string, request proto.Message) (method, targ
 	}
 	return method, target + "?" + query.Encode(), body
 }
+
+// httpRule is how REST calls a method: "POST /v1/vips", or empty.
+func httpRule(method protoreflect.MethodDescriptor) string {
+	r, ok := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
+	if !ok {
+		return ""
+	}
+	for name, path := range map[string]string{
+		http.MethodGet: r.GetGet(), http.MethodPost: r.GetPost(), http.MethodPut: r.GetPut(),
+		http.MethodPatch: r.GetPatch(), http.MethodDelete: r.GetDelete(),
+	} {
+		if path != "" {
+			return name + " " + path
+		}
+	}
+	return ""
+}

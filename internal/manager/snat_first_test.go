@@ -85,7 +85,7 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 // asksThrough asks for ports of the leader by another manager: the request has ended there when its answer is heard.
 func asksThrough(t *testing.T, m *Manager) {
 	t.Helper()
-	handler, err := m.handler()
+	handler, err := m.api.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,24 +55,6 @@ func TestEachMessageOfAStreamIsJudged(t *testing.T) {
 	auditedWith(t, c.admin, "mux/mux1 may not call AcknowledgeMux for mux/mux2")
 }
 
-// A stream whose caller was identified before a change of what it may do, and that is noted after it, ends too: no
-// other change of the store need come.
-func TestAStreamThatIsNotedLateEnds(t *testing.T) {
-	m, _, _ := secure(t, Config{})
-	now, _ := m.store.Trust.Watch()
-	caller := trust.Identity{
-		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Issue: now.Principals["user/admin"].Issue, Bindings: now.Accounts["admin"].Bindings,
-	}
-	for what, bindings := range map[string][]trust.Binding{"": caller.Bindings, "what you may do has changed": {{Tenant: "default", Role: trust.Viewer}}} {
-		caller.Bindings = bindings
-		ctx, end := m.holdStream(trust.WithIdentity(t.Context(), caller))
-		if err := ended(ctx, nil); what == "" && err != nil || what != "" && (connect.CodeOf(err) != connect.CodeUnauthenticated || !strings.Contains(err.Error(), what)) {
-			t.Errorf("a stream of who may do %v ends with %v, want %q", bindings, err, what)
-		}
-		end()
-	}
-}
-
 // openStreamsOf opens what a user may hold open at manager i, by gRPC and REST. Each channel has how that ended.
 func (c *trustedCluster) openStreamsOf(ctx context.Context, t *testing.T, i int, h holder, requests map[string]proto.Message) map[string]<-chan string {
 	t.Helper()
@@ -99,7 +81,7 @@ func (c *trustedCluster) openStreamsOf(ctx context.Context, t *testing.T, i int,
 			return true
 		})
 	}
-	for _, path := range []string{watchVIPsPath, watchEventsPath} {
+	for _, path := range []string{"/v1/vips:watch", "/v1/events:watch"} {
 		answer := caller.do(ctx, t, http.MethodGet, url+path, "application/json", nil)
 		if answer.StatusCode != http.StatusOK {
 			t.Fatalf("%s of %s at manager %d: %s", path, h.name, i, answer.Status)

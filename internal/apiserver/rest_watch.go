@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -28,31 +28,31 @@ type restWatch struct {
 }
 
 // restWatches are the watches by path.
-func (m *Manager) restWatches() map[string]restWatch {
+func (s *Server) restWatches() map[string]restWatch {
 	return map[string]restWatch{
 		watchVIPsPath: {
 			procedure: weirv1connect.WeirServiceWatchVIPsProcedure,
 			request:   func() proto.Message { return &weirv1.WatchVIPsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return m.resources.EachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+				return s.Resources.EachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
 		},
 		watchEventsPath: {
 			procedure: weirv1connect.WeirServiceWatchEventsProcedure,
 			request:   func() proto.Message { return &weirv1.WatchEventsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return m.resources.EachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+				return s.Resources.EachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
 		},
 	}
 }
 
 // guardedWatch runs a watch that the caller may open, for as long as it may hold it.
-func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request proto.Message, send func(proto.Message) error) error {
-	ctx, end := m.holdStream(ctx)
+func (s *Server) guardedWatch(ctx context.Context, watch restWatch, request proto.Message, send func(proto.Message) error) error {
+	ctx, end := s.open.hold(ctx)
 	defer end()
 	audit.Begin(ctx, watch.procedure, request)
-	err := m.admit(ctx, watch.procedure, request)
+	err := s.admit(ctx, watch.procedure, request)
 	if err == nil {
 		err = ended(ctx, watch.run(ctx, request, send))
 	}
@@ -62,7 +62,7 @@ func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request pro
 
 // watchHandler answers with one JSON object a line. An error before the first line is an answer as any; a later
 // one is a last line {"error": ...}, with what the answer would have had.
-func (m *Manager) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.Handler {
+func (s *Server) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, marshaler := runtime.MarshalerForRequest(gateway, r)
 		request := watch.request()
@@ -83,7 +83,7 @@ func (m *Manager) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.
 			}
 			return control.Flush()
 		}
-		err := m.guardedWatch(r.Context(), watch, request, func(p proto.Message) error {
+		err := s.guardedWatch(r.Context(), watch, request, func(p proto.Message) error {
 			text, err := marshaler.Marshal(p)
 			if err != nil {
 				return err

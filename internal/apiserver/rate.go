@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"fmt"
@@ -12,27 +12,27 @@ import (
 )
 
 // limited says why a caller may not make a call now: it, or its tenant, makes too many.
-func (m *Manager) limited(caller trust.Identity, procedure string) error {
+func (s *Server) limited(caller trust.Identity, procedure string) error {
 	kind := limits.KindOf(caller)
 	if caller.Method == trust.Insecure || kind == limits.Manager || kind == limits.Unauthenticated { // strangers are judged before
 		return nil
 	}
-	now, cost := m.now(), limits.Of(procedure).Cost
+	now, cost := s.Now(), limits.Of(procedure).Cost
 	refuse := func(who string, wait time.Duration) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, fmt.Errorf("%s makes too many requests: try again in %s", who, wait.Round(time.Millisecond)), wait)
 	}
 	b := limits.Callers[kind]
-	if wait := m.rates.Take(caller.String(), b.Rate, b.Burst, cost, now); wait > 0 {
+	if wait := s.Rates.Take(caller.String(), b.Rate, b.Burst, cost, now); wait > 0 {
 		return refuse(caller.String(), wait)
 	}
 	if b.Opening > 0 && streams(procedure) {
-		if wait := m.rates.Take("streams of "+caller.String(), b.Streams, b.Opening, 1, now); wait > 0 {
+		if wait := s.Rates.Take("streams of "+caller.String(), b.Streams, b.Opening, 1, now); wait > 0 {
 			return refuse(caller.String()+", which opens streams,", wait)
 		}
 	}
 	if tenant := caller.Share(); kind == limits.User && tenant != caller.String() {
 		b := limits.Callers[limits.Tenant]
-		if wait := m.rates.Take(tenant, b.Rate, b.Burst, cost, now); wait > 0 {
+		if wait := s.Rates.Take(tenant, b.Rate, b.Burst, cost, now); wait > 0 {
 			return refuse(tenant, wait)
 		}
 	}

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
@@ -87,3 +87,18 @@ var handling = map[string]place{
 	weirv1connect.TrustServiceGetTenantProcedure:        anyReads,
 	weirv1connect.TrustServiceListAuditProcedure:        anyReads,
 }
+
+// streams says whether a path is one of the calls that stream.
+func streams(path string) bool {
+	switch path {
+	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
+		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
+		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
+		weirv1connect.ClusterServiceFollowProgressProcedure:
+		return true
+	}
+	return isWatch(path)
+}
+
+// isWatch says whether a path is a watch of REST.
+func isWatch(path string) bool { return path == watchVIPsPath || path == watchEventsPath }

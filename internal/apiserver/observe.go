@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -15,19 +16,38 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
+// Metrics count calls.
+type Metrics struct {
+	requests *prometheus.CounterVec   // by procedure and code
+	took     *prometheus.HistogramVec // by procedure, of calls that are no streams
+}
+
+// NewMetrics returns Metrics that no registry has yet.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_manager_api_requests_total", Help: "API calls by procedure, or by method and path of REST, and status code.",
+		}, []string{"procedure", "code"}),
+		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Duration of API calls, without streams.", "procedure"),
+	}
+}
+
+// Collectors are for a registry.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.took}
+}
+
 // observer counts calls, and makes the spans of those that users make.
 type observer struct {
-	meters *meters
+	*Metrics
 	tracer trace.Tracer
 }
 
-func (m *Manager) observer() observer { return observer{m.meters, m.observed.Tracer()} }
-
 // done counts a call of a procedure.
 func (o observer) done(procedure, code string, began time.Time, stream bool) {
-	o.meters.requests.WithLabelValues(procedure, code).Inc()
+	o.requests.WithLabelValues(procedure, code).Inc()
 	if !stream {
-		o.meters.took.WithLabelValues(procedure).Observe(time.Since(began).Seconds())
+		o.took.WithLabelValues(procedure).Observe(time.Since(began).Seconds())
 	}
 }
 

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func (c documentedCall) query() []string {
 }
 
 // handleREST has mux serve REST. The gateway does the work; what it would let pass is refused before.
-func (m *Manager) handleREST(mux *http.ServeMux) error {
+func (s *Server) handleREST(mux *http.ServeMux) error {
 	gateway := runtime.NewServeMux(
 		runtime.WithErrorHandler(apierr.WriteREST),
 		runtime.WithRoutingErrorHandler(restRouting),
@@ -61,7 +61,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
 		}),
 	)
-	if err := m.registerREST(gateway); err != nil {
+	if err := s.registerREST(gateway); err != nil {
 		return err
 	}
 	document, err := openapi.Document()
@@ -76,14 +76,14 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(document) //nolint:errcheck // the client is gone: nobody is left to tell
 	})
-	procedures, watches := restProcedures(), m.restWatches()
+	procedures, watches := restProcedures(), s.restWatches()
 	for path, methods := range documented.Paths {
 		for method, call := range methods {
 			known := call.query()
 			pattern := strings.ToUpper(method) + " " + path
 			serve := boundedBody(gateway, limits.Of(procedures[pattern]))
 			if watch, is := watches[path]; is {
-				serve = m.watchHandler(watch, gateway)
+				serve = s.watchHandler(watch, gateway)
 			}
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				if err := unknownParameters(r.URL.Query(), known); err != nil {

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -42,37 +42,40 @@ func writes(r *http.Request) bool {
 	return handling[r.URL.Path] == byLeader
 }
 
+// forwarder hands on what another manager is to carry out.
+type forwarder struct{ *Config }
+
 // forward hands requests that write on to the leader, whatever their protocol.
-func (m *Manager) forward(next http.Handler) http.Handler {
-	proxy := m.proxy()
+func (f forwarder) forward(next http.Handler) http.Handler {
+	proxy := f.proxy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !writes(r) {
-			if err := m.replica.AwaitAcknowledged(r.Context()); err != nil {
+			if err := f.Replica.AwaitAcknowledged(r.Context()); err != nil {
 				apierr.Write(w, r, err)
 				return
 			}
 			next.ServeHTTP(w, r)
 			return
 		}
-		leave, ok := m.allocator.Enter(w, r, r.Header.Get(trust.ForwardedByHeader) != "")
+		leave, ok := f.Ports.Enter(w, r, r.Header.Get(trust.ForwardedByHeader) != "")
 		if !ok {
 			return
 		}
 		defer leave()
-		leader, err := m.replica.AwaitLeader(r.Context())
+		leader, err := f.Replica.AwaitLeader(r.Context())
 		switch {
 		case err != nil:
 			apierr.Write(w, r, rpc.RetryError(err))
 		case leader == "":
 			if r.Header.Get(trust.ForwardedByHeader) != "" {
-				w = &writtenWriter{ResponseWriter: w, manager: m}
+				w = &writtenWriter{ResponseWriter: w, store: f.Store}
 			}
 			next.ServeHTTP(w, r)
 		case r.Header.Get(trust.ForwardedByHeader) != "":
-			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
+			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", f.Name)))
 		default:
 			audit.End(r.Context(), nil) // the leader audits what it answers
-			done, err := m.allocator.Precheck(r)
+			done, err := f.Ports.Precheck(r)
 			if err != nil {
 				apierr.Write(w, r, err)
 				return
@@ -132,16 +135,16 @@ func (l *toLeader) current() *http.Transport {
 }
 
 // proxy hands a request on to the manager that its URL names.
-func (m *Manager) proxy() *httputil.ReverseProxy {
+func (f forwarder) proxy() *httputil.ReverseProxy {
 	scheme := "https"
-	if m.identity.Insecure() {
+	if f.Identity.Insecure() {
 		scheme = "http"
 	}
 	return &httputil.ReverseProxy{
-		Transport: &toLeader{identity: m.identity, now: m.now},
+		Transport: &toLeader{identity: f.Identity, now: f.Now},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: scheme, Host: r.In.URL.Host})
-			r.Out.Header.Set(trust.ForwardedByHeader, m.cfg.Name)
+			r.Out.Header.Set(trust.ForwardedByHeader, f.Name)
 			// The leader believes this manager, not what the caller showed to it.
 			r.Out.Header.Del("Authorization")
 			if encoded, err := trust.FromContext(r.In.Context()).Encode(); err == nil {
@@ -151,7 +154,7 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 			}
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			m.showWritten(answer)
+			f.showWritten(answer)
 			if done, ok := answer.Request.Context().Value(answeredKey{}).(func()); ok {
 				done()
 			}

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
 )
 
 // writtenHeader is how the leader says, to the manager that handed a write on, as of what it answers: the
@@ -16,8 +17,8 @@ const writtenHeader = "Weir-Written"
 type writtenWriter struct {
 	http.ResponseWriter
 
-	manager *Manager
-	begun   bool
+	store *store.Store
+	begun bool
 }
 
 // Unwrap is for http.ResponseController.
@@ -29,8 +30,8 @@ func (w *writtenWriter) begin() {
 		return
 	}
 	w.begun = true
-	trusted, _ := w.manager.store.Trust.Watch()
-	w.Header().Set(writtenHeader, fmt.Sprintf("%d %d", w.manager.store.State().Generation, trusted.Version()))
+	trusted, _ := w.store.Trust.Watch()
+	w.Header().Set(writtenHeader, fmt.Sprintf("%d %d", w.store.State().Generation, trusted.Version()))
 }
 
 // WriteHeader sends the status.
@@ -53,7 +54,7 @@ func (w *writtenWriter) Flush() {
 // showWritten returns when this manager shows what the leader answered, so that who wrote by it reads by it what
 // was written. That takes milliseconds; if it takes longer than a node would wait, the answer is not held back, and
 // reads are until it does.
-func (m *Manager) showWritten(answer *http.Response) {
+func (f forwarder) showWritten(answer *http.Response) {
 	defer answer.Header.Del(writtenHeader)
 	if answer.Request.URL.Path == weirv1connect.SyncServiceAllocatePortsProcedure {
 		return // all muxes have what it gave, and its host reads nothing by it
@@ -63,8 +64,8 @@ func (m *Manager) showWritten(answer *http.Response) {
 	if _, err := fmt.Sscan(answer.Header.Get(writtenHeader), &generation, &version); err != nil {
 		return // a leader from before there was the header
 	}
-	if err := m.replica.AwaitShown(answer.Request.Context(), generation, version); err != nil {
-		m.replica.Acknowledged(generation, version)
-		m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
+	if err := f.Replica.AwaitShown(answer.Request.Context(), generation, version); err != nil {
+		f.Replica.Acknowledged(generation, version)
+		f.Log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
 	}
 }

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"net/http"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// slowReader bounds how long a client may read nothing of what is written to it.
-const slowReader = 30 * time.Second
+// DefaultSlowReader bounds how long a client may read nothing of what is written to it.
+const DefaultSlowReader = 30 * time.Second
 
 // watchedWriter notes the status of an answer, and ends one that its client does not read.
 type watchedWriter struct {

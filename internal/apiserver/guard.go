@@ -1,10 +1,9 @@
-package manager
+package apiserver
 
 import (
 	"context"
 
 	"connectrpc.com/connect"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/internal/apierr"
@@ -14,17 +13,12 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// intercept holds the rules for REST.
-func (m *Manager) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	return m.guarded(ctx, info.FullMethod, request, handle)
-}
-
 // admit says whether the caller may make the call with this message, now, and whether the message is within its bounds.
-func (m *Manager) admit(ctx context.Context, procedure string, message any) error {
-	if err := authz.Permit(trust.FromContext(ctx), m.store.State(), procedure, message); err != nil {
+func (s *Server) admit(ctx context.Context, procedure string, message any) error {
+	if err := authz.Permit(trust.FromContext(ctx), s.Store.State(), procedure, message); err != nil {
 		return err
 	}
-	if err := m.limited(trust.FromContext(ctx), procedure); err != nil {
+	if err := s.limited(trust.FromContext(ctx), procedure); err != nil {
 		return err
 	}
 	return within(message)
@@ -43,9 +37,9 @@ func within(message any) error {
 }
 
 // guarded permits a unary call, makes it, and notes how it ended.
-func (m *Manager) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
+func (s *Server) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
 	audit.Begin(ctx, procedure, request)
-	if err = m.admit(ctx, procedure, request); err == nil {
+	if err = s.admit(ctx, procedure, request); err == nil {
 		if response, err = handle(ctx, request); err == nil {
 			authz.Redact(trust.FromContext(ctx), response)
 		}
@@ -55,7 +49,7 @@ func (m *Manager) guarded(ctx context.Context, procedure string, request any, ha
 }
 
 // guard holds the rules for gRPC and Connect.
-type guard struct{ *Manager }
+type guard struct{ *Server }
 
 // WrapUnary guards a unary call.
 func (g guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
@@ -83,13 +77,13 @@ func (guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 // WrapStreamingHandler guards a stream: at its beginning by its request, and for as long as it is open.
 func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		ctx, end := g.holdStream(ctx)
+		ctx, end := g.open.hold(ctx)
 		defer end()
 		began, ok := ctx.Value(firstMessageKey{}).(func())
 		if !ok {
 			began = func() {}
 		}
-		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager, began: began}))
+		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, server: g.Server, began: began}))
 		audit.End(ctx, err)
 		return err
 	}
@@ -99,7 +93,7 @@ type guardedStream struct {
 	connect.StreamingHandlerConn
 
 	ctx      context.Context
-	manager  *Manager
+	server   *Server
 	received bool   // a message
 	began    func() // is called at the first message: the time to send it is over
 }
@@ -111,12 +105,12 @@ func (s *guardedStream) Receive(message any) error {
 	}
 	audit.Begin(s.ctx, s.Spec().Procedure, message)
 	if s.received {
-		if err := authz.Permit(trust.FromContext(s.ctx), s.manager.store.State(), s.Spec().Procedure, message); err != nil {
+		if err := authz.Permit(trust.FromContext(s.ctx), s.server.Store.State(), s.Spec().Procedure, message); err != nil {
 			return err
 		}
 		return within(message)
 	}
 	s.received = true
 	s.began()
-	return s.manager.admit(s.ctx, s.Spec().Procedure, message)
+	return s.server.admit(s.ctx, s.Spec().Procedure, message)
 }

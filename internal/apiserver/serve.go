@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,26 +24,13 @@ const (
 	stopTimeout = 3 * time.Second
 )
 
-// listen takes the address of the API.
-func listen(ctx context.Context, address string) (*net.TCPListener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	switch tcp, ok := listener.(*net.TCPListener); {
-	case ok:
-		return tcp, nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", address)
-	default:
-		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", address, err)
-	}
-}
-
-// serve answers calls until ctx ends.
-func (m *Manager) serve(ctx context.Context) error {
-	handler, err := m.handler()
+// Run answers calls until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	handler, err := s.Handler()
 	if err != nil {
 		return err
 	}
-	limited, err := connlimit.New(m.listener, m.unauthenticatedTime)
+	limited, err := connlimit.New(s.Listener, s.UnauthenticatedTime)
 	if err != nil {
 		return err
 	}
@@ -54,20 +40,26 @@ func (m *Manager) serve(ctx context.Context) error {
 		return nil
 	})
 	defer group.Wait() //nolint:errcheck // there is none
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	group.Go(func() error {
+		s.open.run(watching)
+		return nil
+	})
 	defer limited.Close()
 
 	servers := []*http.Server{
-		m.server(handler, limits.StreamsCertified, limits.HeadersCertified, idleTimeout),
-		m.server(handler, limits.StreamsOthers, limits.HeadersOthers, m.unauthenticatedTime),
+		s.server(handler, limits.StreamsCertified, limits.HeadersCertified, idleTimeout),
+		s.server(handler, limits.StreamsOthers, limits.HeadersOthers, s.UnauthenticatedTime),
 	}
 	listeners := []net.Listener{limited}
-	if m.identity.Insecure() {
+	if s.Identity.Insecure() {
 		servers = servers[:1]
 	} else {
 		certified, others := newConnections(limited.Addr()), newConnections(limited.Addr())
 		listeners = []net.Listener{certified, others}
 		group.Go(func() error {
-			m.handshakes(ctx, limited, certified, others)
+			s.handshakes(ctx, limited, certified, others)
 			return nil
 		})
 	}
@@ -77,14 +69,14 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	select {
 	case err := <-ended:
-		return fmt.Errorf("serve on %s: %w", m.Address(), err)
+		return fmt.Errorf("serve on %s: %w", s.Listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	close(m.stopping)
-	m.shutdown(ctx, servers)
+	s.Stop()
+	s.shutdown(ctx, servers)
 	for range servers {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", m.Address(), err)
+			return fmt.Errorf("serve on %s: %w", s.Listener.Addr(), err)
 		}
 	}
 	return nil
@@ -92,11 +84,11 @@ func (m *Manager) serve(ctx context.Context) error {
 
 // server is one whose connections may have as many requests under way, with as many bytes of headers each, and may have
 // none for as long.
-func (m *Manager) server(handler http.Handler, streams, headers int, idle time.Duration) *http.Server {
+func (s *Server) server(handler http.Handler, streams, headers int, idle time.Duration) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
-	protocols.SetHTTP2(!m.identity.Insecure())
+	protocols.SetUnencryptedHTTP2(s.Identity.Insecure())
+	protocols.SetHTTP2(!s.Identity.Insecure())
 	return &http.Server{
 		Handler:        handler,
 		MaxHeaderBytes: headers,
@@ -105,21 +97,21 @@ func (m *Manager) server(handler http.Handler, streams, headers int, idle time.D
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second,
 		},
-		ReadHeaderTimeout: m.unauthenticatedTime,
-		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: s.UnauthenticatedTime,
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		ConnContext:       connlimit.WithConn,
 	}
 }
 
 // shutdown waits for the calls under way, for stopTimeout at most.
-func (m *Manager) shutdown(ctx context.Context, servers []*http.Server) {
+func (s *Server) shutdown(ctx context.Context, servers []*http.Server) {
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, server := range servers {
 		all.Go(func() {
 			if err := server.Shutdown(deadline); err != nil {
-				m.log.Warn("stopped with calls under way", "err", err)
+				s.Log.Warn("stopped with calls under way", "err", err)
 				server.Close()
 			}
 		})
@@ -130,8 +122,8 @@ func (m *Manager) shutdown(ctx context.Context, servers []*http.Server) {
 // handshakes makes the TLS handshakes of the connections that l accepts, and hands each over to the server of those
 // whose certificate is in force, or to the other: HTTP/2 tells a client at the beginning how many streams it may open.
 // A failed one goes to the other too, which says why.
-func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, others *connections) {
-	config := m.identity.TLS()
+func (s *Server) handshakes(ctx context.Context, l net.Listener, certified, others *connections) {
+	config := s.Identity.TLS()
 	config.NextProtos = []string{"h2", "http/1.1"}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	for {
@@ -142,11 +134,11 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 		go func() { // as many as connlimit accepts
 			below := &handshakeConn{Conn: accepted, left: limits.HandshakeBytes}
 			conn := tls.Server(below, config)
-			within, cancel := context.WithTimeout(ctx, m.unauthenticatedTime)
+			within, cancel := context.WithTimeout(ctx, s.UnauthenticatedTime)
 			defer cancel()
 			err := conn.HandshakeContext(within)
 			below.complete.Store(true)
-			if err == nil && m.certified(conn) {
+			if err == nil && s.callers.certified(conn) {
 				certified.accept(conn)
 			} else {
 				others.accept(conn)
@@ -181,17 +173,6 @@ func (c *handshakeConn) Read(p []byte) (int, error) {
 
 // NetConn is the connection below.
 func (c *handshakeConn) NetConn() net.Conn { return c.Conn }
-
-// certified says whether a client has shown a certificate that is in force.
-func (m *Manager) certified(conn *tls.Conn) bool {
-	shown := conn.ConnectionState().PeerCertificates
-	if len(shown) == 0 {
-		return false
-	}
-	trusted, _ := m.store.Trust.Watch()
-	_, err := m.identity.ByCertificate(shown[0], trusted, m.now())
-	return err == nil
-}
 
 // connections is a net.Listener of connections that were accepted elsewhere.
 type connections struct {

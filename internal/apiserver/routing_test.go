@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"maps"
@@ -6,10 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"google.golang.org/genproto/googleapis/api/annotations"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/weirlb/weir/internal/limits"
 )
@@ -24,31 +20,14 @@ func TestEveryProcedureHasAPlace(t *testing.T) {
 				t.Errorf("nobody says which manager carries out %s", procedure)
 			}
 			delete(places, procedure)
-			if rest := httpRule(service.Methods().Get(i)); rest != "" {
-				holdREST(t, procedure, rest)
-			}
 		}
 	}
 	for procedure := range places {
 		t.Errorf("there is a place for %s, which is not there", procedure)
 	}
-}
-
-// httpRule is how REST calls a method: "POST /v1/vips", or empty.
-func httpRule(method protoreflect.MethodDescriptor) string {
-	r, ok := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
-	if !ok {
-		return ""
+	for rest, procedure := range restProcedures() {
+		holdREST(t, procedure, rest)
 	}
-	for name, path := range map[string]string{
-		http.MethodGet: r.GetGet(), http.MethodPost: r.GetPost(), http.MethodPut: r.GetPut(),
-		http.MethodPatch: r.GetPatch(), http.MethodDelete: r.GetDelete(),
-	} {
-		if path != "" {
-			return name + " " + path
-		}
-	}
-	return ""
 }
 
 // holdREST holds that a call by REST goes where it goes by the other protocols.

@@ -3,8 +3,11 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -63,5 +66,18 @@ func joining(cfg Config, identity *pki.Identity, address string) func(context.Co
 			members = append(members, etcd.Member{Name: m.GetName(), PeerURL: m.GetPeerUrl()})
 		}
 		return members, nil
+	}
+}
+
+// listen takes the address of the API.
+func listen(ctx context.Context, address string) (*net.TCPListener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	switch tcp, ok := listener.(*net.TCPListener); {
+	case ok:
+		return tcp, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", address)
+	default:
+		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", address, err)
 	}
 }

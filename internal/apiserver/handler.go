@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"math"
@@ -26,7 +26,7 @@ type service struct {
 	nodeStreams
 }
 
-func (m *Manager) service() service { return service{m.allocator, m.resources, m.diagnosis, m.nodes} }
+func (c *Config) service() service { return service{c.Ports, c.Resources, c.Diagnosis, c.Nodes} }
 
 // The services that service is made of, by names that differ.
 type (
@@ -35,22 +35,22 @@ type (
 	nodeStreams = *nodesync.Service
 )
 
-// handler serves gRPC, gRPC-Web, Connect and REST from the same services.
-func (m *Manager) handler() (http.Handler, error) {
+// Handler serves gRPC, gRPC-Web, Connect and REST from the same services.
+func (s *Server) Handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithConditionalHandlerOptions(bounded), connect.WithCompressMinBytes(minCompressed),
-		connect.WithInterceptors(m.observer(), guard{m}))
+		connect.WithInterceptors(s.observer, guard{s}))
 	mux := http.NewServeMux()
-	mux.Handle(weirv1connect.NewWeirServiceHandler(m.service(), options))
+	mux.Handle(weirv1connect.NewWeirServiceHandler(s.service(), options))
 	// Nodes and managers are near: packing what they are told costs more than sending it.
 	plain := connect.WithCompressMinBytes(math.MaxInt)
-	mux.Handle(weirv1connect.NewSyncServiceHandler(m.service(), options, plain))
-	mux.Handle(weirv1connect.NewClusterServiceHandler(m.clusterService, options, plain))
-	mux.Handle(weirv1connect.NewTrustServiceHandler(m.trust, options))
-	if err := m.handleREST(mux); err != nil {
+	mux.Handle(weirv1connect.NewSyncServiceHandler(s.service(), options, plain))
+	mux.Handle(weirv1connect.NewClusterServiceHandler(s.Cluster, options, plain))
+	mux.Handle(weirv1connect.NewTrustServiceHandler(s.Trust, options))
+	if err := s.handleREST(mux); err != nil {
 		return nil, err
 	}
-	mux.HandleFunc("GET /healthz", healthz(m.replica.StoreError))
-	return m.authenticate(m.observer().rest(mux, m.forward(mux)), procedureOf(mux)), nil
+	mux.HandleFunc("GET /healthz", healthz(s.Replica.StoreError))
+	return s.admission(s.observer.rest(mux, forwarder{s.Config}.forward(mux)), procedureOf(mux)), nil
 }
 
 // bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing.

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -19,6 +19,8 @@ func (e *endedError) Error() string { return e.reason }
 
 // openStreams are the streams that callers hold, which end when the caller is revoked or may do something else.
 type openStreams struct {
+	trusted func() (now *truststore.Trust, changed <-chan struct{})
+
 	mu  sync.Mutex
 	all map[*openStream]bool
 }
@@ -36,16 +38,16 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// holdStream notes a stream until the function returned is called. The context ends with its caller's right.
-func (m *Manager) holdStream(ctx context.Context) (context.Context, func()) {
+// hold notes a stream until the function returned is called. The context ends with its caller's right.
+func (o *openStreams) hold(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &openStream{caller: trust.FromContext(ctx), end: cancel}
-	m.open.add(s)
+	held := &openStream{caller: trust.FromContext(ctx), end: cancel}
+	o.add(held)
 	// A revocation after the caller was identified, and before the stream was noted, has not ended it.
-	trusted, _ := m.store.Trust.Watch()
-	s.endIfRevoked(trusted)
+	trusted, _ := o.trusted()
+	held.endIfRevoked(trusted)
 	return ctx, func() {
-		m.open.remove(s)
+		o.remove(held)
 		cancel(nil)
 	}
 }
@@ -104,15 +106,15 @@ func sameBindings(a, b trust.Identity) bool {
 	return true
 }
 
-// watchTrust ends streams whenever trust changes, until ctx ends.
-func (m *Manager) watchTrust(ctx context.Context) error {
+// run ends streams whenever trust changes, until ctx ends.
+func (o *openStreams) run(ctx context.Context) {
 	for {
-		trusted, changed := m.store.Trust.Watch()
-		m.open.endRevoked(trusted)
+		trusted, changed := o.trusted()
+		o.endRevoked(trusted)
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

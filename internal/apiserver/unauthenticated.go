@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"errors"
@@ -42,11 +42,11 @@ func (s *strangers) enter(from string, now time.Time) (leave func(), err error) 
 
 // enterRequest takes what a request needs of what its kind of callers has, and returns what gives it back: before its body is
 // read.
-func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure string, size int64) (leave func(), err error) {
+func (s *Server) enterRequest(r *http.Request, caller trust.Identity, procedure string, size int64) (leave func(), err error) {
 	if caller.Anonymous() {
-		return m.strangers.enter(r.RemoteAddr, m.now())
+		return s.strangers.enter(r.RemoteAddr, s.Now())
 	}
-	if streams(r.URL.Path) || m.identity.Insecure() {
+	if streams(r.URL.Path) || s.Identity.Insecure() {
 		return func() {}, nil
 	}
 	kind, who := limits.KindOf(caller), caller.Share()
@@ -57,14 +57,14 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 	refuse := func(why string) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, errors.New(why+": try again"), time.Second)
 	}
-	leaveRequest := m.requests.Acquire(who, 0, b.Each)
+	leaveRequest := s.requests.Acquire(who, 0, b.Each)
 	if leaveRequest == nil {
 		return nil, refuse(who + " has too many requests under way")
 	}
 	if !isLarge(r, procedure, size) {
 		return leaveRequest, nil
 	}
-	leaveLarge := m.large.Acquire(who, limits.LargeAll, limits.LargeEach)
+	leaveLarge := s.large.Acquire(who, limits.LargeAll, limits.LargeEach)
 	if leaveLarge == nil {
 		leaveRequest()
 		return nil, refuse("too many large requests are under way")

@@ -1,4 +1,4 @@
-package manager
+package apiserver
 
 import (
 	"context"
@@ -17,11 +17,13 @@ import (
 )
 
 // registerREST has the gateway call the services.
-func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
-	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
-	weirv1.RegisterWeirServiceServer(p, restServer{m.service()})
-	weirv1.RegisterClusterServiceServer(p, restCluster{m.clusterService})
-	weirv1.RegisterTrustServiceServer(p, m.trust)
+func (s *Server) registerREST(gateway *runtime.ServeMux) error {
+	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		return s.guarded(ctx, info.FullMethod, request, handle)
+	}}
+	weirv1.RegisterWeirServiceServer(p, restServer{s.service()})
+	weirv1.RegisterClusterServiceServer(p, restCluster{s.Cluster})
+	weirv1.RegisterTrustServiceServer(p, s.Trust)
 	ctx := context.Background()
 	return errors.Join(
 		weirv1.RegisterWeirServiceHandlerClient(ctx, gateway, weirv1.NewWeirServiceClient(p)),

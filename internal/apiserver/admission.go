@@ -1,0 +1,136 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/connlimit"
+	"github.com/weirlb/weir/internal/limits"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// firstMessageKey is of the function that lifts the read deadline of a stream at its first message.
+type firstMessageKey struct{}
+
+// admission says who makes each request, and takes what it needs before its body is read.
+func (s *Server) admission(next http.Handler, procedureOf func(*http.Request) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := s.callers.identify(r)
+		if !caller.Anonymous() {
+			connlimit.Authenticated(r.Context())
+		}
+		c := audit.NewCall(caller)
+		s.callers.handed(r)
+		ctx := audit.WithCall(trust.WithIdentity(r.Context(), caller), c)
+		ctx = context.WithValue(ctx, firstMessageKey{}, func() {
+			http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // not all writers have one
+		})
+		// What the request says of the caller has been read: nobody behind this reads it again.
+		r = r.WithContext(ctx)
+		answer := &watchedWriter{ResponseWriter: w, slow: s.SlowReader}
+		s.boundReading(w, r, caller)
+		leave, err := s.entered(w, r, caller, procedureOf(r))
+		if err != nil {
+			c.Refuse(r.URL.Path, err)
+			apierr.Write(answer, r, err)
+		} else {
+			func() {
+				defer leave()
+				next.ServeHTTP(answer, r)
+			}()
+		}
+		s.Audit.Record(c, r.URL.Path, answer.Header(), answer.code)
+	})
+}
+
+// entered takes what a request needs, and returns what gives it back, or says why it is refused before its body is read.
+func (s *Server) entered(w http.ResponseWriter, r *http.Request, caller trust.Identity, procedure string) (leave func(), err error) {
+	if err := admissible(r, caller); err != nil {
+		return nil, err
+	}
+	if caller.Anonymous() { // before the first byte is waited for
+		if leave, err = s.enterRequest(r, caller, procedure, r.ContentLength); err != nil {
+			return nil, err
+		}
+	}
+	size, err := oversized(w, r, caller, procedure)
+	switch {
+	case err != nil && leave != nil:
+		leave()
+		return nil, err
+	case err != nil || leave != nil:
+		return leave, err
+	}
+	return s.enterRequest(r, caller, procedure, size)
+}
+
+// boundReading bounds the time in which the body of a request must come. What streams has it for its first message, and
+// goes on long after it.
+func (s *Server) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
+	within := limits.Callers[limits.KindOf(caller)].Sending
+	if caller.Anonymous() {
+		within = s.UnauthenticatedTime
+		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.
+		w.Header().Set("Connection", "close")
+	}
+	if isWatch(r.URL.Path) { // it has no body, and HTTP/1 would take the end of its time for the end of the connection
+		return
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
+		s.Log.Debug("can't bound the time of a request", "err", err)
+	}
+}
+
+// admissible says why a request is refused before its body is read.
+func admissible(r *http.Request, caller trust.Identity) error {
+	joins := r.URL.Path == weirv1connect.TrustServiceJoinProcedure
+	switch {
+	case caller.Anonymous() && !joins && !open(r.URL.Path):
+		return apierr.Unauthenticated(caller)
+	case caller.Anonymous() && r.ContentLength > limits.Unknown:
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, limits.Unknown))
+	case joins && packed(r):
+		return connect.NewError(connect.CodeUnimplemented, errors.New("a join may not be compressed"))
+	}
+	return nil
+}
+
+// oversized returns the size that a request tells, negative if it tells none, or says why it is refused by it, and bounds
+// what a stranger may send beyond it.
+// gRPC tells the size in the first bytes of the body, as package connect, which would refuse it too, reads them.
+func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, procedure string) (size int64, err error) {
+	size = r.ContentLength
+	if caller.Anonymous() {
+		r.Body = http.MaxBytesReader(w, r.Body, limits.Unknown)
+	}
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && !streams(r.URL.Path) {
+		body := bufio.NewReaderSize(r.Body, limits.MessageHead)
+		if head, err := body.Peek(limits.MessageHead); err == nil {
+			size = int64(binary.BigEndian.Uint32(head[1:]))
+		}
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{body, r.Body}
+	}
+	if most := int64(limits.Of(procedure).Bytes); size > most && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
+		return size, apierr.TooLarge(size, most)
+	}
+	return size, nil
+}
+
+// open are the paths that anybody may read: they hold nothing of the installation.
+func open(path string) bool { return path == "/healthz" || path == "/openapi.json" }

@@ -1,0 +1,76 @@
+// Package apiserver serves the API of a manager: gRPC, gRPC-Web, Connect and REST, from the same services.
+//
+//	connlimit ─▶ TLS ─▶ admission: who calls, is there room ─▶ forward: to the leader, what writes
+//	                          ─▶ gRPC, Connect ─▶ guard: rules, rates, bounds ─▶ services
+//	                          ─▶ REST ─▶ gateway ─▶ in process ─▶ guard ─▶ the same
+//
+// Invariants:
+//   - nothing of a stranger's request is read, inflated or parsed before it has a place;
+//   - each message of each call passes guard, whatever it came by;
+//   - a stream ends when its caller is revoked or may do other things.
+package apiserver
+
+import (
+	"log/slog"
+	"net"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/clusterservice"
+	"github.com/weirlb/weir/internal/diagnosis"
+	"github.com/weirlb/weir/internal/inflight"
+	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/replica"
+	"github.com/weirlb/weir/internal/resource"
+	"github.com/weirlb/weir/internal/snatalloc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/tokenbucket"
+	"github.com/weirlb/weir/internal/trustservice"
+)
+
+// Config is what a Server serves, and by what it decides.
+type Config struct {
+	Name     string           // of this manager
+	Listener *net.TCPListener // which Run takes over
+	Identity *pki.Identity
+	Store    *store.Store
+	Replica  *replica.Replica
+	Audit    *audit.Log
+	Rates    *tokenbucket.Buckets // of known callers
+	Tracer   trace.Tracer
+	Now      func() time.Time
+	Log      *slog.Logger
+	Stop     func() // ends the streams
+
+	Ports     *snatalloc.Allocator
+	Resources *resource.Service
+	Diagnosis *diagnosis.Service
+	Nodes     *nodesync.Service
+	Cluster   *clusterservice.Service
+	Trust     *trustservice.Service
+
+	UnauthenticatedTime time.Duration // that strangers may take to send a request
+	SlowReader          time.Duration // that a reader may take none of an answer
+}
+
+// Server serves the API of a manager.
+type Server struct {
+	*Config
+
+	observer  observer
+	callers   authenticator
+	strangers strangers
+	open      openStreams
+	requests  inflight.Limit // of known callers, streams left out
+	large     inflight.Limit // likewise, of those that need much memory
+}
+
+// New returns a Server, which serves nothing before Run.
+func New(cfg *Config, metrics *Metrics) *Server {
+	s := &Server{Config: cfg, observer: observer{metrics, cfg.Tracer}, open: openStreams{trusted: cfg.Store.Trust.Watch}}
+	s.callers = authenticator{identity: cfg.Identity, store: cfg.Store, strangers: &s.strangers, now: cfg.Now}
+	return s
+}
