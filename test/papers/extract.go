@@ -91,6 +91,9 @@ func selectNumbers(document any, path string) (numbers []float64) {
 // follow returns what one step of a path leads to.
 func follow(node any, step string) []any {
 	elements, isArray := node.([]any)
+	if !isArray { // also what a filter before has kept
+		elements = []any{node}
+	}
 	if step[0] == '[' {
 		if filter := pathFilter.FindStringSubmatch(step); filter != nil {
 			return slices.DeleteFunc(slices.Clone(elements), func(e any) bool {
@@ -98,13 +101,10 @@ func follow(node any, step string) []any {
 				return text(object[filter[1]]) != filter[2]
 			})
 		}
-		if n, err := strconv.Atoi(step[1 : len(step)-1]); err == nil && n >= 0 && n < len(elements) {
+		if n, err := strconv.Atoi(step[1 : len(step)-1]); isArray && err == nil && n >= 0 && n < len(elements) {
 			return elements[n : n+1]
 		}
 		return nil
-	}
-	if !isArray {
-		elements = []any{node}
 	}
 	var found []any
 	for _, e := range elements {

@@ -40,6 +40,7 @@ func TestSourcesSelectAndFold(t *testing.T) {
 		{source{path: "phases.all", fold: "sum"}, 15},
 		{source{path: "phases.all", fold: "median"}, 2.5},
 		{source{over: "rows[flows=1000000].took.ns", times: 1000}, 20},
+		{source{path: "phases[name=with Fastpath][cpu=1].all"}, 3},
 	} {
 		if got, err := c.from.value(document); err != nil || got != c.want {
 			t.Errorf("%+v is %v, %v, want %v", c.from, got, err, c.want)
