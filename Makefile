@@ -15,7 +15,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ bench-agent: build ## Time iperf3 through the agent and without it; writes out/b
 
 bench-overlay: bpf ## Time the programs of load-balancer bypass on a server's host; writes out/bench/overlay.json
 	@$(GO) run ./test/bench/overlay -out out/bench/overlay.json
+
+bench-bypass: bpf ## Time NGLB's side of the mux against the floor; writes out/papers/nglb-mux.json
+	@$(GO) run ./test/bench/mux -only packets -class network-syn,network-later -time 60s -out out/bench/bypass.json -figures out/papers/nglb-mux.json
 
 bench-compare: bpf ## Tell whether mux and agent are slower than in commit BASE (OVERLAY=1 if its benches take no turns); writes out/bench/compare.json
 	@$(GO) run ./test/bench/compare -base '$(BASE)' $(if $(OVERLAY),-overlay) -out out/bench/compare.json

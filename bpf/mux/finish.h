@@ -56,6 +56,13 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_RELAY_INVALID:
 	case VERDICT_DROP_RELAY_LIMITED:
 	case VERDICT_DROP_SYN:
+	case VERDICT_DROP_VXLAN:
+	case VERDICT_DROP_NOT_A_VTEP:
+	case VERDICT_DROP_NO_ATTACHMENT:
+	case VERDICT_DROP_NO_ENDPOINT:
+	case VERDICT_DROP_INNER_OTHER:
+	case VERDICT_DROP_NO_HOST_KEY:
+	case VERDICT_DROP_FBT_NO_ROOM:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

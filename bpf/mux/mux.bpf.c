@@ -125,6 +125,8 @@ static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum v
 	case VERDICT_PASS_FRAGMENT:
 		return SLOWPATH_FRAGMENT;
 	case VERDICT_PASS_NO_ENDPOINT:
+		if (w->packet.destination_port == bpf_htons(VXLAN_PORT))
+			return SLOWPATH_VXLAN;
 		return w->packet.destination_port == bpf_htons(GUE_PORT) ? SLOWPATH_GUE
 									 : SLOWPATH_NONE;
 	case VERDICT_DROP_TOO_BIG:

@@ -26,6 +26,7 @@ struct client {
 	struct address vip;
 	__u32 protocol;
 	__u32 port; /* of the endpoint */
+	__u32 vni; /* 0: none */
 };
 
 __noinline __u64 client_hash(const struct client *c)
@@ -39,11 +40,11 @@ __noinline __u64 client_hash(const struct client *c)
 	p.protocol = c->protocol;
 	p.source_port = 0;
 	p.destination_port = c->port;
-	return flowhash(&p, &settings.hash_key);
+	return flowhash_in(c->vni, &p, &settings.hash_key);
 }
 
-/* The hash that chooses the bucket. */
-static __always_inline __u32 bucket_hash(const struct mux_ctx *w)
+/* The hash that chooses the bucket of a packet in a virtual network; VNI 0: in none. */
+static __always_inline __u32 bucket_hash_in(__u32 vni, const struct mux_ctx *w)
 {
 	if (w->endpoint->flags & ENDPOINT_AFFINITY) {
 		struct client client = {
@@ -51,11 +52,17 @@ static __always_inline __u32 bucket_hash(const struct mux_ctx *w)
 			.vip = w->packet.destination,
 			.protocol = w->packet.protocol,
 			.port = w->endpoint_port,
+			.vni = vni,
 		};
 
 		return client_hash(&client);
 	}
 	return w->hash;
+}
+
+static __always_inline __u32 bucket_hash(const struct mux_ctx *w)
+{
+	return bucket_hash_in(0, w);
 }
 
 /* The arguments of choose_by_flow(). */

@@ -10,6 +10,7 @@
 #include "mux/slowpath/fragment.h"
 #include "mux/slowpath/icmp.h"
 #include "mux/slowpath/reply.h"
+#include "mux/overlay/vxlan.h"
 
 /* Which of the steps goes on with a packet, by what the fast path said of it. */
 enum slowpath {
@@ -21,6 +22,7 @@ enum slowpath {
 	SLOWPATH_TOO_BIG_V6,
 	SLOWPATH_REPARSE, /* parse again: extension headers, frames in several buffers */
 	SLOWPATH_SYN, /* a SYN that the mux answers */
+	SLOWPATH_VXLAN, /* for no VIP, but to VXLAN's port: of a virtual network's client */
 	SLOWPATH_COUNT,
 };
 
@@ -69,6 +71,8 @@ static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowp
 		return too_big(ctx, ROOM_V6);
 	case SLOWPATH_SYN:
 		return answer_syn_parsed(ctx);
+	case SLOWPATH_VXLAN:
+		return vxlan_handled(ctx);
 	case SLOWPATH_NONE:
 	case SLOWPATH_REPARSE:
 	case SLOWPATH_COUNT:

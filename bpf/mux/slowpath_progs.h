@@ -51,6 +51,15 @@ int slowpath_syn(struct xdp_md *ctx)
 	return h ? finish(answer_syn(ctx, h), h->limit) : finish(VERDICT_DROP_SYN, 0);
 }
 
+/* Likewise, for it is measured. */
+SEC("xdp.frags")
+int slowpath_vxlan(struct xdp_md *ctx)
+{
+	__u64 bytes = bpf_xdp_get_buff_len(ctx);
+
+	return finish(vxlan_handle(ctx), bytes);
+}
+
 int mux_full_parse(struct xdp_md *ctx);
 
 /* By enum slowpath: of one version of the programs, so no other version's fast path uses it. */
@@ -68,5 +77,6 @@ struct {
 		[SLOWPATH_TOO_BIG_V6] = (void *)&slowpath_big_v6,
 		[SLOWPATH_REPARSE] = (void *)&mux_full_parse,
 		[SLOWPATH_SYN] = (void *)&slowpath_syn,
+		[SLOWPATH_VXLAN] = (void *)&slowpath_vxlan,
 	},
 };

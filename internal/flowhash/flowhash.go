@@ -1,5 +1,5 @@
-// Package flowhash is the keyed hash of a five-tuple by which every mux of a pool chooses the
-// same bucket: the twin of bpf/net/flowhash.h, used to explain and to test what a mux does.
+// Package flowhash is the keyed hash of a five-tuple, and of the virtual network that it is in, by which every mux of a
+// pool chooses the same bucket: the twin of bpf/net/flowhash.h, used to explain and to test what a mux does.
 //
 // It is NH, the universal hash of UMAC (RFC 4418, section 5.2.2), with the finaliser of
 // MurmurHash3 behind it. Pure: no I/O, no clock, no state.
@@ -42,7 +42,7 @@ func (k Key) Sum64(f model.Flow) uint64 {
 		words[4+i] = binary.LittleEndian.Uint32(destination[4*i:])
 	}
 	words[8] = binary.LittleEndian.Uint32(ports[:])
-	words[9] = uint32(f.Protocol)
+	words[9] = uint32(f.Protocol) | f.VNI<<8
 
 	var h uint64
 	for i := 0; i < len(words); i += 2 {

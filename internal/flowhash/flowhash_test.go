@@ -24,6 +24,11 @@ func flow(source, destination string) model.Flow {
 	}
 }
 
+func inNetwork(vni uint32, f model.Flow) model.Flow {
+	f.VNI = vni
+	return f
+}
+
 // Muxes of different versions of Weir must agree, so the function never changes.
 func TestSumIsFixed(t *testing.T) {
 	cases := []struct {
@@ -32,6 +37,7 @@ func TestSumIsFixed(t *testing.T) {
 	}{
 		{flow("198.51.100.7:40000", "203.0.113.10:80"), 0xe1f97d15},
 		{flow("[2001:db8::7]:40000", "[2001:db8:113::10]:80"), 0x42a5ef8f},
+		{inNetwork(0xabcdef, flow("192.168.0.5:40000", "10.99.0.1:80")), 0x7811e233},
 	}
 	for _, c := range cases {
 		if got := testKey().Sum(c.flow); got != c.want {
@@ -45,7 +51,7 @@ func TestEveryFieldCounts(t *testing.T) {
 		port := rapid.Uint16().Draw(t, "port")
 		a := flow("198.51.100.7:40000", "203.0.113.10:80")
 		b := a
-		switch rapid.IntRange(0, 4).Draw(t, "field") {
+		switch rapid.IntRange(0, 5).Draw(t, "field") {
 		case 0:
 			b.Source = netip.AddrPortFrom(a.Source.Addr(), port)
 		case 1:
@@ -56,6 +62,8 @@ func TestEveryFieldCounts(t *testing.T) {
 			b.Destination = netip.AddrPortFrom(a.Destination.Addr().Next(), a.Destination.Port())
 		case 4:
 			b.Protocol = model.UDP
+		case 5:
+			b.VNI = rapid.Uint32Range(0, 1<<24-1).Draw(t, "vni")
 		}
 		if a != b && testKey().Sum(a) == testKey().Sum(b) {
 			t.Fatalf("%s and %s hash alike", a, b)

@@ -71,6 +71,7 @@ func (k EndpointKey) Compare(other EndpointKey) int {
 
 // Flow is a five-tuple, in the direction from the client to the VIP.
 type Flow struct {
+	VNI         uint32 // of the virtual network that it is in; 0: in none
 	Protocol    Protocol
 	Source      netip.AddrPort
 	Destination netip.AddrPort
@@ -81,7 +82,10 @@ func (f Flow) Endpoint() EndpointKey {
 	return EndpointKey{VIP: f.Destination.Addr(), Protocol: f.Protocol, Port: f.Destination.Port()}
 }
 
-// String is "TCP 198.51.100.7:40000 → 203.0.113.10:80".
+// String is "TCP 198.51.100.7:40000 → 203.0.113.10:80", and " in network 100" of one in a virtual network.
 func (f Flow) String() string {
+	if f.VNI != 0 {
+		return fmt.Sprintf("%s %s → %s in network %d", f.Protocol, f.Source, f.Destination, f.VNI)
+	}
 	return fmt.Sprintf("%s %s → %s", f.Protocol, f.Source, f.Destination)
 }

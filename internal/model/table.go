@@ -68,6 +68,7 @@ type MuxBackend struct {
 	Slot    Slot
 	Tunnel  netip.Addr     // destination of the outer header
 	Backend netip.AddrPort // the DIP and its port, for people and for explain
+	Host    uint32         // number of its host in the cluster, below 2^24; 0: it has none
 	// Down: flows that a mux remembers for this backend are chosen anew. A backend that drains
 	// is not down: it is merely in no bucket.
 	Down bool

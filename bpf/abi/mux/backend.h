@@ -7,6 +7,8 @@ enum backend_flag {
 	BACKEND_VALID = 1, /* the slot has a backend */
 	BACKEND_V4 = 2, /* the tunnel's address is IPv4 */
 	BACKEND_DOWN = 4, /* flows that remember it are chosen anew */
+	BACKEND_HOST_SHIFT =
+		8, /* from here on: the number of its host, an index of host_keys; 0: none */
 };
 
 struct backend {

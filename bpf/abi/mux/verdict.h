@@ -66,5 +66,14 @@ enum verdict {
 	VERDICT_DROP_RELAY_LIMITED, /* another mux's fragment, and as many are relayed as may be */
 	VERDICT_DROP_SYN, /* to be answered with a cookie, but malformed, or its source invalid */
 
+	/* Dropped of what comes by VXLAN to the muxes' address. */
+	VERDICT_DROP_VXLAN, /* reserved bits, wrong lengths, or no IP packet inside */
+	VERDICT_DROP_NOT_A_VTEP, /* from none of the network's hosts */
+	VERDICT_DROP_NO_ATTACHMENT, /* to no VIP of the network */
+	VERDICT_DROP_NO_ENDPOINT, /* to a port that no endpoint of the VIP has */
+	VERDICT_DROP_INNER_OTHER, /* for a VIP, and not TCP, or in fragments */
+	VERDICT_DROP_NO_HOST_KEY, /* there is no key of the backend's host to make FBTs with */
+	VERDICT_DROP_FBT_NO_ROOM, /* neither between the options nor elsewhere */
+
 	VERDICT_COUNT,
 };

@@ -4,12 +4,7 @@
 #include "abi/enum.h"
 #include "abi/shared/address.h"
 #include "abi/shared/counter.h"
-
-/* An address of a virtual network. */
-struct network_address {
-	__u32 vni;
-	struct address address;
-};
+#include "abi/shared/network.h"
 
 /* A VIP in a virtual network. */
 struct overlay_attachment {
@@ -47,20 +42,6 @@ struct overlay_rule {
 	__u32 idle_timeout; /* of open connections, in ms */
 };
 
-/* What an address of the underlay may send. */
-enum overlay_role {
-	OVERLAY_MUX = 0x1,
-	OVERLAY_SERVER = 0x2,
-	OVERLAY_CLIENT = 0x4, /* an agent runs there */
-	OVERLAY_BARE = 0x8, /* none does */
-};
-
-/* Of an address: a mux, or a host. */
-struct overlay_vtep {
-	__u32 number;
-	enum overlay_role roles; /* bits of it */
-};
-
 /* A host by its number. */
 struct overlay_host {
 	struct address v4; /* its tunnel addresses; not set: none of the family */
@@ -77,10 +58,8 @@ struct overlay_traffic {
 	__u64 resets; /* sent to clients for segments of no session */
 };
 
-_Static_assert(sizeof(struct network_address) == 20, "network_address");
 _Static_assert(sizeof(struct overlay_attachment) == 48, "overlay_attachment");
 _Static_assert(sizeof(struct overlay_rule_key) == 36, "overlay_rule_key");
 _Static_assert(sizeof(struct overlay_rule) == 48, "overlay_rule");
-_Static_assert(sizeof(struct overlay_vtep) == 8, "overlay_vtep");
 _Static_assert(sizeof(struct overlay_host) == 32, "overlay_host");
 _Static_assert(sizeof(struct overlay_traffic) == 64, "overlay_traffic");

@@ -70,3 +70,20 @@ func removeRows[K comparable, V any](table *ebpf.Map, live, keep map[K]V) error 
 	}
 	return nil
 }
+
+// EachRow visits the rows of an array that are not zero.
+func EachRow[R comparable](table *ebpf.Map, visit func(uint32, R)) error {
+	var none R
+	numbers, rows := make([]uint32, table.MaxEntries()), make([]R, table.MaxEntries())
+	var cursor ebpf.MapBatchCursor
+	n, err := table.BatchLookup(&cursor, numbers, rows, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	for i := range n {
+		if rows[i] != none {
+			visit(numbers[i], rows[i])
+		}
+	}
+	return nil
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/datapath/mux/limit"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/share"
 	"github.com/weirlb/weir/internal/datapath/mux/snat"
@@ -37,6 +38,7 @@ type Datapath struct {
 	*share.Shares
 	*endpoint.SYNCookies
 	*snat.Ranges
+	*overlay.Networks
 	*SlowPath
 	*Counters
 	*trace.Tracer
@@ -76,6 +78,7 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 	d.Flows = flow.NewFlows(&d.mu, flows)
 	d.Shares = share.NewShares(&d.mu, d.shares)
 	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
+	d.Networks = overlay.New(&d.mu, tables)
 	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
 	d.Counters = &Counters{tables}
 	d.Tracer = trace.New(trace.Config{
@@ -155,6 +158,7 @@ func (d *Datapath) readLive() error {
 	e := d.endpoints
 	for _, adopt := range []func() error{
 		e.Rows.Adopt, e.SNAT.Adopt, e.Adopt, e.Policers.Adopt, d.shares.Adopt, e.AdoptEndpointIndex, d.members.Adopt, e.Hops.Read,
+		d.Networks.Adopt,
 	} {
 		if err := adopt(); err != nil {
 			return err

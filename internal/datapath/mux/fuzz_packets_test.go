@@ -13,7 +13,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // How many packets TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/mux -packets
@@ -165,6 +167,9 @@ func encapsulated(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip
 	const protocolV4, protocolV6, gueHead = 4, 41, 8 + 4
 	inside := outer.behind
 	protocol := outer.protocol
+	if protocol == byte(model.UDP) && len(inside) > 30 && binary.BigEndian.Uint16(inside[2:]) == pkt.VXLANPort {
+		return bypassed(outer, frame, tunnels)
+	}
 	if protocol == byte(model.UDP) {
 		if len(inside) < gueHead || binary.BigEndian.Uint16(inside[2:]) != 6080 ||
 			int(binary.BigEndian.Uint16(inside[4:])) > len(inside) { // Ethernet's padding may follow
@@ -193,4 +198,28 @@ func encapsulated(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip
 		return fmt.Errorf("a packet to %s was sent to %s", inner.to, outer.to)
 	}
 	return nil
+}
+
+// bypassed says what is wrong with a segment of a virtual network's client.
+func bypassed(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip.Addr]bool) error {
+	vni := binary.BigEndian.Uint32(outer.behind[12:]) >> 8
+	inner, err := readHeader(outer.behind[30:])
+	if err != nil {
+		return err
+	}
+	if _, found := fbt.Find(inner.behind); inner.protocol != byte(model.TCP) || !found {
+		return errors.New("no segment with an FBT")
+	}
+	if !bytes.HasSuffix(frame, fbt.Strip(inner.behind)[20:]) {
+		return errors.New("options or payload were changed")
+	}
+	if isMartian(inner.from) {
+		return fmt.Errorf("forwarded from %s", inner.from)
+	}
+	for _, a := range oracleAttachments {
+		if a.VNI == vni && a.VIP == inner.to && tunnels[a.Service][outer.to] {
+			return nil
+		}
+	}
+	return fmt.Errorf("a packet to %s in network %d was sent to %s", inner.to, vni, outer.to)
 }

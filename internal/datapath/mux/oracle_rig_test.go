@@ -79,6 +79,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 		t.Fatal(err)
 	}
 	g.setAlone(t, false)
+	setNetworks(t, g.datapath)
 	g.reset(t)
 	return g
 }
@@ -138,7 +139,7 @@ func (g *rig) reset(t testing.TB) {
 		Self: oracleMembers[0].Name, Members: g.members(),
 		HashKey: g.settings.HashKey, Source4: g.settings.Source4, Source6: g.settings.Source6,
 		Prefix4: g.settings.Prefix4, Prefix6: g.settings.Prefix6, GUE: g.settings.Encapsulation == pool.GUE,
-		MTU: g.settings.MTU, MAC: testMAC, Hops: g.hops,
+		MTU: g.settings.MTU, MAC: testMAC, Hops: g.hops, Network: oracleNetwork(),
 	}
 	if g.snat {
 		g.mux.SNAT = g.ranges

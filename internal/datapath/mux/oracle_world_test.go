@@ -154,7 +154,7 @@ func filled(r *rand.Rand, e model.MuxEndpoint, backends int) model.MuxEndpoint {
 			tunnel = netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(e.Key.Port), 15: byte(i)})
 		}
 		e.Backends = append(e.Backends, model.MuxBackend{
-			Slot: model.Slot(2*i + 1), Tunnel: tunnel, Down: r.IntN(6) == 0,
+			Slot: model.Slot(2*i + 1), Tunnel: tunnel, Down: r.IntN(6) == 0, Host: uint32(i % 5),
 		})
 	}
 	for range 1 << (4 + r.IntN(5)) {

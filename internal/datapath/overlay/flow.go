@@ -83,7 +83,7 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 // sweepFlows removes the flows of which over says so, and returns how many are left.
 func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 	attachments := make(map[uint32]uint32)
-	err = eachRow(c.objects.Attachments, func(number uint32, row overlayOverlayAttachment) { attachments[number] = row.Vni })
+	err = abi.EachRow(c.objects.Attachments, func(number uint32, row overlayOverlayAttachment) { attachments[number] = row.Vni })
 	if err != nil {
 		return 0, fmt.Errorf("read attachments: %w", err)
 	}

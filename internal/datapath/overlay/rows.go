@@ -218,33 +218,16 @@ func clearRows[R any, T comparable](table *ebpf.Map, known, want map[uint32]T) e
 // they are written anew.
 func (n *Network) read() error {
 	err := errors.Join(
-		eachRow(n.objects.Attachments, func(number uint32, row overlayOverlayAttachment) {
+		abi.EachRow(n.objects.Attachments, func(number uint32, row overlayOverlayAttachment) {
 			n.attachments[number] = Attachment{
 				VNI: row.Vni, Tenant: row.Tenant, GatewayMAC: row.GatewayMac,
 				VIP: abi.Address(row.Vip.Words), Service: abi.Address(row.Service.Words),
 			}
 		}),
-		eachRow(n.objects.RuleRows, func(number uint32, _ overlayOverlayRule) { n.rules[number] = Rule{} }),
-		eachRow(n.objects.Hosts, func(number uint32, _ overlayOverlayHost) { n.hosts[number] = Host{} }))
+		abi.EachRow(n.objects.RuleRows, func(number uint32, _ overlayOverlayRule) { n.rules[number] = Rule{} }),
+		abi.EachRow(n.objects.Hosts, func(number uint32, _ overlayOverlayHost) { n.hosts[number] = Host{} }))
 	if err != nil {
 		return fmt.Errorf("read tables of the overlay: %w", err)
-	}
-	return nil
-}
-
-// eachRow visits the rows of an array that are not zero.
-func eachRow[R comparable](table *ebpf.Map, visit func(uint32, R)) error {
-	var none R
-	numbers, rows := make([]uint32, table.MaxEntries()), make([]R, table.MaxEntries())
-	var cursor ebpf.MapBatchCursor
-	n, err := table.BatchLookup(&cursor, numbers, rows, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
-	}
-	for i := range n {
-		if rows[i] != none {
-			visit(numbers[i], rows[i])
-		}
 	}
 	return nil
 }

@@ -7,13 +7,13 @@ import (
 )
 
 // keyedHash is the hash of a flow: NH of UMAC (RFC 4418, section 5.2.2) over the words of its
-// addresses, ports and protocol, finished as MurmurHash3 does it. All words are little-endian.
+// addresses, ports, protocol and VNI, finished as MurmurHash3 does it. All words are little-endian.
 func (m *Mux) keyedHash(f model.Flow) uint64 {
 	source, destination := f.Source.Addr().As16(), f.Destination.Addr().As16()
 	data := append(source[:], destination[:]...)
 	data = binary.BigEndian.AppendUint16(data, f.Source.Port())
 	data = binary.BigEndian.AppendUint16(data, f.Destination.Port())
-	data = append(data, byte(f.Protocol), 0, 0, 0)
+	data = append(data, byte(f.Protocol), byte(f.VNI), byte(f.VNI>>8), byte(f.VNI>>16))
 
 	h := uint64(0)
 	for at := 0; at < len(data); at += 8 {

@@ -21,6 +21,8 @@ type Mux struct {
 
 	SNAT []model.MuxSNAT // whose ports are whose
 
+	Network Network
+
 	endpoints map[model.EndpointKey]*endpoint
 	datagrams map[datagram]told
 }
@@ -67,6 +69,9 @@ func (m *Mux) Handle(frame []byte) Outcome {
 func (m *Mux) whole(p *packet) Outcome {
 	e := m.endpointOf(p.flow)
 	if e == nil && !m.isSNAT(p.to) {
+		if out, ok := m.Network.handle(m, p); ok {
+			return out
+		}
 		return m.relayed(p)
 	}
 	if m.isMartian(p.from, p.to) {

@@ -100,24 +100,33 @@ func (p *packet) parse4() string {
 }
 
 func (p *packet) parse6() string {
+	next, verdict := p.parse6Header()
+	if verdict != "" {
+		return verdict
+	}
+	return p.skipExtensions(next)
+}
+
+// parse6Header reads the fixed header, and tells what follows.
+func (p *packet) parse6Header() (next uint8, verdict string) {
 	at := p.frame[p.l3:]
 	if len(at) < 40 {
-		return "pass_malformed"
+		return 0, "pass_malformed"
 	}
 	length := 40 + int(binary.BigEndian.Uint16(at[4:]))
 	if p.cut {
 		length = min(length, len(at))
 	}
 	if at[0]>>4 != 6 || length > len(at) {
-		return "pass_malformed"
+		return 0, "pass_malformed"
 	}
 	p.ip, p.tos = at[:length], uint8(binary.BigEndian.Uint16(at)>>4)
 	p.from, p.to = netip.AddrFrom16([16]byte(at[8:])), netip.AddrFrom16([16]byte(at[24:]))
 	if p.from.Is4In6() || p.to.Is4In6() { // RFC 4291, 2.5.5.2: not on a wire
-		return "pass_malformed"
+		return 0, "pass_malformed"
 	}
 	p.l4 = p.ip[40:]
-	return p.skipExtensions(at[6])
+	return at[6], ""
 }
 
 // Extension headers of IPv6 that a mux goes behind, and the bounds of its patience.

@@ -108,17 +108,15 @@ func gue(inner byte, length int, hash uint64, w *weir) []byte {
 	return append(b, private...)
 }
 
-// behind is the frame to the hop with outer before its IP packet. Tags stay where they are, and so
-// does what the frame has behind the packet.
+// behind is the frame to the hop with outer before its IP packet. What the frame has behind the packet stays.
 func (p *packet) behind(hop model.NextHop, outer []byte) []byte {
+	return append(append(p.ethernet(hop, outer[0]>>4 == 6), outer...), p.frame[p.l3:]...)
+}
+
+// ethernet is what a frame to the hop begins with. Tags stay where they are.
+func (p *packet) ethernet(hop model.NextHop, v6 bool) []byte {
 	out := append([]byte(nil), hop.Destination[:]...)
 	out = append(out, hop.Source[:]...)
 	out = append(out, p.frame[12:p.l3-2]...)
-	ethertype := uint16(0x0800)
-	if outer[0]>>4 == 6 {
-		ethertype = 0x86dd
-	}
-	out = binary.BigEndian.AppendUint16(out, ethertype)
-	out = append(out, outer...)
-	return append(out, p.frame[p.l3:]...)
+	return append(out, etherType(!v6)...)
 }

@@ -27,8 +27,11 @@ const (
 	benchMapFlows                  = "flows"
 	benchMapFragments              = "fragments"
 	benchMapHeavyHitters           = "heavy_hitters"
+	benchMapHostKeys               = "host_keys"
 	benchMapLost                   = "lost"
 	benchMapLostDatagrams          = "lost_datagrams"
+	benchMapNetworkCounts          = "network_counts"
+	benchMapNetworkVips            = "network_vips"
 	benchMapNextHops               = "next_hops"
 	benchMapPunts                  = "punts"
 	benchMapRedirectMemory         = "redirect_memory"
@@ -51,6 +54,9 @@ const (
 	benchMapVipPolicers            = "vip_policers"
 	benchMapVipTokens              = "vip_tokens"
 	benchMapVipUsage               = "vip_usage"
+	benchMapVtepPrefixes           = "vtep_prefixes"
+	benchMapVteps                  = "vteps"
+	benchMapVxlanCtxs              = "vxlan_ctxs"
 	benchProgBenchEmpty            = "bench_empty"
 	benchProgBenchFloor            = "bench_floor"
 	benchProgBenchMux              = "bench_mux"
@@ -58,6 +64,7 @@ const (
 	benchProgBenchSyn              = "bench_syn"
 	benchProgBenchSynEmpty         = "bench_syn_empty"
 	benchProgBenchSynFloor         = "bench_syn_floor"
+	benchProgBenchVxlan            = "bench_vxlan"
 	benchProgFlowClock             = "flow_clock"
 	benchProgLiveFloor             = "live_floor"
 	benchProgLiveGenerate          = "live_generate"
@@ -72,10 +79,13 @@ const (
 	benchProgSlowpathGue           = "slowpath_gue"
 	benchProgSlowpathIcmp          = "slowpath_icmp"
 	benchProgSlowpathSyn           = "slowpath_syn"
+	benchProgSlowpathVxlan         = "slowpath_vxlan"
+	benchProgVxlanFloor            = "vxlan_floor"
 	benchVarAbiBucketLayout        = "abi_bucket_layout"
 	benchVarAbiDatagramLayout      = "abi_datagram_layout"
 	benchVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	benchVarAbiEndpointLayout      = "abi_endpoint_layout"
+	benchVarAbiFbtFormat           = "abi_fbt_format"
 	benchVarAbiFlowLayout          = "abi_flow_layout"
 	benchVarAbiGueControlFormat    = "abi_gue_control_format"
 	benchVarAbiGueFormat           = "abi_gue_format"
@@ -92,6 +102,7 @@ const (
 	benchVarAbiTraceSize           = "abi_trace_size"
 	benchVarAbiVipCostLayout       = "abi_vip_cost_layout"
 	benchVarAbiVipLimit            = "abi_vip_limit"
+	benchVarAbiVxlanFormat         = "abi_vxlan_format"
 	benchVarCfgDatagramLife        = "cfg_datagram_life"
 	benchVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
 	benchVarCfgFlowSetMask         = "cfg_flow_set_mask"
@@ -105,6 +116,7 @@ const (
 	benchVarCfgV6                  = "cfg_v6"
 	benchVarCookieAt               = "cookie_at"
 	benchVarFlow                   = "flow"
+	benchVarOverlay                = "overlay"
 	benchVarPoolMembers            = "pool_members"
 	benchVarRatelimitTat           = "ratelimit_tat"
 	benchVarSettings               = "settings"
@@ -113,6 +125,7 @@ const (
 	benchVarSynTemplate            = "syn_template"
 	benchVarTraceFilter            = "trace_filter"
 	benchVarUnknownZero            = "unknown_zero"
+	benchVarVxlanTemplate          = "vxlan_template"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -164,6 +177,7 @@ type benchProgramSpecs struct {
 	BenchSyn      *ebpf.ProgramSpec `ebpf:"bench_syn"`
 	BenchSynEmpty *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
 	BenchSynFloor *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
+	BenchVxlan    *ebpf.ProgramSpec `ebpf:"bench_vxlan"`
 	FlowClock     *ebpf.ProgramSpec `ebpf:"flow_clock"`
 	LiveFloor     *ebpf.ProgramSpec `ebpf:"live_floor"`
 	LiveGenerate  *ebpf.ProgramSpec `ebpf:"live_generate"`
@@ -178,6 +192,8 @@ type benchProgramSpecs struct {
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
+	VxlanFloor    *ebpf.ProgramSpec `ebpf:"vxlan_floor"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -195,8 +211,11 @@ type benchMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
+	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
+	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
@@ -219,6 +238,9 @@ type benchMapSpecs struct {
 	VipPolicers    *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens      *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.MapSpec `ebpf:"vip_usage"`
+	VtepPrefixes   *ebpf.MapSpec `ebpf:"vtep_prefixes"`
+	Vteps          *ebpf.MapSpec `ebpf:"vteps"`
+	VxlanCtxs      *ebpf.MapSpec `ebpf:"vxlan_ctxs"`
 }
 
 // benchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -229,6 +251,7 @@ type benchVariableSpecs struct {
 	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFbtFormat           *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
@@ -245,6 +268,7 @@ type benchVariableSpecs struct {
 	AbiTraceSize           *ebpf.VariableSpec `ebpf:"abi_trace_size"`
 	AbiVipCostLayout       *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit            *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
+	AbiVxlanFormat         *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
@@ -258,6 +282,7 @@ type benchVariableSpecs struct {
 	CfgV6                  *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                   *ebpf.VariableSpec `ebpf:"flow"`
+	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
 	Settings               *ebpf.VariableSpec `ebpf:"settings"`
@@ -266,6 +291,7 @@ type benchVariableSpecs struct {
 	SynTemplate            *ebpf.VariableSpec `ebpf:"syn_template"`
 	TraceFilter            *ebpf.VariableSpec `ebpf:"trace_filter"`
 	UnknownZero            *ebpf.VariableSpec `ebpf:"unknown_zero"`
+	VxlanTemplate          *ebpf.VariableSpec `ebpf:"vxlan_template"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -299,8 +325,11 @@ type benchMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
+	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
+	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
@@ -323,6 +352,9 @@ type benchMaps struct {
 	VipPolicers    *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens      *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.Map `ebpf:"vip_usage"`
+	VtepPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
+	Vteps          *ebpf.Map `ebpf:"vteps"`
+	VxlanCtxs      *ebpf.Map `ebpf:"vxlan_ctxs"`
 }
 
 func (m *benchMaps) Close() error {
@@ -338,8 +370,11 @@ func (m *benchMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.HeavyHitters,
+		m.HostKeys,
 		m.Lost,
 		m.LostDatagrams,
+		m.NetworkCounts,
+		m.NetworkVips,
 		m.NextHops,
 		m.Punts,
 		m.RedirectMemory,
@@ -362,6 +397,9 @@ func (m *benchMaps) Close() error {
 		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
+		m.VtepPrefixes,
+		m.Vteps,
+		m.VxlanCtxs,
 	)
 }
 
@@ -373,6 +411,7 @@ type benchVariables struct {
 	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFbtFormat           *ebpf.Variable `ebpf:"abi_fbt_format"`
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
@@ -389,6 +428,7 @@ type benchVariables struct {
 	AbiTraceSize           *ebpf.Variable `ebpf:"abi_trace_size"`
 	AbiVipCostLayout       *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit            *ebpf.Variable `ebpf:"abi_vip_limit"`
+	AbiVxlanFormat         *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
@@ -402,6 +442,7 @@ type benchVariables struct {
 	CfgV6                  *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                   *ebpf.Variable `ebpf:"flow"`
+	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
 	Settings               *ebpf.Variable `ebpf:"settings"`
@@ -410,6 +451,7 @@ type benchVariables struct {
 	SynTemplate            *ebpf.Variable `ebpf:"syn_template"`
 	TraceFilter            *ebpf.Variable `ebpf:"trace_filter"`
 	UnknownZero            *ebpf.Variable `ebpf:"unknown_zero"`
+	VxlanTemplate          *ebpf.Variable `ebpf:"vxlan_template"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.
@@ -423,6 +465,7 @@ type benchPrograms struct {
 	BenchSyn      *ebpf.Program `ebpf:"bench_syn"`
 	BenchSynEmpty *ebpf.Program `ebpf:"bench_syn_empty"`
 	BenchSynFloor *ebpf.Program `ebpf:"bench_syn_floor"`
+	BenchVxlan    *ebpf.Program `ebpf:"bench_vxlan"`
 	FlowClock     *ebpf.Program `ebpf:"flow_clock"`
 	LiveFloor     *ebpf.Program `ebpf:"live_floor"`
 	LiveGenerate  *ebpf.Program `ebpf:"live_generate"`
@@ -437,6 +480,8 @@ type benchPrograms struct {
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
+	VxlanFloor    *ebpf.Program `ebpf:"vxlan_floor"`
 }
 
 func (p *benchPrograms) Close() error {
@@ -448,6 +493,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchSyn,
 		p.BenchSynEmpty,
 		p.BenchSynFloor,
+		p.BenchVxlan,
 		p.FlowClock,
 		p.LiveFloor,
 		p.LiveGenerate,
@@ -462,6 +508,8 @@ func (p *benchPrograms) Close() error {
 		p.SlowpathGue,
 		p.SlowpathIcmp,
 		p.SlowpathSyn,
+		p.SlowpathVxlan,
+		p.VxlanFloor,
 	)
 }
 

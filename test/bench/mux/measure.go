@@ -32,11 +32,12 @@ const (
 type class struct {
 	name     string
 	packet   pkt.Packet
-	program  string // of the harness; empty: the mux
-	beside   string // the class that it is compared with; empty: the floor
-	cookieAt uint32 // offset of the byte that names the backend
-	gue      bool   // in a pool that encapsulates in GUE
-	snat     bool   // on a mux with source NAT
+	vxlan    *pkt.VXLAN // that the packet is in; nil: none
+	program  string     // of the harness; empty: the mux
+	beside   string     // the class that it is compared with; empty: the floor
+	cookieAt uint32     // offset of the byte that names the backend
+	gue      bool       // in a pool that encapsulates in GUE
+	snat     bool       // on a mux with source NAT
 	action   uint32
 	nanos    []float64 // of bursts on a quiet core
 	noisy    *noisy    // instead of nanos, when the core was never quiet
@@ -79,7 +80,7 @@ func classes(of family) []class {
 	answer := pkt.TCP(from(23), snat, pkt.ACK, timestamps(2), body)
 	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
 	listed, limited := tcp(24, portListed, timestamps(2)), tcp(25, portLimited, timestamps(2))
-	return []class{
+	return append(networkClasses(of), []class{
 		{name: floorClass, packet: tcp(10, portCookies), program: benchProgBenchFloor, action: xdpTX},
 		{name: passClass, packet: pkt.TCP(from(15), own, pkt.ACK, body), program: benchProgBenchPass, action: xdpPass},
 		{name: "harness", packet: tcp(10, portCookies), program: benchProgBenchEmpty, action: xdpPass},
@@ -100,7 +101,15 @@ func classes(of family) []class {
 		{name: "tcp-cookie-limited", packet: limited, cookieAt: uint32(limited.L4()) + 20 + 11, action: xdpTX},
 		{name: "not-for-us", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, action: xdpPass},
 		{name: "not-for-us-snat", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, snat: true, action: xdpPass},
+	}...)
+}
+
+// frame is the packet as it comes.
+func (k *class) frame() []byte {
+	if k.vxlan != nil {
+		return k.vxlan.Frame(k.packet)
 	}
+	return k.packet.Frame()
 }
 
 // linuxSYN is a SYN as Linux sends it: its answer is as long.
@@ -121,7 +130,7 @@ func (k *class) restore() error {
 		return nil
 	}
 	frame := make([]byte, k.template.Size())
-	copy(frame, k.packet.Frame())
+	copy(frame, k.frame())
 	if err := k.template.Set(frame); err != nil {
 		return fmt.Errorf("say what the frame is: %w", err)
 	}
@@ -266,7 +275,7 @@ func (k *class) begin() error {
 }
 
 func (k *class) time(packets int) (time.Duration, error) {
-	action, took, err := k.run.Benchmark(k.packet.Frame(), packets, nil)
+	action, took, err := k.run.Benchmark(k.frame(), packets, nil)
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", k.name, err)
 	}

@@ -43,7 +43,7 @@ func (w *world) oracle() *oracle.Mux {
 	pool := poolOf()
 	m := &oracle.Mux{
 		HashKey: pool.HashKey, Source4: pool.Source4, Source6: pool.Source6, MTU: pool.MTU, MAC: pool.MAC,
-		Hops: map[netip.Addr]model.NextHop{},
+		Hops: map[netip.Addr]model.NextHop{}, Network: oracleNetwork(),
 	}
 	for _, e := range tables(w.listed) {
 		m.Set(e)
@@ -62,7 +62,7 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 	if err := k.restore(); err != nil {
 		return err
 	}
-	frame := k.packet.Frame()
+	frame := k.frame()
 	if !k.writes() {
 		frame = k.restored(of)
 	}
@@ -80,7 +80,7 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 	if k.program == benchProgBenchSyn {
 		return k.verifyAnswer(options.DataOut)
 	}
-	if k.program != "" {
+	if k.program != "" && k.program != benchProgBenchVxlan {
 		return nil
 	}
 	want := m.Handle(frame)

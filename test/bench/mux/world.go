@@ -101,6 +101,9 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.flood(all); err != nil {
 		return err
 	}
+	if err := attachNetwork(w.datapath); err != nil {
+		return err
+	}
 	hops := map[netip.Addr]model.NextHop{}
 	for _, tunnel := range w.datapath.Tunnels() {
 		hops[tunnel] = testHop
@@ -194,7 +197,7 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol, listed int) mod
 		if vip.Is6() {
 			tunnel = netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 14: byte(slot >> 8), 15: byte(slot)})
 		}
-		e.Backends = append(e.Backends, model.MuxBackend{Slot: model.Slot(slot + 1), Tunnel: tunnel})
+		e.Backends = append(e.Backends, model.MuxBackend{Slot: model.Slot(slot + 1), Tunnel: tunnel, Host: uint32(slot + 1)})
 	}
 	for bucket := range size {
 		e.Buckets = append(e.Buckets, model.Slot(bucket%members+1))
@@ -226,6 +229,8 @@ func sources(v6 bool, listed int) []netip.Prefix {
 type harness struct {
 	Mux           *ebpf.Program  `ebpf:"bench_mux"`
 	SYN           *ebpf.Program  `ebpf:"bench_syn"`
+	VXLAN         *ebpf.Program  `ebpf:"bench_vxlan"`
+	VXLANFloor    *ebpf.Program  `ebpf:"vxlan_floor"`
 	SYNFloor      *ebpf.Program  `ebpf:"bench_syn_floor"`
 	SYNEmpty      *ebpf.Program  `ebpf:"bench_syn_empty"`
 	Floor         *ebpf.Program  `ebpf:"bench_floor"`
@@ -239,11 +244,12 @@ type harness struct {
 	SlowpathProgs *ebpf.Map      `ebpf:"slowpath_progs"`
 	CookieAt      *ebpf.Variable `ebpf:"cookie_at"`
 	Template      *ebpf.Variable `ebpf:"syn_template"`
+	VXLANTemplate *ebpf.Variable `ebpf:"vxlan_template"`
 	Sunk          *ebpf.Variable `ebpf:"sunk"`
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_ = h.SlowpathProgs.Close()
@@ -256,6 +262,10 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 		k.template = h.Template
 	}
 	switch k.program {
+	case benchProgBenchVxlan:
+		k.run, k.template = h.VXLAN, h.VXLANTemplate
+	case benchProgVxlanFloor:
+		k.run, k.template = h.VXLANFloor, h.VXLANTemplate
 	case benchProgBenchSyn:
 		k.run = h.SYN
 	case benchProgBenchSynFloor:
@@ -274,7 +284,7 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 
 // writes says whether the harness writes the class's whole frame before each packet.
 func (k *class) writes() bool {
-	return slices.Contains([]string{benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty}, k.program)
+	return slices.Contains([]string{benchProgBenchVxlan, benchProgVxlanFloor, benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty}, k.program)
 }
 
 const indexPerRow = 16

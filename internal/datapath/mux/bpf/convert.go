@@ -167,5 +167,5 @@ func BackendFlags(b model.MuxBackend) MuxBackendFlag {
 	if b.Down {
 		flags |= MuxBackendFlagBACKEND_DOWN
 	}
-	return flags
+	return flags | MuxBackendFlag(b.Host)<<MuxBackendFlagBACKEND_HOST_SHIFT
 }

@@ -23,6 +23,12 @@ type MuxAddress struct {
 	Words [4]uint32
 }
 
+type MuxAttachedVip struct {
+	_          structs.HostLayout
+	Service    MuxAddress
+	Attachment uint32
+}
+
 type MuxBackend struct {
 	_       structs.HostLayout
 	Tunnel  MuxAddress
@@ -33,9 +39,10 @@ type MuxBackend struct {
 type MuxBackendFlag uint32
 
 const (
-	MuxBackendFlagBACKEND_VALID MuxBackendFlag = 1
-	MuxBackendFlagBACKEND_V4    MuxBackendFlag = 2
-	MuxBackendFlagBACKEND_DOWN  MuxBackendFlag = 4
+	MuxBackendFlagBACKEND_VALID      MuxBackendFlag = 1
+	MuxBackendFlagBACKEND_V4         MuxBackendFlag = 2
+	MuxBackendFlagBACKEND_DOWN       MuxBackendFlag = 4
+	MuxBackendFlagBACKEND_HOST_SHIFT MuxBackendFlag = 8
 )
 
 type MuxBucketLayout uint32
@@ -158,6 +165,31 @@ type MuxEndpointRow struct {
 	Endpoint MuxEndpoint
 }
 
+type MuxFbtFormat uint32
+
+const (
+	MuxFbtFormatFBT_KIND         MuxFbtFormat = 253
+	MuxFbtFormatFBT_LENGTH       MuxFbtFormat = 16
+	MuxFbtFormatFBT_EXID         MuxFbtFormat = 22354
+	MuxFbtFormatFBT_VERSION      MuxFbtFormat = 1
+	MuxFbtFormatFBT_VERSION_MASK MuxFbtFormat = 15
+	MuxFbtFormatFBT_NUMBER       MuxFbtFormat = 16
+	MuxFbtFormatFBT_VIA          MuxFbtFormat = 32
+	MuxFbtFormatFBT_KEY_SHIFT    MuxFbtFormat = 6
+	MuxFbtFormatFBT_KEYS         MuxFbtFormat = 4
+	MuxFbtFormatFBT_MAC_OFFSET   MuxFbtFormat = 12
+)
+
+type MuxFbtKeys struct {
+	_    structs.HostLayout
+	Rows [4]struct {
+		_   structs.HostLayout
+		Key [2]uint64
+		Id  uint32
+		Pad uint32
+	}
+}
+
 type MuxFlowCell struct {
 	_       structs.HostLayout
 	Flow    uint64
@@ -225,6 +257,16 @@ type MuxHeavyHitter struct {
 	Lead      uint64
 }
 
+type MuxMuxOverlay struct {
+	_         structs.HostLayout
+	Addresses [2]struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Makes uint32
+	Pad   uint32
+}
+
 type MuxMuxSettings struct {
 	_       structs.HostLayout
 	Source4 struct {
@@ -253,10 +295,31 @@ type MuxMuxSettings struct {
 	Mac        uint64
 }
 
+type MuxNetworkAddress struct {
+	_       structs.HostLayout
+	Vni     uint32
+	Address MuxAddress
+}
+
 type MuxNextHop struct {
 	_    structs.HostLayout
 	Macs [3]uint32
 	Pad  uint32
+}
+
+type MuxOverlayRole uint32
+
+const (
+	MuxOverlayRoleOVERLAY_MUX    MuxOverlayRole = 1
+	MuxOverlayRoleOVERLAY_SERVER MuxOverlayRole = 2
+	MuxOverlayRoleOVERLAY_CLIENT MuxOverlayRole = 4
+	MuxOverlayRoleOVERLAY_BARE   MuxOverlayRole = 8
+)
+
+type MuxOverlayVtep struct {
+	_      structs.HostLayout
+	Number uint32
+	Roles  MuxOverlayRole
 }
 
 type MuxPoolMemberFamily uint32
@@ -629,7 +692,14 @@ const (
 	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 42
 	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 43
 	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 44
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 45
+	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 45
+	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 46
+	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 47
+	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 48
+	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 49
+	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 50
+	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 51
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 52
 )
 
 type MuxVipCostLayout uint32
@@ -662,6 +732,70 @@ type MuxVipTokens struct {
 	Tat [5]uint64
 }
 
+type MuxVtepPrefix struct {
+	_       structs.HostLayout
+	Length  uint32
+	Vni     uint32
+	Address uint32
+}
+
+type MuxVxlanCtx struct {
+	_     structs.HostLayout
+	Outer struct {
+		_               structs.HostLayout
+		Source          MuxAddress
+		Destination     MuxAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Says struct {
+		_     structs.HostLayout
+		Vni   uint32
+		Host  uint32
+		Flags uint8
+		_     [3]byte
+	}
+	Vni        uint32
+	Attachment uint32
+	Routed     uint32
+	Ethertype  uint16
+	Length     uint16
+	_          [4]byte
+	Hash       uint64
+	Tunnel     MuxAddress
+	Macs       [3]uint32
+	InnerMacs  [3]uint32
+	Ip         [10]uint32
+	Tcp        [5]uint32
+	Fbt        [4]uint32
+	Udp        [2]uint32
+	Vxlan      [2]uint32
+	_          [4]byte
+}
+
+type MuxVxlanFormat uint32
+
+const (
+	MuxVxlanFormatVXLAN_PORT    MuxVxlanFormat = 4789
+	MuxVxlanFormatVXLAN_FLAGS   MuxVxlanFormat = 8
+	MuxVxlanFormatVXLAN_ROUTE   MuxVxlanFormat = 87
+	MuxVxlanFormatVXLAN_VNI_MAX MuxVxlanFormat = 16777215
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -677,8 +811,11 @@ const (
 	MuxMapFlows                  = "flows"
 	MuxMapFragments              = "fragments"
 	MuxMapHeavyHitters           = "heavy_hitters"
+	MuxMapHostKeys               = "host_keys"
 	MuxMapLost                   = "lost"
 	MuxMapLostDatagrams          = "lost_datagrams"
+	MuxMapNetworkCounts          = "network_counts"
+	MuxMapNetworkVips            = "network_vips"
 	MuxMapNextHops               = "next_hops"
 	MuxMapPunts                  = "punts"
 	MuxMapRedirectMemory         = "redirect_memory"
@@ -701,6 +838,9 @@ const (
 	MuxMapVipPolicers            = "vip_policers"
 	MuxMapVipTokens              = "vip_tokens"
 	MuxMapVipUsage               = "vip_usage"
+	MuxMapVtepPrefixes           = "vtep_prefixes"
+	MuxMapVteps                  = "vteps"
+	MuxMapVxlanCtxs              = "vxlan_ctxs"
 	MuxProgFlowClock             = "flow_clock"
 	MuxProgMux                   = "mux"
 	MuxProgMuxFullParse          = "mux_full_parse"
@@ -711,10 +851,12 @@ const (
 	MuxProgSlowpathGue           = "slowpath_gue"
 	MuxProgSlowpathIcmp          = "slowpath_icmp"
 	MuxProgSlowpathSyn           = "slowpath_syn"
+	MuxProgSlowpathVxlan         = "slowpath_vxlan"
 	MuxVarAbiBucketLayout        = "abi_bucket_layout"
 	MuxVarAbiDatagramLayout      = "abi_datagram_layout"
 	MuxVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	MuxVarAbiEndpointLayout      = "abi_endpoint_layout"
+	MuxVarAbiFbtFormat           = "abi_fbt_format"
 	MuxVarAbiFlowLayout          = "abi_flow_layout"
 	MuxVarAbiGueControlFormat    = "abi_gue_control_format"
 	MuxVarAbiGueFormat           = "abi_gue_format"
@@ -731,6 +873,7 @@ const (
 	MuxVarAbiTraceSize           = "abi_trace_size"
 	MuxVarAbiVipCostLayout       = "abi_vip_cost_layout"
 	MuxVarAbiVipLimit            = "abi_vip_limit"
+	MuxVarAbiVxlanFormat         = "abi_vxlan_format"
 	MuxVarCfgDatagramLife        = "cfg_datagram_life"
 	MuxVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
 	MuxVarCfgFlowSetMask         = "cfg_flow_set_mask"
@@ -739,6 +882,7 @@ const (
 	MuxVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
 	MuxVarCfgSnapLength          = "cfg_snap_length"
 	MuxVarCfgTrace               = "cfg_trace"
+	MuxVarOverlay                = "overlay"
 	MuxVarPoolMembers            = "pool_members"
 	MuxVarRatelimitTat           = "ratelimit_tat"
 	MuxVarSettings               = "settings"
@@ -799,6 +943,7 @@ type MuxProgramSpecs struct {
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
 }
 
 // MuxMapSpecs contains maps before they are loaded into the kernel.
@@ -816,8 +961,11 @@ type MuxMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
+	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
+	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
@@ -840,6 +988,9 @@ type MuxMapSpecs struct {
 	VipPolicers    *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens      *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.MapSpec `ebpf:"vip_usage"`
+	VtepPrefixes   *ebpf.MapSpec `ebpf:"vtep_prefixes"`
+	Vteps          *ebpf.MapSpec `ebpf:"vteps"`
+	VxlanCtxs      *ebpf.MapSpec `ebpf:"vxlan_ctxs"`
 }
 
 // MuxVariableSpecs contains global variables before they are loaded into the kernel.
@@ -850,6 +1001,7 @@ type MuxVariableSpecs struct {
 	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFbtFormat           *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
@@ -866,6 +1018,7 @@ type MuxVariableSpecs struct {
 	AbiTraceSize           *ebpf.VariableSpec `ebpf:"abi_trace_size"`
 	AbiVipCostLayout       *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit            *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
+	AbiVxlanFormat         *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
@@ -874,6 +1027,7 @@ type MuxVariableSpecs struct {
 	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
 	Settings               *ebpf.VariableSpec `ebpf:"settings"`
@@ -913,8 +1067,11 @@ type MuxMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
+	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
+	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
@@ -937,6 +1094,9 @@ type MuxMaps struct {
 	VipPolicers    *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens      *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.Map `ebpf:"vip_usage"`
+	VtepPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
+	Vteps          *ebpf.Map `ebpf:"vteps"`
+	VxlanCtxs      *ebpf.Map `ebpf:"vxlan_ctxs"`
 }
 
 func (m *MuxMaps) Close() error {
@@ -952,8 +1112,11 @@ func (m *MuxMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.HeavyHitters,
+		m.HostKeys,
 		m.Lost,
 		m.LostDatagrams,
+		m.NetworkCounts,
+		m.NetworkVips,
 		m.NextHops,
 		m.Punts,
 		m.RedirectMemory,
@@ -976,6 +1139,9 @@ func (m *MuxMaps) Close() error {
 		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
+		m.VtepPrefixes,
+		m.Vteps,
+		m.VxlanCtxs,
 	)
 }
 
@@ -987,6 +1153,7 @@ type MuxVariables struct {
 	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFbtFormat           *ebpf.Variable `ebpf:"abi_fbt_format"`
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
@@ -1003,6 +1170,7 @@ type MuxVariables struct {
 	AbiTraceSize           *ebpf.Variable `ebpf:"abi_trace_size"`
 	AbiVipCostLayout       *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit            *ebpf.Variable `ebpf:"abi_vip_limit"`
+	AbiVxlanFormat         *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
@@ -1011,6 +1179,7 @@ type MuxVariables struct {
 	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
 	Settings               *ebpf.Variable `ebpf:"settings"`
@@ -1033,6 +1202,7 @@ type MuxPrograms struct {
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
 }
 
 func (p *MuxPrograms) Close() error {
@@ -1047,6 +1217,7 @@ func (p *MuxPrograms) Close() error {
 		p.SlowpathGue,
 		p.SlowpathIcmp,
 		p.SlowpathSyn,
+		p.SlowpathVxlan,
 	)
 }
 

@@ -14,13 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const defaultSources = 1 << 20
+// Defaults of sizes.
+const (
+	defaultSources     = 1 << 20
+	defaultAttachments = 16384
+	defaultVTEPs       = 65536
+	defaultHosts       = 4096
+)
 
 // Sizes are the tables' sizes in rows.
 type Sizes struct {
 	Endpoints, BucketRows, Backends, FlowSets uint32
 	SNATVIPs                                  uint32
 	Sources                                   uint32        // 0: the default
+	Attachments                               uint32        // VIPs of virtual networks; 0: the default
+	VTEPs                                     uint32        // hosts of clients; 0: the default
+	Hosts                                     uint32        // numbers of hosts with backends, from 1 on; 0: the default
 	FlowLimit                                 uint32        // 0: half of MaxFlows
 	Tokens                                    []uint64      // of the buckets of bpf/mux/ratelimit.h; nil: those that stand there
 	TokenTime                                 time.Duration // until one comes back; 0: likewise
@@ -40,6 +49,12 @@ func (d Sizes) Rows() uint32 { return d.Endpoints + d.SNATVIPs }
 
 // SourceRows are those that all lists of sources may have.
 func (d Sizes) SourceRows() uint32 { return cmp.Or(d.Sources, defaultSources) }
+
+// AttachmentRows are those that VIPs of virtual networks may have; row 0 is not used.
+func (d Sizes) AttachmentRows() uint32 { return cmp.Or(d.Attachments, defaultAttachments) + 1 }
+
+// HostRows are those of keys of hosts, by number; row 0 is not used.
+func (d Sizes) HostRows() uint32 { return cmp.Or(d.Hosts, defaultHosts) + 1 }
 
 // indexRows are the rows of endpoint_index: four words for each endpoint, so that one endpoint in five collides.
 func (d Sizes) indexRows() uint32 {
@@ -74,6 +89,10 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapFlows:          d.FlowSets,
 		MuxMapSnatRanges:     max(d.SNATVIPs, 1) * uint32(SNATRanges/SNATRowRanges),
 		MuxMapSnatOwners:     d.SNATOwnerRows() + 1,
+		MuxMapNetworkVips:    d.AttachmentRows() - 1,
+		MuxMapNetworkCounts:  d.AttachmentRows(),
+		MuxMapVteps:          cmp.Or(d.VTEPs, defaultVTEPs),
+		MuxMapHostKeys:       d.HostRows(),
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}
@@ -81,6 +100,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[settingsMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[poolMembersMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[overlayMap].Flags |= unix.BPF_F_MMAPABLE
 	knobs, err := d.knobs()
 	if err != nil {
 		return nil, err

@@ -45,17 +45,24 @@ type Tables struct {
 	VIPDrops       *ebpf.Map `ebpf:"vip_drops"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
 	SourceShares   *ebpf.Map `ebpf:"source_shares"`
+	NetworkVIPs    *ebpf.Map `ebpf:"network_vips"`
+	VTEPs          *ebpf.Map `ebpf:"vteps"`
+	VTEPPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
+	HostKeys       *ebpf.Map `ebpf:"host_keys"`
+	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
+	Overlay        *ebpf.Map `ebpf:".data.overlay"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
 	VerdictNames abi.Verdicts // of the rows of Verdicts
 }
 
-// What the library calls the maps of the variables pool, members and syn_secrets.
+// What the library calls the maps of variables.
 const (
 	settingsMap    = ".data.settings"
 	poolMembersMap = ".data.pool_members"
 	secretsMap     = ".data.syn"
+	overlayMap     = ".data.overlay"
 
 	constantsMap = ".rodata"
 )
@@ -98,6 +105,12 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"vip_drops", MuxMapVipDrops, &t.VIPDrops},
 		{"heavy_hitters", MuxMapHeavyHitters, &t.HeavyHitters},
 		{"source_shares", MuxMapSourceShares, &t.SourceShares},
+		{"network_vips", MuxMapNetworkVips, &t.NetworkVIPs},
+		{"vteps", MuxMapVteps, &t.VTEPs},
+		{"vtep_prefixes", MuxMapVtepPrefixes, &t.VTEPPrefixes},
+		{"host_keys", MuxMapHostKeys, &t.HostKeys},
+		{"network_counts", MuxMapNetworkCounts, &t.NetworkCounts},
+		{"overlay", overlayMap, &t.Overlay},
 	}
 }
 

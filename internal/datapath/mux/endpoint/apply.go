@@ -213,6 +213,8 @@ func check(e model.MuxEndpoint) error {
 			return fmt.Errorf("slot %d is given twice", b.Slot)
 		case !b.Tunnel.IsValid() || b.Tunnel.Is4In6() || b.Tunnel.Zone() != "":
 			return fmt.Errorf("slot %d has no usable tunnel address: %q", b.Slot, b.Tunnel)
+		case b.Host >= 1<<24:
+			return fmt.Errorf("slot %d is on host %d, numbers end at %d", b.Slot, b.Host, 1<<24-1)
 		}
 		known[b.Slot] = true
 	}

@@ -73,5 +73,6 @@ func ReadBackends(t *bpf.Tables, from alloc.Span) (map[model.Slot]bpf.MuxBackend
 func FromBackend(slot model.Slot, row bpf.MuxBackend) model.MuxBackend {
 	return model.MuxBackend{
 		Slot: slot, Tunnel: bpf.FromAddress(row.Tunnel), Down: row.Flags&bpf.MuxBackendFlagBACKEND_DOWN != 0,
+		Host: uint32(row.Flags >> bpf.MuxBackendFlagBACKEND_HOST_SHIFT),
 	}
 }

@@ -19,6 +19,7 @@ __u32 flow; /* the next one */
 __u32 cookie_at; /* offset of the byte that names the backend in the packets of the class */
 __u64 sunk; /* frames that came back */
 __u8 syn_template[96]; /* the whole frame of a SYN: an answer is written over it */
+__u8 vxlan_template[144]; /* all that is written anew of a segment in VXLAN */
 
 enum {
 	COOKIE_AT_MAX = 127,
@@ -66,6 +67,25 @@ static __always_inline bool restore_syn(struct xdp_md *ctx, const bool v6)
 	return true;
 }
 
+/*
+ * A segment of the next flow in VXLAN, of IPv4 in IPv4 or IPv6 in IPv6, up to its TCP options: all
+ * of that was written over. Its checksums are those of flow 0.
+ */
+static __always_inline bool restore_vxlan(struct xdp_md *ctx, const bool v6)
+{
+	const __u32 bytes = v6 ? 144 : 104, source = v6 ? 14 + 40 + 30 + 20 : 14 + 20 + 30 + 12;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	if (data + bytes > end)
+		return false;
+#pragma unroll
+	for (__u32 at = 0; at < bytes; at += 8)
+		*(__u64 *)(data + at) = *(__u64 *)(vxlan_template + at);
+	*(__u32 *)(data + source) |= bpf_htonl(flow);
+	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
+	return true;
+}
+
 static __always_inline long length(const struct xdp_md *ctx)
 {
 	return (long)ctx->data_end - (long)ctx->data;
@@ -89,7 +109,13 @@ __noinline int run_mux(struct xdp_md *ctx)
 
 __noinline int run_floor(struct xdp_md *ctx)
 {
-	return cfg_v6 ? floor_v6(ctx) : floor_v4(ctx);
+	return cfg_v6 ? floor_v6(ctx, IPPROTO_TCP, 80) : floor_v4(ctx, IPPROTO_TCP, 80);
+}
+
+__noinline int run_floor_udp(struct xdp_md *ctx)
+{
+	return cfg_v6 ? floor_v6(ctx, IPPROTO_UDP, VXLAN_PORT)
+		      : floor_v4(ctx, IPPROTO_UDP, VXLAN_PORT);
 }
 
 __noinline int run_pass(struct xdp_md *ctx)
@@ -103,6 +129,28 @@ int bench_mux(struct xdp_md *ctx)
 	long before = length(ctx);
 
 	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+static __always_inline bool restore_any_vxlan(struct xdp_md *ctx)
+{
+	return cfg_v6 ? restore_vxlan(ctx, true) : restore_vxlan(ctx, false);
+}
+
+SEC("xdp.frags")
+int bench_vxlan(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_any_vxlan(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+/* As bench_syn_floor. */
+SEC("xdp.frags")
+int vxlan_floor(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_any_vxlan(ctx) ? undo(ctx, run_floor_udp(ctx), before) : XDP_ABORTED;
 }
 
 static __always_inline bool restore_any_syn(struct xdp_md *ctx)
@@ -184,5 +232,5 @@ int live_reflect(struct xdp_md *ctx)
 SEC("xdp.frags")
 int live_floor(struct xdp_md *ctx)
 {
-	return cfg_v6 ? floor_v6(ctx) : floor_v4(ctx);
+	return cfg_v6 ? floor_v6(ctx, IPPROTO_TCP, 80) : floor_v4(ctx, IPPROTO_TCP, 80);
 }

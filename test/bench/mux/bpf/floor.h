@@ -19,7 +19,9 @@ static __always_inline void floor_ethernet(void *data, __be16 ethertype)
 	*(__u16 *)(data + 12) = ethertype;
 }
 
-static __always_inline enum xdp_action floor_v4(struct xdp_md *ctx)
+/* For packets of the protocol to the port. */
+static __always_inline enum xdp_action floor_v4(struct xdp_md *ctx, const __u8 protocol,
+						const __u16 port)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
@@ -32,9 +34,9 @@ static __always_inline enum xdp_action floor_v4(struct xdp_md *ctx)
 	if ((void *)(tcp + 1) > end)
 		return XDP_DROP;
 	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 ||
-	    (ip->frag_off & bpf_htons(0x3fff)) || ip->protocol != IPPROTO_TCP)
+	    (ip->frag_off & bpf_htons(0x3fff)) || ip->protocol != protocol)
 		return XDP_PASS;
-	if (tcp->dest != bpf_htons(80))
+	if (tcp->dest != bpf_htons(port))
 		return XDP_PASS;
 	length = bpf_ntohs(ip->tot_len) + sizeof(*ip);
 	tos = ip->tos;
@@ -58,7 +60,8 @@ static __always_inline enum xdp_action floor_v4(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-static __always_inline enum xdp_action floor_v6(struct xdp_md *ctx)
+static __always_inline enum xdp_action floor_v6(struct xdp_md *ctx, const __u8 protocol,
+						const __u16 port)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
@@ -70,7 +73,7 @@ static __always_inline enum xdp_action floor_v6(struct xdp_md *ctx)
 	if ((void *)(tcp + 1) > end)
 		return XDP_DROP;
 	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || *(__u8 *)ip >> 4 != 6 ||
-	    ip->nexthdr != IPPROTO_TCP || tcp->dest != bpf_htons(80))
+	    ip->nexthdr != protocol || tcp->dest != bpf_htons(port))
 		return XDP_PASS;
 	length = bpf_htons(bpf_ntohs(ip->payload_len) + sizeof(*ip));
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The mux's tables of virtual networks. User space writes all but the counters. */
+#pragma once
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#include "abi/mux/overlay.h"
+#include "abi/shared/counter.h"
+#include "abi/shared/fbt.h"
+#include "abi/shared/network.h"
+
+/* VIPs by network and their addresses there. Never evicts, as none of these. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct network_address);
+	__type(value, struct attached_vip);
+} network_vips SEC(".maps");
+
+/* Hosts that may send VXLAN to muxes, by their addresses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, struct overlay_vtep);
+} vteps SEC(".maps");
+
+/* Likewise of one network, all of a prefix of IPv4: hosts that have neither agents nor numbers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct vtep_prefix);
+	__type(value, __u8);
+} vtep_prefixes SEC(".maps");
+
+/* Keys of hosts with backends, by their numbers: one makes the FBTs of what is sent there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct fbt_keys);
+} host_keys SEC(".maps");
+
+/* Packets forwarded for a VIP in a network, by attachment. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct counter);
+} network_counts SEC(".maps");
+
+/* A map of one row that needs no lookup. */
+struct mux_overlay overlay SEC(".data.overlay");

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Sends a client's segment to a backend's host: VXLAN again, with the FBT as the first TCP option.
+ * The head of the frame moves, options and payload stay where they are. All headers are put
+ * together in registers.
+ */
+#pragma once
+
+#include "mux/ctx.h"
+#include "mux/overlay/maps.h"
+#include "net/fbt.h"
+#include "net/tcp.h"
+#include "net/vxlan.h"
+#include "net/xdp/checksum.h"
+#include "net/xdp/encap.h"
+
+/* What is known of a packet in VXLAN: too much for the stack. */
+struct vxlan_ctx {
+	struct packet outer;
+	struct fbt_content says;
+	__u32 vni;
+	__u32 attachment;
+	__u32 routed; /* the client's host says that it has an agent; 0: it does not */
+	/* Of what is sent. */
+	__be16 ethertype; /* of the packet inside */
+	__u16 length; /* of UDP, with the FBT */
+	__u64 hash;
+	struct address tunnel;
+	__u32 macs[3];
+	/* The headers inside, which are written anew, as the CPU loads them. */
+	__u32 inner_macs[3];
+	__u32 ip[10];
+	__u32 tcp[5];
+	__u32 fbt[4];
+	/* Between the outer IP header and the packet inside. */
+	__u32 udp[2];
+	__u32 vxlan[2];
+};
+
+/* Of the packet that this CPU handles. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vxlan_ctx);
+} vxlan_ctxs SEC(".maps");
+
+/* The UDP source port: flows spread over links by it. */
+static __always_inline __be16 vxlan_source_port(__u64 hash)
+{
+	return bpf_htons(0xc000 | (hash >> 32 & 0x3fff));
+}
+
+/* Loads the headers of the packet inside. False: there is not all of them. */
+static __always_inline bool inside_load(struct xdp_md *ctx, const struct packet *p,
+					struct vxlan_ctx *v, const bool inner4)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
+	__u32 at = p->l3 - sizeof(struct ethhdr), *from;
+
+	barrier_var(at);
+	if (at > EXTENSIONS_START_MAX)
+		return false;
+	from = data + at;
+	if ((void *)from + sizeof(struct ethhdr) + 4 * words + sizeof(struct tcphdr) > end)
+		return false;
+#pragma unroll
+	for (__u32 i = 0; i < 3; i++)
+		v->inner_macs[i] = from[i];
+	from = (void *)from + sizeof(struct ethhdr);
+#pragma unroll
+	for (__u32 i = 0; i < words; i++)
+		v->ip[i] = from[i];
+	from += words;
+#pragma unroll
+	for (__u32 i = 0; i < 5; i++)
+		v->tcp[i] = from[i];
+	return true;
+}
+
+/* The FBT. False: there is no key. */
+static __always_inline bool inside_fbt(const struct mux_ctx *w, struct vxlan_ctx *v)
+{
+	const struct packet *p = &w->packet;
+	__u32 host = w->backend->flags >> BACKEND_HOST_SHIFT;
+	const struct fbt_keys *keys = bpf_map_lookup_elem(&host_keys, &host);
+	const struct fbt_key *key;
+	struct fbt_segment segment = {
+		.outer = v->tunnel,
+		.client = p->source,
+		.vip = p->destination,
+		.client_port = p->source_port,
+		.vip_port = p->destination_port,
+		.seq = v->tcp[1],
+	};
+	struct fbt fbt;
+
+	if (!host || !keys)
+		return false;
+	key = &keys->rows[overlay.makes & (FBT_KEYS - 1)];
+	if (!key->id || key->id != overlay.makes)
+		return false;
+	fbt_write(&fbt, key, &segment, &v->says);
+	__builtin_memcpy(v->fbt, &fbt, sizeof(fbt));
+	return true;
+}
+
+/* Lengths and checksums with the FBT. */
+static __always_inline void inside_grow(const struct packet *p, struct vxlan_ctx *v)
+{
+	__u32 segment = p->l3_length - (p->l4 - p->l3);
+	__u32 total = p->l3_length + sizeof(struct fbt);
+	__u32 head = v->tcp[3], grown = head + (sizeof(struct fbt) / 4 << 4);
+	__u64 sum = (__u64)(__u16)~head + (__u16)~bpf_htons(segment) + (__u16)~v->tcp[4];
+
+	sum += (__u16)grown + (__u64)bpf_htons(segment + sizeof(struct fbt));
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		sum += v->fbt[i];
+	v->tcp[3] = grown;
+	v->tcp[4] = (v->tcp[4] & 0xffff0000) | checksum_fold(sum);
+	if (p->ethertype == bpf_htons(ETH_P_IP)) {
+		__u16 check = checksum_replace(v->ip[2] >> 16, v->ip[0] >> 16, bpf_htons(total));
+
+		v->ip[2] = (v->ip[2] & 0xffff) | (__u32)check << 16;
+		v->ip[0] = (v->ip[0] & 0xffff) | (__u32)bpf_htons(total) << 16;
+	} else {
+		v->ip[1] = (v->ip[1] & 0xffff0000) | bpf_htons(total - sizeof(struct ipv6hdr));
+	}
+}
+
+/*
+ * UDP's checksum over IPv6, where none is not allowed: of the headers, and of a segment whose own
+ * checksum is right, which tells the sum of all of it.
+ */
+static __always_inline __u32 vxlan_checksum(const struct vxlan_ctx *v, const bool inner4)
+{
+	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
+	const __u32 first = inner4 ? 3 : 2; /* word of the inner addresses */
+	const __u32 segment = v->length - sizeof(struct vxlan_front) - 4 * words;
+	__u64 sum = (__u64)v->udp[0] + v->udp[1] + bpf_htons(v->length) + (IPPROTO_UDP << 8);
+	__u64 pseudo = (__u64)bpf_htons(segment) + (IPPROTO_TCP << 8);
+	__u32 check;
+
+	sum += (__u64)v->vxlan[0] + v->vxlan[1] + v->ethertype;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)settings.source6.words[i] + v->tunnel.words[i];
+#pragma unroll
+	for (int i = 0; i < 3; i++)
+		sum += v->inner_macs[i];
+#pragma unroll
+	for (__u32 i = 0; i < words; i++) {
+		sum += v->ip[i];
+		pseudo += i < first ? 0 : v->ip[i];
+	}
+	check = checksum_fold(sum + checksum_fold(pseudo));
+	return check ? check : 0xffff;
+}
+
+/* UDP and VXLAN. */
+static __always_inline void vxlan_fill(struct vxlan_ctx *v, const bool v4, const bool inner4)
+{
+	struct vxlan header;
+
+	vxlan_write(&header, v->vni, false);
+	__builtin_memcpy(v->vxlan, &header, sizeof(header));
+	v->udp[0] = vxlan_source_port(v->hash) | (__u32)bpf_htons(VXLAN_PORT) << 16;
+	v->udp[1] = bpf_htons(v->length);
+	if (!v4)
+		v->udp[1] |= vxlan_checksum(v, inner4) << 16;
+}
+
+/* Writes the outer IP header. Congestion that was met so far stays told (RFC 6040). */
+static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v, const bool v4)
+{
+	__u32 tos = v->outer.tos, length = v->length;
+
+	if (v4) {
+		__be32 from = settings.source4.words[3], at = v->tunnel.words[3];
+		__u32 rest = OUTER_TTL | IPPROTO_UDP << 8, fragment = OUTER_DONT_FRAGMENT << 16;
+		__u32 head = 0x45 | tos << 8;
+
+		head |= (__u32)bpf_htons(length + sizeof(struct iphdr)) << 16;
+		to[0] = head;
+		to[1] = fragment;
+		to[2] = rest | checksum_fold((__u64)head + fragment + rest + from + at) << 16;
+		to[3] = from;
+		to[4] = at;
+		return;
+	}
+	to[0] = bpf_htonl(6U << 28 | tos << 20 | ((__u32)v->hash & OUTER_LABEL_MASK));
+	to[1] = bpf_htons(length) | IPPROTO_UDP << 16 | (__u32)OUTER_TTL << 24;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		to[2 + i] = settings.source6.words[i];
+		to[6 + i] = v->tunnel.words[i];
+	}
+}
+
+/* Writes UDP, VXLAN, and the head of the packet inside. */
+static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, const bool inner4)
+{
+	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
+
+	to[0] = v->udp[0];
+	to[1] = v->udp[1];
+	to[2] = v->vxlan[0];
+	to[3] = v->vxlan[1];
+#pragma unroll
+	for (int i = 0; i < 3; i++)
+		to[4 + i] = v->inner_macs[i];
+	*(__be16 *)(to + 7) = v->ethertype;
+	to = (void *)(to + 7) + sizeof(__be16);
+#pragma unroll
+	for (__u32 i = 0; i < words; i++)
+		to[i] = v->ip[i];
+	to += words;
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		to[i] = v->tcp[i];
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		to[5 + i] = v->fbt[i];
+}
+
+/* Moves the head of the frame and writes it anew. False: there is no room. */
+static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ctx *v, const bool v4,
+					     const bool inner4)
+{
+	const __u32 ip = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	const __u32 bytes = sizeof(__be16) + ip + sizeof(struct vxlan_front) +
+			    sizeof(struct tcphdr) + sizeof(struct fbt) +
+			    (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	__u32 l3 = v->outer.l3, type; /* offset of the frame's ethertype */
+	struct vlan_tags vlan = {};
+	void *data, *to;
+
+	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
+		return false;
+	vxlan_fill(v, v4, inner4);
+	if (bpf_xdp_adjust_head(ctx, (int)(v->outer.l4 - l3) - (int)(ip + sizeof(struct fbt))))
+		return false;
+	data = (void *)(long)ctx->data;
+	type = l3 - sizeof(__be16);
+	barrier_var(type);
+	if (type > ETH_HLEN_MAX - sizeof(__be16))
+		return false;
+	to = data + type;
+	barrier_var(to); /* one pointer, so that one check holds for all that is written */
+	if (data + ETH_HLEN_MAX > (void *)(long)ctx->data_end ||
+	    to + bytes > (void *)(long)ctx->data_end)
+		return false;
+	write_macs(data, l3, v->macs, &vlan);
+	*(__be16 *)to = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	to += sizeof(__be16);
+	write_vxlan_ip(to, v, v4);
+	write_vxlan(to + ip, v, inner4);
+	return true;
+}
+
+static __always_inline enum verdict push_family(struct xdp_md *ctx, const struct mux_ctx *w,
+						struct vxlan_ctx *v, const bool inner4)
+{
+	bool sent;
+
+	if (!inside_load(ctx, &w->packet, v, inner4))
+		return VERDICT_DROP_VXLAN;
+	if (!inside_fbt(w, v))
+		return VERDICT_DROP_NO_HOST_KEY;
+	inside_grow(&w->packet, v);
+
+	/* From here on the packet is changed. */
+	sent = w->backend->flags & BACKEND_V4 ? vxlan_write_head(ctx, v, true, inner4)
+					      : vxlan_write_head(ctx, v, false, inner4);
+	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;
+}
+
+/* May the FBT stand in the segment? Behind options of IP its place would be hard to find. */
+static __always_inline bool inside_has_room(struct xdp_md *ctx, const struct packet *p,
+					    const bool inner4)
+{
+	const __u32 header = inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct tcphdr *tcp = data + p->l4;
+
+	barrier_var(tcp);
+	if (p->l4 - p->l3 != header || (void *)(tcp + 1) > end)
+		return false;
+	return tcp->doff * 4 + sizeof(struct fbt) <= sizeof(*tcp) + TCP_OPTIONS_MAX;
+}
+
+static __always_inline enum verdict push_vxlan(struct xdp_md *ctx, const struct mux_ctx *w,
+					       struct vxlan_ctx *v)
+{
+	const struct backend *backend = w->backend;
+	const struct packet *p = &w->packet;
+	bool v4 = backend->flags & BACKEND_V4, inner4 = p->ethertype == bpf_htons(ETH_P_IP);
+	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop);
+	__u32 length = p->l3_length + sizeof(struct fbt) + sizeof(struct vxlan_front);
+
+	if (!backend->next_hop || !hop)
+		return VERDICT_DROP_NO_NEXT_HOP;
+	if (v4 ? !settings.source4.words[3] : !address_is_set(&settings.source6))
+		return VERDICT_DROP_NO_SOURCE;
+	if (!inside_has_room(ctx, p, inner4))
+		return VERDICT_DROP_FBT_NO_ROOM;
+	if (length + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > settings.mtu)
+		return v->outer.l3_length > settings.mtu ? VERDICT_DROP_MERGED
+							 : VERDICT_DROP_TOO_BIG;
+	v->ethertype = p->ethertype;
+	v->length = length;
+	v->hash = w->hash;
+	v->tunnel = backend->tunnel;
+	__builtin_memcpy(v->macs, hop->macs, sizeof(v->macs));
+	return inner4 ? push_family(ctx, w, v, true) : push_family(ctx, w, v, false);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A packet of a virtual network's client (NGLB, section IV-A): out of VXLAN, to a backend of the
+ * VIP that it is for in that network, and into VXLAN again. Nothing is remembered of it.
+ */
+#pragma once
+
+#include "mux/ctx.h"
+#include "mux/martian.h"
+#include "mux/overlay/maps.h"
+#include "mux/overlay/push.h"
+#include "mux/police.h"
+#include "mux/select.h"
+#include "net/vxlan.h"
+
+/* The outer headers, up to the inner Ethernet header. */
+static __always_inline enum verdict vxlan_outer(struct xdp_md *ctx, struct vxlan_ctx *v,
+						struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct packet *o = &v->outer;
+	struct vxlan_front *front;
+	__u32 length, l4;
+
+	if (parse_ethernet(data, end, o) != PARSED_OK || parse_ip(data, end, o) != PARSED_OK ||
+	    o->protocol != IPPROTO_UDP)
+		return VERDICT_PASS_NO_ENDPOINT;
+	if (!packet_is_whole(o))
+		o->limit = bpf_xdp_get_buff_len(ctx); /* a frame in several buffers */
+	if (!address_is_set(&o->destination) ||
+	    !address_equal(&o->destination,
+			   &overlay.addresses[o->ethertype == bpf_htons(ETH_P_IPV6)]))
+		return VERDICT_PASS_NO_ENDPOINT;
+	l4 = o->l4;
+	barrier_var(l4);
+	if (l4 > EXTENSIONS_START_MAX) /* for the verifier */
+		return VERDICT_DROP_VXLAN;
+	front = data + l4;
+	barrier_var(front); /* else it is derived again, and the verifier loses its bounds */
+	if ((void *)(front + 1) > end)
+		return VERDICT_DROP_VXLAN;
+	if (!packet_is_whole(o))
+		return VERDICT_DROP_VXLAN;
+	length = bpf_ntohs(front->udp.len);
+	if (!(vxlan_is_plain(&front->vxlan) || vxlan_has_route(&front->vxlan)) ||
+	    length < sizeof(*front) || l4 + length > o->l3 + o->l3_length)
+		return VERDICT_DROP_VXLAN;
+	v->routed = front->vxlan.route;
+	v->vni = vni_read(front->vxlan.vni);
+	p->l3 = l4 + sizeof(*front);
+	p->limit = l4 + length;
+	p->ethertype = front->eth.h_proto;
+	return VERDICT_NONE;
+}
+
+/* Which of the network's hosts is the sender? */
+static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
+{
+	struct address source = v->outer.source;
+	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
+	struct vtep_prefix prefix = {
+		.length = 8 * (sizeof(prefix) - sizeof(prefix.length)),
+		.vni = v->vni,
+		.address = source.words[3],
+	};
+
+	v->says.vni = v->vni;
+	v->says.flags = FBT_NUMBER | FBT_VIA;
+	if (vtep && vtep->roles & (OVERLAY_CLIENT | OVERLAY_BARE)) {
+		v->says.host = bpf_htonl(vtep->number);
+		if (vtep->roles & OVERLAY_CLIENT && v->routed)
+			v->says.flags = FBT_NUMBER;
+		return VERDICT_NONE;
+	}
+	if (v->outer.ethertype != bpf_htons(ETH_P_IP) ||
+	    !bpf_map_lookup_elem(&vtep_prefixes, &prefix))
+		return VERDICT_DROP_NOT_A_VTEP;
+	v->says.host = source.words[3];
+	v->says.flags = FBT_VIA;
+	return VERDICT_NONE;
+}
+
+/* The packet inside, and the VIP that it is for. */
+static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_ctx *w,
+						struct vxlan_ctx *v)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct packet *p = &w->packet;
+	enum parsed parsed = parse_ip(data, end, p);
+	struct network_address key = { .vni = v->vni };
+	const struct attached_vip *vip;
+
+	if (parsed == PARSED_OTHER || parsed == PARSED_MALFORMED || !packet_is_whole(p))
+		return VERDICT_DROP_VXLAN;
+	key.address = p->destination;
+	vip = bpf_map_lookup_elem(&network_vips, &key);
+	if (!vip)
+		return VERDICT_DROP_NO_ATTACHMENT;
+	if (parsed != PARSED_OK || p->protocol != IPPROTO_TCP)
+		return VERDICT_DROP_INNER_OTHER;
+	if (parse_transport_full(data, end, p) != PARSED_OK)
+		return VERDICT_DROP_VXLAN;
+	if (!source_is_host(p) || address_equal(&p->source, &p->destination))
+		return VERDICT_DROP_MARTIAN;
+	v->attachment = vip->attachment;
+	w->endpoint_port = p->destination_port;
+	key.address = vip->service;
+	w->endpoint = endpoint_of(&key.address, p->protocol, &w->endpoint_port);
+	if (!w->endpoint || w->endpoint->flags & ENDPOINT_VIP)
+		return VERDICT_DROP_NO_ENDPOINT;
+	w->slices = *(volatile __u64 *)&w->endpoint->slices;
+	return VERDICT_NONE;
+}
+
+/* The backend, by bucket alone: nothing is remembered, and timestamps have no cookies. */
+static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, __u32 vni)
+{
+	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+	struct choice choice;
+
+	w->hash = flowhash_in(vni, &w->packet, &settings.hash_key);
+	choice = bucket_choice(w->slices, bucket_hash_in(vni, w));
+	w->slot = choice.slot;
+	w->backend = backend_at(w->slices, choice.slot);
+	if (!w->backend)
+		return VERDICT_DROP_NO_BACKEND;
+	w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
+	/* The packet can't name the previous backend. */
+	if (!syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
+		return VERDICT_DROP_FBT_NO_ROOM;
+	return VERDICT_NONE;
+}
+
+static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
+{
+	__u32 row = 0;
+	struct vxlan_ctx *v = bpf_map_lookup_elem(&vxlan_ctxs, &row);
+	enum verdict verdict;
+	struct mux_ctx w = {}; /* in full: the verifier follows values that are not set */
+
+	if (!v)
+		return VERDICT_PASS_NO_ENDPOINT;
+	verdict = vxlan_outer(ctx, v, &w.packet);
+	verdict = verdict ?: vxlan_sender(v);
+	verdict = verdict ?: vxlan_inner(ctx, &w, v);
+	verdict = verdict ?: police(&w, false);
+	verdict = verdict ?: vxlan_choose(&w, v->vni);
+	verdict = verdict ?: push_vxlan(ctx, &w, v);
+	if (verdict)
+		return verdict;
+	count(&endpoint_counts, w.endpoint->id, v->outer.limit);
+	count(&network_counts, v->attachment, v->outer.limit);
+	return w.forward;
+}
+
+/* The same as a function of its own: mux_trace has no stack left. */
+__noinline int vxlan_handled(struct xdp_md *ctx)
+{
+	return vxlan_handle(ctx);
+}

@@ -1,0 +1,214 @@
+package mux
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
+	"github.com/weirlb/weir/internal/datapath/mux/pool"
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle"
+)
+
+// The virtual networks of the oracle's world. Two have the same addresses.
+var (
+	overlay4, overlay6 = netip.MustParseAddr("203.0.113.250"), netip.MustParseAddr("2001:db8:1::250")
+
+	oracleAttachments = map[uint32]overlay.Attachment{
+		1: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0]},
+		2: {VNI: 0xabcdef, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0]},
+		3: {VNI: 100, VIP: netip.MustParseAddr("fd12::99"), Service: oracleVIPs[1]},
+		4: {VNI: 0xabcdef, VIP: netip.MustParseAddr("fd12::99"), Service: oracleVIPs[1]},
+		5: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.2"), Service: oracleAllPorts[0]},
+		6: {VNI: 100, VIP: netip.MustParseAddr("fd12::98"), Service: oracleAllPorts[1]},
+		7: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.3"), Service: oracleSNAT[0]}, // has no endpoints
+	}
+	oracleHosts = []overlay.Host{
+		{Number: 7, Agent: true, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")}},
+		{Number: 8, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd02::2")}},
+	}
+	oracleBare = []overlay.BareHosts{
+		{VNI: 100, Prefix: netip.MustParsePrefix("10.8.0.0/16")},
+		{VNI: 0xabcdef, Prefix: netip.MustParsePrefix("10.8.0.128/25")},
+	}
+	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.8.0.1", "10.8.0.129", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3"}
+)
+
+// oracleKeys are those of hosts 1 to 3 of the backends, which have 0 to 4; FBTs are made with the second.
+func oracleKeys() (makes uint32, all map[uint32][]fbt.Key) {
+	all = map[uint32][]fbt.Key{}
+	for host := range uint32(3) {
+		all[host+1] = []fbt.Key{{Secret: [16]byte{byte(host), 1}, ID: 5}, {Secret: [16]byte{byte(host), 2}, ID: 6}}
+	}
+	return 6, all
+}
+
+// setNetworks tells the program of the virtual networks.
+func setNetworks(t testing.TB, d *Datapath) {
+	t.Helper()
+	makes, keys := oracleKeys()
+	err := errors.Join(
+		d.SetOverlayAddresses(overlay4, overlay6), d.SetAttachments(oracleAttachments), d.SetVTEPs(oracleHosts, oracleBare),
+		d.SetHostKeys(makes, keys))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oracleNetwork is the same for the oracle.
+func oracleNetwork() oracle.Network {
+	n := oracle.Network{
+		Addresses: []netip.Addr{overlay4, overlay6}, VIPs: map[oracle.NetworkVIP]netip.Addr{},
+		Hosts: map[netip.Addr]oracle.NetworkHost{}, Bare: map[uint32][]netip.Prefix{}, Keys: map[uint32]fbt.Key{},
+	}
+	for _, a := range oracleAttachments {
+		n.VIPs[oracle.NetworkVIP{VNI: a.VNI, VIP: a.VIP}] = a.Service
+	}
+	for _, h := range oracleHosts {
+		for _, address := range h.Addresses {
+			n.Hosts[address] = oracle.NetworkHost{Number: h.Number, Agent: h.Agent}
+		}
+	}
+	for _, b := range oracleBare {
+		n.Bare[b.VNI] = append(n.Bare[b.VNI], b.Prefix)
+	}
+	_, keys := oracleKeys()
+	for host, all := range keys {
+		n.Keys[host] = all[1]
+	}
+	return n
+}
+
+// networkClasses are packets of virtual networks' clients.
+func networkClasses(s scene) []oracleClass {
+	syn := func(r *rand.Rand) draft { return s.inVXLAN(r, s.ofTenant(r, 0x02, fittingOptions(r), everyPort...)) }
+	any := func(r *rand.Rand) draft {
+		return s.inVXLAN(r, s.ofTenant(r, drawFlags(r), sometimes(r, fittingOptions(r), drawOptions(r)), everyPort...))
+	}
+	return []oracleClass{
+		{name: "network-syn", verdict: "forward_syn", more: []string{
+			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
+		}, draw: syn},
+		{name: "network-tcp", verdict: "forward_bucket", more: []string{"drop_fbt_no_room"}, draw: any},
+		{name: "network-bare", verdict: "drop_not_a_vtep", more: []string{"forward_syn"}, draw: func(r *rand.Rand) draft {
+			f := syn(r)
+			if from := netip.MustParseAddr(oracleVTEPs[r.IntN(len(oracleVTEPs))]); from.Is4() == f.from.Is4() {
+				f.from = from
+			}
+			return f
+		}},
+		{name: "network-other", verdict: "drop_no_attachment", more: []string{"drop_no_endpoint", "drop_inner_other", "drop_martian"}, draw: func(r *rand.Rand) draft {
+			return s.inVXLAN(r, s.otherOfTenant(r))
+		}},
+		{name: "network-broken", verdict: "drop_vxlan", more: []string{"forward_syn", "pass_no_endpoint"}, draw: func(r *rand.Rand) draft {
+			f := syn(r)
+			switch at := r.IntN(30); r.IntN(4) {
+			case 0:
+				f.transport[at] ^= 1 << r.IntN(8)
+			case 1:
+				f.transport = f.transport[:8+r.IntN(len(f.transport)-8)]
+			case 2:
+				f.to = s.vip
+			}
+			return f
+		}},
+		{name: "network-large", verdict: "drop_too_big", more: []string{"forward_bucket", "drop_merged"}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, portPlain)
+			return s.carried(r, vni, draftTCP(from, to, 0x10, nil, 1340+r.IntN(200), r))
+		}},
+		{name: "network-no-source", verdict: "drop_no_source", draw: syn, settings: func(p pool.Settings) pool.Settings {
+			p.Source6 = netip.Addr{}
+			return p
+		}},
+	}
+}
+
+// tenantEnds are those of a packet from some client of a network to one of the ports of a VIP there.
+func (s scene) tenantEnds(r *rand.Rand, ports ...uint16) (from, to netip.AddrPort, vni uint32) {
+	var numbers []uint32
+	for number, a := range oracleAttachments {
+		if a.VIP.Is4() == s.vip.Is4() && a.Service != oracleSNAT[0] {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	a := oracleAttachments[numbers[r.IntN(len(numbers))]]
+	return netip.AddrPortFrom(oracleAddress(r, s.vip), uint16(1024+r.IntN(8))),
+		netip.AddrPortFrom(a.VIP, ports[r.IntN(len(ports))]), a.VNI
+}
+
+// tenantDraft is a packet of a network.
+type tenantDraft struct {
+	draft
+	vni uint32
+}
+
+func (s scene) ofTenant(r *rand.Rand, flags byte, options []byte, ports ...uint16) tenantDraft {
+	from, to, vni := s.tenantEnds(r, ports...)
+	return tenantDraft{draftTCP(from, to, flags, options, r.IntN(40), r), vni}
+}
+
+// otherOfTenant is for no VIP, for a port without endpoint, or not TCP in one piece.
+func (s scene) otherOfTenant(r *rand.Rand) tenantDraft {
+	f := s.ofTenant(r, drawFlags(r), nil, portPlain, 22)
+	switch r.IntN(7) {
+	case 0:
+		f.to = s.other
+	case 1:
+		f.vni = 101
+	case 2:
+		f.from = sometimes(r, f.to, s.strangers()...)
+	case 3:
+		f.protocol = sometimes(r, byte(17), 1, 58)
+	case 4:
+		if f.to.Is4() {
+			f.fragment = uint16(r.Uint32())
+			f.options = slices.Repeat([]byte{1}, 4*r.IntN(11))
+			break
+		}
+		f.extend = drawExtensions(r)
+	case 5:
+		if f.to.Is4() {
+			f.to = oracleAttachments[7].VIP
+		}
+	}
+	return f
+}
+
+func (s scene) inVXLAN(r *rand.Rand, inner tenantDraft) draft {
+	return s.carried(r, inner.vni, inner.draft)
+}
+
+// carried is a packet in VXLAN to the muxes, from a host of clients.
+func (s scene) carried(r *rand.Rand, vni uint32, inner draft) draft {
+	payload := binary.BigEndian.AppendUint32([]byte{8, 0, 0, 0}, vni<<8|sometimes(r, uint32(0), 0x57))
+	payload = append(payload, inner.frame()...)
+	from, to := netip.MustParseAddr(sometimes(r, "10.2.0.1", "10.2.0.2")), overlay4
+	if r.IntN(2) == 0 {
+		from, to = netip.MustParseAddr(sometimes(r, "fd02::1", "fd02::2")), overlay6
+	}
+	f := draftUDP(netip.AddrPortFrom(from, uint16(r.Uint32())), netip.AddrPortFrom(to, 4789), 0, r)
+	f.transport = append(f.transport, payload...)
+	binary.BigEndian.PutUint16(f.transport[4:], uint16(len(f.transport)))
+	f.sumAt = sometimes(r, 0, 6)
+	if r.IntN(8) == 0 {
+		f.vlans = r.IntN(3)
+	}
+	if r.IntN(8) == 0 && to.Is4() {
+		f.options = slices.Repeat([]byte{1}, 4*r.IntN(11))
+	}
+	if r.IntN(8) == 0 {
+		f.padding = r.IntN(30)
+	}
+	return f
+}
+
+// fittingOptions are mostly those that leave an FBT its room, of every length.
+func fittingOptions(r *rand.Rand) []byte {
+	options := drawOptions(r)
+	return options[:min(len(options), r.IntN(33))]
+}

@@ -1,0 +1,218 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Networks are the virtual networks of a mux.
+type Networks struct {
+	mu     *sync.Mutex
+	tables *bpf.Tables
+	keys   map[uint32]bpf.MuxFbtKeys // rows of host_keys that have keys
+}
+
+// New knows no keys yet. The lock is the data plane's.
+func New(mu *sync.Mutex, tables *bpf.Tables) *Networks {
+	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}}
+}
+
+// Adopt reads the keys of adopted tables.
+func (n *Networks) Adopt() error {
+	err := abi.EachRow(n.tables.HostKeys, func(number uint32, row bpf.MuxFbtKeys) { n.keys[number] = row })
+	if err != nil {
+		return fmt.Errorf("read keys of hosts: %w", err)
+	}
+	return nil
+}
+
+// SetOverlayAddresses says where virtual networks' hosts send VXLAN to, the same on all muxes; invalid: nowhere in that
+// family.
+func (n *Networks) SetOverlayAddresses(v4, v6 netip.Addr) error {
+	if v4.IsValid() && !v4.Is4() || v6.IsValid() && !v6.Is6() {
+		return fmt.Errorf("set addresses for VXLAN: %s and %s are not of IPv4 and IPv6", v4, v6)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.writeRow(func(row *bpf.MuxMuxOverlay) {
+		row.Addresses[0].Words, row.Addresses[1].Words = abi.Words(v4), abi.Words(v6)
+	})
+}
+
+func (n *Networks) writeRow(change func(*bpf.MuxMuxOverlay)) error {
+	var row bpf.MuxMuxOverlay
+	if err := n.tables.Overlay.Lookup(uint32(0), &row); err != nil {
+		return fmt.Errorf("read overlay's settings: %w", err)
+	}
+	old := row
+	if change(&row); row == old {
+		return nil
+	}
+	if err := n.tables.Overlay.Put(uint32(0), row); err != nil {
+		return fmt.Errorf("write overlay's settings: %w", err)
+	}
+	return nil
+}
+
+// Attachment is a VIP in a virtual network.
+type Attachment struct {
+	VNI     uint32
+	VIP     netip.Addr // in that network
+	Service netip.Addr // the VIP's own address, of the same family, by which endpoints know it
+}
+
+// mostVNI is RFC 7348's.
+const mostVNI = 1<<24 - 1
+
+// SetAttachments makes the attachments exactly those, by number, which is never 0.
+func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
+	rows := make(map[bpf.MuxNetworkAddress]bpf.MuxAttachedVip, len(want))
+	for number, a := range want {
+		key := bpf.MuxNetworkAddress{Vni: a.VNI, Address: bpf.ToAddress(a.VIP)}
+		switch _, twice := rows[key]; {
+		case number == 0 || number >= n.tables.NetworkCounts.MaxEntries():
+			return fmt.Errorf("set attachments: number %d is not from 1 to %d", number, n.tables.NetworkCounts.MaxEntries()-1)
+		case a.VNI == 0 || a.VNI > mostVNI:
+			return fmt.Errorf("set attachment %d: VNI %d is not from 1 to %d", number, a.VNI, mostVNI)
+		case !a.VIP.IsValid() || a.VIP.Is4() != a.Service.Is4() || !a.Service.IsValid():
+			return fmt.Errorf("set attachment %d: %s and %s are not of one family", number, a.VIP, a.Service)
+		case twice:
+			return fmt.Errorf("set attachments: %s is twice in network %d", a.VIP, a.VNI)
+		}
+		rows[key] = bpf.MuxAttachedVip{Service: bpf.ToAddress(a.Service), Attachment: number}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := abi.WriteTable(n.tables.NetworkVIPs, rows); err != nil {
+		return fmt.Errorf("set attachments: %w", err)
+	}
+	return nil
+}
+
+// AttachmentCounter counts the packets that were forwarded for an attachment, since the tables were made.
+func (n *Networks) AttachmentCounter(number uint32) (model.Counter, error) {
+	return abi.Counter(n.tables.NetworkCounts, number)
+}
+
+// Host is one that sends VXLAN to muxes.
+type Host struct {
+	Number    uint32 // in the cluster
+	Agent     bool   // one runs there
+	Addresses []netip.Addr
+}
+
+// BareHosts are all addresses of a prefix: hosts of a virtual network that have neither agents nor numbers.
+type BareHosts struct {
+	VNI    uint32
+	Prefix netip.Prefix // IPv4: FBTs have no room for other addresses
+}
+
+// SetVTEPs makes those that may send VXLAN exactly these.
+func (n *Networks) SetVTEPs(hosts []Host, bare []BareHosts) error {
+	vteps := map[bpf.MuxAddress]bpf.MuxOverlayVtep{}
+	for _, h := range hosts {
+		row := bpf.MuxOverlayVtep{Number: h.Number, Roles: bpf.MuxOverlayRoleOVERLAY_BARE}
+		if h.Agent {
+			row.Roles = bpf.MuxOverlayRoleOVERLAY_CLIENT
+		}
+		if h.Number == 0 {
+			return fmt.Errorf("set VTEPs: the host of %s has no number", h.Addresses)
+		}
+		for _, address := range h.Addresses {
+			key := bpf.ToAddress(address)
+			if other, taken := vteps[key]; taken && other.Number != h.Number {
+				return fmt.Errorf("set VTEPs: %s is of hosts %d and %d", address, other.Number, h.Number)
+			}
+			vteps[key] = row
+		}
+	}
+	prefixes, err := prefixRows(bare)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := errors.Join(abi.WriteTable(n.tables.VTEPs, vteps), abi.WriteTable(n.tables.VTEPPrefixes, prefixes)); err != nil {
+		return fmt.Errorf("set VTEPs: %w", err)
+	}
+	return nil
+}
+
+func prefixRows(bare []BareHosts) (map[bpf.MuxVtepPrefix]uint8, error) {
+	const bitsOfVNI = 32
+	rows := make(map[bpf.MuxVtepPrefix]uint8, len(bare))
+	for _, b := range bare {
+		if !b.Prefix.IsValid() || !b.Prefix.Addr().Is4() {
+			return nil, fmt.Errorf("set VTEPs: %s of network %d is no prefix of IPv4", b.Prefix, b.VNI)
+		}
+		address := b.Prefix.Masked().Addr().As4()
+		rows[bpf.MuxVtepPrefix{
+			Length: uint32(bitsOfVNI + b.Prefix.Bits()), Vni: b.VNI, Address: binary.NativeEndian.Uint32(address[:]),
+		}] = 1
+	}
+	return rows, nil
+}
+
+// SetHostKeys makes the keys of hosts with backends exactly these, by the hosts' numbers. FBTs are made with those of the
+// id makes; those of the one before must be there still.
+func (n *Networks) SetHostKeys(makes uint32, hosts map[uint32][]fbt.Key) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for number := range n.keys {
+		if _, kept := hosts[number]; !kept {
+			if err := n.putKeys(number, bpf.MuxFbtKeys{}); err != nil {
+				return err
+			}
+		}
+	}
+	for number, keys := range hosts {
+		if number == 0 || number >= n.tables.HostKeys.MaxEntries() {
+			return fmt.Errorf("set keys of hosts: number %d is not from 1 to %d", number, n.tables.HostKeys.MaxEntries()-1)
+		}
+		if err := n.putKeys(number, keyRow(keys)); err != nil {
+			return err
+		}
+	}
+	return n.writeRow(func(row *bpf.MuxMuxOverlay) { row.Makes = makes })
+}
+
+// HostsWithKeys are the numbers of the hosts that have keys, in order.
+func (n *Networks) HostsWithKeys() []uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Sorted(maps.Keys(n.keys))
+}
+
+func (n *Networks) putKeys(number uint32, row bpf.MuxFbtKeys) error {
+	if n.keys[number] == row {
+		return nil
+	}
+	if err := n.tables.HostKeys.Put(number, row); err != nil {
+		return fmt.Errorf("write keys of host %d: %w", number, err)
+	}
+	if n.keys[number] = row; row == (bpf.MuxFbtKeys{}) {
+		delete(n.keys, number)
+	}
+	return nil
+}
+
+func keyRow(keys []fbt.Key) (row bpf.MuxFbtKeys) {
+	for _, key := range keys {
+		r := &row.Rows[key.ID%fbt.Keys]
+		r.Id = key.ID
+		for i := range r.Key {
+			r.Key[i] = binary.LittleEndian.Uint64(key.Secret[8*i:])
+		}
+	}
+	return row
+}

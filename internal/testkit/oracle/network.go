@@ -1,0 +1,210 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Network is a mux's side of load-balancer bypass (NGLB, section IV-A): what it is given of virtual networks.
+type Network struct {
+	Addresses []netip.Addr // that VXLAN comes to
+	VIPs      map[NetworkVIP]netip.Addr
+	Hosts     map[netip.Addr]NetworkHost
+	Bare      map[uint32][]netip.Prefix // hosts without agents, by VNI
+	Keys      map[uint32]fbt.Key        // that make FBTs, by the number of the receiving host
+}
+
+// NetworkVIP is an address of a virtual network.
+type NetworkVIP struct {
+	VNI uint32
+	VIP netip.Addr
+}
+
+// NetworkHost is one of clients.
+type NetworkHost struct {
+	Number uint32
+	Agent  bool
+}
+
+const (
+	vxlanPort  = 4789
+	vxlanFront = 30 // UDP, VXLAN, Ethernet
+	routeFlag  = 0x57
+)
+
+// handle is a packet to a port that no endpoint has, if it is VXLAN to the muxes; false: it is not.
+func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
+	ours := false
+	for _, a := range n.Addresses {
+		ours = ours || a == p.to
+	}
+	header := len(p.ip) - len(p.l4)
+	plain := p.v4 || header == 40 // no VTEP sends extension headers
+	if !ours || !plain || p.protocol != protocolUDP || p.flow.Destination.Port() != vxlanPort {
+		return Outcome{}, false
+	}
+	inner, vni, verdict := p.unwrap()
+	if verdict != "" {
+		return Outcome{Verdict: verdict}, true
+	}
+	says, ok := n.sender(p, vni)
+	if !ok {
+		return Outcome{Verdict: "drop_not_a_vtep"}, true
+	}
+	verdict = inner.parseInner()
+	service, attached := n.VIPs[NetworkVIP{vni, inner.to}]
+	switch {
+	case verdict == "drop_vxlan":
+	case !attached:
+		verdict = "drop_no_attachment"
+	case verdict == "" && inner.parseTransport() != "":
+		verdict = "drop_vxlan"
+	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
+		verdict = "drop_martian"
+	}
+	if verdict != "" {
+		return Outcome{Verdict: verdict}, true
+	}
+	inner.flow.VNI = vni
+	return n.bypass(m, p, inner, service, says), true
+}
+
+// unwrap is the frame inside VXLAN, not looked at.
+func (p *packet) unwrap() (inner *packet, vni uint32, verdict string) {
+	if len(p.l4) < vxlanFront {
+		return nil, 0, "drop_vxlan"
+	}
+	length, h := int(binary.BigEndian.Uint16(p.l4[4:])), p.l4[8:16]
+	if length < vxlanFront || length > len(p.l4) || h[0] != 8 || h[1]|h[2]|h[3] != 0 || h[7] != 0 && h[7] != routeFlag {
+		return nil, 0, "drop_vxlan"
+	}
+	end := p.at() + length
+	return &packet{frame: p.frame[:end], l3: p.at() + vxlanFront}, binary.BigEndian.Uint32(h[4:]) >> 8, ""
+}
+
+// parseInner reads the IP header inside VXLAN.
+func (p *packet) parseInner() (verdict string) {
+	var next uint8
+	switch binary.BigEndian.Uint16(p.frame[p.l3-2:]) {
+	case 0x0800:
+		verdict = p.parse4()
+	case 0x86dd:
+		next, verdict = p.parse6Header()
+		p.protocol = next
+	default:
+		return "drop_vxlan"
+	}
+	switch {
+	case verdict == "pass_malformed":
+		return "drop_vxlan"
+	case verdict != "" || p.protocol != 6:
+		return "drop_inner_other"
+	}
+	return ""
+}
+
+// sender is what the FBT says of the host that sent VXLAN; false: it is none of the network's.
+func (n *Network) sender(p *packet, vni uint32) (fbt.Content, bool) {
+	if h, known := n.Hosts[p.from]; known {
+		return fbt.Content{VNI: vni, Number: h.Number, Via: !h.Agent || p.l4[15] != routeFlag}, true
+	}
+	for _, prefix := range n.Bare[vni] {
+		if prefix.Contains(p.from) {
+			return fbt.Content{VNI: vni, Host: p.from, Via: true}, true
+		}
+	}
+	return fbt.Content{}, false
+}
+
+// bypass sends a client's segment to a backend of the VIP, with an FBT.
+func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.Content) Outcome {
+	at := p.flow
+	at.Destination = netip.AddrPortFrom(service, at.Destination.Port())
+	e := m.endpointOf(at)
+	if e == nil {
+		return Outcome{Verdict: "drop_no_endpoint"}
+	}
+	if !e.Takes(p.from, nil) {
+		return Outcome{Verdict: "drop_acl"}
+	}
+	slot, previous := m.bucket(e, p.flow)
+	b := e.at(slot)
+	if b == nil {
+		return Outcome{Verdict: "drop_no_backend"}
+	}
+	verdict := "forward_bucket"
+	if p.opens() {
+		verdict = "forward_syn"
+	}
+	hop, resolved := m.Hops[b.Tunnel]
+	source := m.Source4
+	if b.Tunnel.Is6() {
+		source = m.Source6
+	}
+	key, known := n.Keys[b.Host]
+	header := int(p.l4[12]>>4) * 4
+	length := vxlanRoom(b.Tunnel) + len(p.ip) + fbt.Length
+	switch {
+	case !p.opens() && previous != slot && e.alive(previous) != nil:
+		return Outcome{Verdict: "drop_fbt_no_room"}
+	case !resolved || !hop.Resolved():
+		return Outcome{Verdict: "drop_no_next_hop"}
+	case !source.IsValid():
+		return Outcome{Verdict: "drop_no_source"}
+	case header+fbt.Length > 60, len(p.ip)-len(p.l4) != fixedHeader(p.v4):
+		return Outcome{Verdict: "drop_fbt_no_room"}
+	case length > m.MTU && len(outer.ip) > m.MTU:
+		return Outcome{Verdict: "drop_merged"}
+	case length > m.MTU:
+		return Outcome{Verdict: "drop_too_big"}
+	case !known:
+		return Outcome{Verdict: "drop_no_host_key"}
+	}
+	option := fbt.Encode(key, fbt.Segment{
+		Outer: b.Tunnel, Client: p.flow.Source, VIP: p.flow.Destination, Seq: binary.BigEndian.Uint32(p.l4[4:]),
+	}, says)
+	segment, _ := fbt.Insert(p.l4, option)
+	inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)...)
+	out := outer.ethernet(hop, b.Tunnel.Is6())
+	out = append(out, vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel)...)
+	return Outcome{Verdict: verdict, Frame: append(out, outer.frame[p.l3+len(p.ip):]...)}
+}
+
+// vxlanAgain is a frame of a virtual network in IP, UDP and VXLAN. Over IPv6 UDP's checksum is right if that inside is.
+func vxlanAgain(hash uint64, tos uint8, f model.Flow, inside []byte, from, to netip.Addr) []byte {
+	udp := binary.BigEndian.AppendUint16(nil, 49152+uint16(hash>>32%16384))
+	udp = binary.BigEndian.AppendUint16(udp, vxlanPort)
+	udp = binary.BigEndian.AppendUint16(udp, uint16(16+len(inside)))
+	udp = append(udp, 0, 0, 8, 0, 0, 0)
+	udp = binary.BigEndian.AppendUint32(udp, f.VNI<<8)
+	if to.Is6() {
+		sum := checksum(pseudoUDP(from, to, 16+len(inside)), append(bytes.Clone(udp), rightInside(f, inside)...))
+		if sum == 0 {
+			sum = 0xffff // 0 says that there is none
+		}
+		binary.BigEndian.PutUint16(udp[6:], sum)
+	}
+	udp = append(udp, inside...)
+	header := outerHeader{source: from, destination: to, tos: tos, protocol: protocolUDP, length: len(udp), label: uint32(hash)}
+	return append(header.bytes(), udp...)
+}
+
+// rightInside is the frame with the checksum that its segment should have.
+func rightInside(f model.Flow, inside []byte) []byte {
+	inside = bytes.Clone(inside)
+	segment := inside[14+fixedHeader(f.Source.Addr().Is4()):]
+	segment[16], segment[17] = 0, 0
+	sum := checksum(pseudo(f.Source.Addr(), f.Destination.Addr(), len(segment)), segment)
+	binary.BigEndian.PutUint16(segment[16:], sum)
+	return inside
+}
+
+// pseudoUDP is RFC 8200's, section 8.1.
+func pseudoUDP(from, to netip.Addr, length int) []byte {
+	b := append(from.AsSlice(), to.AsSlice()...)
+	return append(binary.BigEndian.AppendUint32(b, uint32(length)), 0, 0, 0, protocolUDP)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/pkt"
+	"github.com/weirlb/weir/internal/testkit/oracle"
+)
+
+// The virtual network whose clients' segments are measured, and the class names of these.
+const (
+	networkVNI   = 100
+	networkHost  = 7 // the clients'
+	networkSYN   = "network-syn"
+	networkLater = "network-later"
+)
+
+var (
+	networkAddresses = map[family]netip.Addr{v4: netip.MustParseAddr("203.0.113.250"), v6: netip.MustParseAddr("2001:db8:1::250")}
+	networkHosts     = map[family]netip.Addr{v4: netip.MustParseAddr("10.2.0.1"), v6: netip.MustParseAddr("fd02::1")}
+	networkVIPs      = map[family]netip.Addr{v4: netip.MustParseAddr("10.99.0.1"), v6: netip.MustParseAddr("fd12::99")}
+	networkServices  = map[family]netip.Addr{v4: netip.MustParseAddr("203.0.113.0"), v6: netip.MustParseAddr("2001:db8:1::")}
+)
+
+// hostKeys are those of the hosts of all backends.
+func hostKeys() map[uint32][]fbt.Key {
+	all := map[uint32][]fbt.Key{}
+	for host := range uint32(backends) {
+		all[host+1] = []fbt.Key{{Secret: [16]byte{byte(host), 'f', 'b', 't'}, ID: 1}}
+	}
+	return all
+}
+
+// attachNetwork has both VIPs measured be in the network.
+func attachNetwork(d *mux.Datapath) error {
+	attachments := map[uint32]overlay.Attachment{}
+	for i, of := range []family{v4, v6} {
+		attachments[uint32(i+1)] = overlay.Attachment{VNI: networkVNI, VIP: networkVIPs[of], Service: networkServices[of]}
+	}
+	return errors.Join(
+		d.SetOverlayAddresses(networkAddresses[v4], networkAddresses[v6]), d.SetAttachments(attachments),
+		d.SetVTEPs([]overlay.Host{{Number: networkHost, Agent: true, Addresses: []netip.Addr{networkHosts[v4], networkHosts[v6]}}}, nil),
+		d.SetHostKeys(1, hostKeys()))
+}
+
+// oracleNetwork is the same for the oracle.
+func oracleNetwork() oracle.Network {
+	n := oracle.Network{VIPs: map[oracle.NetworkVIP]netip.Addr{}, Hosts: map[netip.Addr]oracle.NetworkHost{}, Keys: map[uint32]fbt.Key{}}
+	for _, of := range []family{v4, v6} {
+		n.Addresses = append(n.Addresses, networkAddresses[of])
+		n.VIPs[oracle.NetworkVIP{VNI: networkVNI, VIP: networkVIPs[of]}] = networkServices[of]
+		n.Hosts[networkHosts[of]] = oracle.NetworkHost{Number: networkHost, Agent: true}
+	}
+	for host, keys := range hostKeys() {
+		n.Keys[host] = keys[0]
+	}
+	return n
+}
+
+// networkClasses are the segments of a virtual network's client, in VXLAN of the same family.
+func networkClasses(of family) []class {
+	client := "192.0.0.0:40000"
+	if of == v6 {
+		client = "[fd12::c000:0]:40000"
+	}
+	vip := netip.AddrPortFrom(networkVIPs[of], portCookies).String()
+	v := pkt.VXLAN{
+		Source: pkt.MAC{2, 0x0a, 0x0a, 0x0a, 0x0a, 0x0a}, Destination: poolOf().MAC, VNI: networkVNI, SourcePort: 50000,
+		Reserved: [4]byte{3: pkt.Route},
+		Outer:    pkt.IP{Source: networkHosts[of], Destination: networkAddresses[of], TTL: 64},
+	}
+	later := pkt.TCP(client, vip, pkt.ACK, timestamps(2), pkt.Payload(make([]byte, 100)))
+	return []class{
+		{name: "floor-network", packet: linuxSYN(client, vip), vxlan: &v, program: benchProgVxlanFloor, action: xdpTX},
+		{name: networkSYN, packet: linuxSYN(client, vip), vxlan: &v, program: benchProgBenchVxlan, action: xdpTX},
+		{name: networkLater, packet: later, vxlan: &v, program: benchProgBenchVxlan, action: xdpTX},
+	}
+}
+
+// figure is a result in the form of test/papers.
+type figure struct {
+	Name  string   `json:"name"`
+	Value float64  `json:"value"`
+	Unit  string   `json:"unit"`
+	Paper *float64 `json:"paper"` // null: the paper has none
+	Bound *float64 `json:"bound"`
+}
+
+// writeFigures keeps the rows of NGLB's mux, of IPv4 and one flow.
+func writeFigures(path string, results []result) error {
+	var figures []figure
+	for _, row := range []struct {
+		name, class string
+		bound       float64
+	}{{"mux-syn-fbt-to-floor", networkSYN, 2.5}, {"mux-vxlan-again-to-floor", networkLater, 1.8}} {
+		for _, r := range results {
+			if r.Class == row.class && r.Family == v4 && r.Flows == 1 {
+				figures = append(figures, figure{Name: row.name, Value: r.Ratio, Unit: "ratio", Bound: &row.bound})
+			}
+		}
+	}
+	text, err := json.Marshal(figures)
+	if err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
