@@ -2,10 +2,15 @@ package fabric
 
 import "slices"
 
-// Without is the fabric once switches have failed. Those that have no way to most racks any more count as failed too.
-// Switches and links keep their numbers; racks has the new number of each rack, -1 for one that is cut off.
-func (f *Fabric) Without(failed []int32) (left *Fabric, racks []int32, err error) {
-	live := f.largestPart(failed)
+// Without is the fabric once switches, and cables by one of their directions, have failed. Switches that have no way
+// to most racks any more count as failed too. Switches and links keep their numbers; racks has the new number of each
+// rack, -1 for one that is cut off.
+func (f *Fabric) Without(switches, links []int32) (left *Fabric, racks []int32, err error) {
+	dead := make([]bool, len(f.Links))
+	for _, l := range links {
+		dead[l], dead[l^1] = true, true
+	}
+	live := f.largestPart(switches, dead)
 	spec := Spec{LinkShare: f.LinkShare}
 	for i, s := range f.Switches {
 		limits := s.Limits
@@ -15,7 +20,7 @@ func (f *Fabric) Without(failed []int32) (left *Fabric, racks []int32, err error
 		l, back := f.Links[i], f.Links[i+1]
 		spec.Links = append(spec.Links, LinkSpec{
 			A: f.Switches[l.From].Name, B: f.Switches[l.To].Name, Rate: l.Rate,
-			Background: l.Background, BackgroundBack: back.Background, Down: l.Down,
+			Background: l.Background, BackgroundBack: back.Background, Down: l.Down || dead[i],
 		})
 	}
 	for i, r := range f.Racks {
@@ -33,7 +38,7 @@ func (f *Fabric) Without(failed []int32) (left *Fabric, racks []int32, err error
 }
 
 // largestPart says of each switch whether it is in the connected part with most racks that failures leave.
-func (f *Fabric) largestPart(failed []int32) []bool {
+func (f *Fabric) largestPart(failed []int32, dead []bool) []bool {
 	part := make([]int32, len(f.Switches)) // -1: not seen yet
 	for i := range part {
 		part[i] = -1
@@ -48,7 +53,7 @@ func (f *Fabric) largestPart(failed []int32) []bool {
 			part[start] = r.Leaf
 			for queue := []int32{start}; len(queue) > 0; queue = queue[1:] {
 				for _, h := range f.adjacent[queue[0]] {
-					if part[h.peer] < 0 {
+					if part[h.peer] < 0 && !dead[h.link] {
 						part[h.peer] = r.Leaf
 						queue = append(queue, h.peer)
 					}

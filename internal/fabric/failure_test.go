@@ -20,7 +20,7 @@ func TestWithoutLeavesOnePartInService(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, r := fabricFrom(t)
 		failed := []int32{int32(r.IntN(len(f.Switches))), int32(r.IntN(len(f.Switches)))}
-		left, racks, err := f.Without(failed)
+		left, racks, err := f.Without(failed, nil)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "external: all switches are down") && !strings.HasPrefix(err.Error(), "the fabric has no racks") {
 				t.Fatal(err)
@@ -64,7 +64,7 @@ func TestWithoutAContainer(t *testing.T) {
 			failed = append(failed, int32(i))
 		}
 	}
-	left, racks, err := f.Without(failed)
+	left, racks, err := f.Without(failed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,4 +98,19 @@ func TestShareIsTheSumDivided(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A dead cable carries nothing in either direction, and what hangs on it alone is cut off.
+func TestWithoutALink(t *testing.T) {
+	f, err := New(small(func(*Spec) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, racks, err := f.Without(nil, []int32{3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !left.Links[2].Down || !left.Links[3].Down || left.Links[0].Down || !left.Switches[1].Down || !slices.Equal(racks, []int32{0, -1}) {
+		t.Errorf("links %+v, racks %v", left.Links, racks)
+	}
 }

@@ -96,6 +96,9 @@ func (r *Router) compute(members []int32) *Routes {
 	return routes
 }
 
+// Even says that all members receive the same of every flow, so that loads of flows add up to the load of their sum.
+func (r *Routes) Even() bool { return !r.uneven }
+
 // isEven says that all members of a set receive the same.
 func isEven(arrive []part) bool { return slices.Min(arrive) == slices.Max(arrive) }
 

@@ -14,7 +14,14 @@ type candidate struct {
 	routes    *fabric.Routes
 	container int32 // that holds all members, -1 for none
 	hash      uint64
-	closed    bool // for new VIPs
+	closed    bool   // for new VIPs
+	kind      string // for people; empty if the set is only known from a current place or a pin
+}
+
+// candidateSet is switches that may announce a VIP at once.
+type candidateSet struct {
+	kind    string
+	members []int32
 }
 
 // hashOf is a hash of names, the same in every run.
@@ -78,8 +85,8 @@ func newCandidate(f *fabric.Fabric, router *fabric.Router, members []int32) cand
 }
 
 // candidateSets lists sets without leaves: single switches, then those of several that the spread allows.
-func candidateSets(f *fabric.Fabric, spread Spread) [][]int32 {
-	var sets [][]int32
+func candidateSets(f *fabric.Fabric, spread Spread) []candidateSet {
+	var sets, several []candidateSet
 	cores := map[int32][]int32{} // by plane
 	aggs := map[int32][]int32{}  // by container
 	var all []int32
@@ -88,33 +95,39 @@ func candidateSets(f *fabric.Fabric, spread Spread) [][]int32 {
 		if s.Down || s.Leaf >= 0 {
 			continue
 		}
-		sets = append(sets, []int32{sw})
+		kind := "aggregation switch"
 		switch {
-		case s.Tier == f.Tiers-1 && s.Tier > 0:
+		case s.Tier == 0: // a neighbour has racks, too
+			kind = "ToR"
+		case s.Tier == f.Tiers-1:
+			kind = "core"
 			all = append(all, sw)
 			cores[s.Plane] = append(cores[s.Plane], sw)
-		case s.Tier == f.Tiers-2 && s.Tier > 0:
+		case s.Tier == f.Tiers-2:
 			aggs[s.Container] = append(aggs[s.Container], sw)
 		}
+		sets = append(sets, candidateSet{kind, []int32{sw}})
 	}
-	var several [][]int32
 	if spread >= Anycast {
-		several = append(several, onePerPlane(cores)...)
-		several = append(several, all)
+		for _, set := range onePerPlane(cores) {
+			several = append(several, candidateSet{"core of each plane", set})
+		}
+		several = append(several, candidateSet{"all cores", all})
 		for _, k := range sortedKeys(aggs) {
-			several = append(several, aggs[k])
+			several = append(several, candidateSet{"all aggregation switches of a container", aggs[k]})
 		}
 	}
 	if spread >= Twins {
 		keys := sortedKeys(aggs)
 		for i := range len(keys) / 2 {
-			several = append(several, slices.Concat(aggs[keys[i]], aggs[keys[i+len(keys)/2]]))
+			twins := slices.Concat(aggs[keys[i]], aggs[keys[i+len(keys)/2]])
+			several = append(several, candidateSet{"all aggregation switches of two containers", twins})
 		}
 	}
 	seen := map[string]bool{}
 	for _, s := range several {
-		slices.Sort(s)
-		if key := keyOf(names(f, s)); len(s) > 1 && !seen[key] {
+		slices.Sort(s.members)
+		if key := keyOf(names(f, s.members)); len(s.members) > 1 && !seen[key] {
 			seen[key] = true
 			sets = append(sets, s)
 		}

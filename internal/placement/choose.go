@@ -112,8 +112,18 @@ const moreTries = 2
 // choose finds the candidate of least cost that fits. Costs below the floor tie. Estimates, which are hardly ever above
 // the cost, decide in which order candidates are tried, and when no better one is left.
 func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
+	if e.divided {
+		if best, _ := e.chooseAmong(it, floor, func(c *candidate) bool { return c.container < 0 == it.highest }); best.at >= 0 {
+			return best, nil
+		}
+	}
+	return e.chooseAmong(it, floor, func(*candidate) bool { return true })
+}
+
+// chooseAmong chooses among some of the candidates.
+func (e *engine) chooseAmong(it *item, floor float64, among func(*candidate) bool) (choice, *misfit) {
 	for i := range e.bounds {
-		if c := &e.cands[i]; c.closed {
+		if c := &e.cands[i]; c.closed || !among(c) {
 			e.bounds[i] = math.Inf(1)
 		} else {
 			e.bounds[i] = max(floor, e.tables(it.flow, c))

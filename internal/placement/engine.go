@@ -34,6 +34,8 @@ type engine struct {
 	switchInverse, containerInverse float64 // 0 without a budget
 	highest                         float64 // utilisation of any resource; only ever raised
 	bounds                          []float64
+	divided                         bool        // VIPs between the highest tier and containers
+	before                          func(*item) // called when it is an item's turn; nil for nobody
 }
 
 // item is a VIP to place.
@@ -46,6 +48,7 @@ type item struct {
 	pin     int // candidate, -1 for none
 	current int
 	at      int
+	highest bool    // it is to go to the highest tier if there is room
 	why     *misfit // that it has no place
 }
 
@@ -89,17 +92,20 @@ func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, er
 
 func (e *engine) addCandidates(excluded []bool) {
 	var routes []*fabric.Routes
-	for _, members := range candidateSets(e.f, e.policy.Spread) {
-		c := newCandidate(e.f, e.router, members)
+	for _, s := range candidateSets(e.f, e.policy.Spread) {
+		c := newCandidate(e.f, e.router, s.members)
+		c.kind = s.kind
 		routes = append(routes, c.routes)
-		e.addCandidate(c, slices.ContainsFunc(members, func(m int32) bool { return excluded[m] }))
+		e.addCandidate(c, slices.ContainsFunc(s.members, func(m int32) bool { return excluded[m] }))
 	}
 	for _, sw := range e.f.LeafSwitches() {
 		if sw < 0 {
 			e.cands = append(e.cands, candidate{closed: true})
 			continue
 		}
-		e.addCandidate(newCandidate(e.f, e.router, []int32{sw}), excluded[sw])
+		c := newCandidate(e.f, e.router, []int32{sw})
+		c.kind = "ToR"
+		e.addCandidate(c, excluded[sw])
 	}
 	e.estimated = len(e.cands)
 	e.estimator = fabric.NewEstimator(e.f, e.router, e.usage, routes)

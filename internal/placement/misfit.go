@@ -33,7 +33,7 @@ func newMisfit[T int64 | fabric.Load](r Resource, at int32, need, used, size T) 
 	return &misfit{"", r, at, (float64(used) + float64(need)) / max(float64(size), 1), int64(need), int64(used), int64(size)}
 }
 
-// describe says what a VIP needs and does not find.
+// describe says what a VIP needs and does not find, or, if it needs nothing more, what is used.
 func (e *engine) describe(m *misfit) string {
 	switch m.resource {
 	case NoResource:
@@ -43,7 +43,7 @@ func (e *engine) describe(m *misfit) string {
 	}
 	rate := func(load int64) int64 { return int64(fabric.Load(load).Rate()) }
 	if m.resource == LinkBandwidth {
-		return fmt.Sprintf("link %s: needs %d kbit/s more, %d of %d are used", e.f.LinkName(m.at), rate(m.need), rate(m.used), rate(m.size))
+		return amounts("link "+e.f.LinkName(m.at), "kbit/s", rate(m.need), rate(m.used), rate(m.size))
 	}
 	s := &e.f.Switches[m.at]
 	switch m.resource {
@@ -52,13 +52,19 @@ func (e *engine) describe(m *misfit) string {
 		if s.ECMP() < s.Tunnels() {
 			table = "ECMP"
 		}
-		return fmt.Sprintf("%s table of %s: needs %d entries more, %d of %d are used", table, s.Name, m.need, m.used, m.size)
+		return amounts(table+" table of "+s.Name, "entries", m.need, m.used, m.size)
 	case SwitchBudget:
-		return fmt.Sprintf("failure budget of %s: needs %d kbit/s more, %d of %d are used", s.Name, rate(m.need), rate(m.used), rate(m.size))
+		return amounts("failure budget of "+s.Name, "kbit/s", rate(m.need), rate(m.used), rate(m.size))
 	case ContainerBudget:
-		return fmt.Sprintf("failure budget of the container of %s: needs %d kbit/s more, %d of %d are used",
-			s.Name, rate(m.need), rate(m.used), rate(m.size))
+		return amounts("failure budget of the container of "+s.Name, "kbit/s", rate(m.need), rate(m.used), rate(m.size))
 	default:
 		return fmt.Sprintf("%s would receive %d kbit/s of %d: sources are too near to one of its switches", s.Name, rate(m.need), rate(m.size))
 	}
+}
+
+func amounts(what, unit string, need, used, size int64) string {
+	if need == 0 {
+		return fmt.Sprintf("%s: %d of %d %s are used", what, used, size, unit)
+	}
+	return fmt.Sprintf("%s: needs %d %s more, %d of %d are used", what, need, unit, used, size)
 }

@@ -55,6 +55,9 @@ func prepare(f *fabric.Fabric, demands []traffic.Demand, current Where, policy P
 	slices.SortFunc(items, func(a, b *item) int {
 		return cmp.Or(cmp.Compare(a.urgency(), b.urgency()), cmp.Compare(b.rate, a.rate), cmp.Compare(a.vip, b.vip))
 	})
+	if policy.Algorithm == Repair && policy.FailureBudget > 0 && policy.Spread < Twins { // twins lose nothing with a container
+		e.favourHighestTier(items)
+	}
 	return e, items, nil
 }
 
@@ -154,6 +157,9 @@ func (e *engine) stays(it *item) bool {
 
 // settle places a VIP, or notes why it can't be placed.
 func (e *engine) settle(it *item) {
+	if e.before != nil {
+		e.before(it)
+	}
 	if it.why = e.refusal(it); it.why != nil {
 		return
 	}

@@ -381,3 +381,43 @@ func TestPinsAndRequirementsGoFirst(t *testing.T) {
 		t.Errorf("a VIP twice: %v", err)
 	}
 }
+
+// Of a VIP on switches it is said which resource is the most used, of another what it lacks, and for each kind of
+// candidates what the best was.
+func TestExplainSaysWhatTheChoiceWas(t *testing.T) {
+	f := pair(t)
+	demands := []traffic.Demand{demand("large", 9000, 10), demand("next", 800, 6), demand("third", 700, 7), demand("wide", 500, 11), demand("no", 1, 1)}
+	policy := Policy{
+		Spread: Anycast, Exclude: []string{"tor-1-1"},
+		VIPs: map[string]VIPPolicy{"no": {Never: true}, "large": {Pin: []string{"core-1", "core-2"}}},
+	}
+	result := place(t, f, demands, nil, policy).Where(f)
+	for vip, want := range map[string]Explanation{
+		"large": {Switches: []string{"core-1", "core-2"}, Turn: 1, Rule: "pin", Resource: SwitchTable, Reason: "tunnel table of core-"},
+		"next":  {Switches: result["next"], Turn: 2, Resource: SwitchTable, Reason: "entries are used"},
+		"wide":  {Turn: 4, Resource: SwitchTable, Reason: "needs "},
+		"no":    {Turn: 5, Rule: "never", Reason: "its policy keeps it"},
+	} {
+		got, err := Explain(t.Context(), f, demands, nil, policy, vip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Switches, want.Switches) || got.Turn != want.Turn || got.Of != 5 || got.Rule != want.Rule ||
+			got.Resource != want.Resource || !strings.Contains(got.Reason, want.Reason) {
+			t.Errorf("%s: %+v, want %+v", vip, got, want)
+		}
+		var kinds []string
+		for _, o := range got.Options {
+			kinds = append(kinds, o.Kind)
+			if (o.Fit > 0) != (o.Utilisation <= 1) || o.Fit > o.Candidates || o.Reason == "" || len(o.Switches) == 0 {
+				t.Errorf("%s: option %+v", vip, o)
+			}
+		}
+		if slices.Sort(kinds); strings.Join(kinds, ", ") != "ToR, core, core of each plane" && strings.Join(kinds, ", ") != "ToR, all cores, core" {
+			t.Errorf("%s: options of %v", vip, kinds)
+		}
+	}
+	if _, err := Explain(t.Context(), f, demands, nil, policy, "other"); err == nil || !strings.Contains(err.Error(), `no vip "other"`) {
+		t.Errorf("of a VIP that is not there: %v", err)
+	}
+}

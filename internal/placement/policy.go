@@ -44,6 +44,16 @@ const (
 	Twins
 )
 
+var spreads = [...]string{"one", "anycast", "twins"}
+
+// String is the name of the spread.
+func (s Spread) String() string {
+	if s < 0 || int(s) >= len(spreads) {
+		return fmt.Sprintf("spread(%d)", int(s))
+	}
+	return spreads[s]
+}
+
 // Policy is how VIPs are placed. Its zero value is Repair on single switches without a budget.
 type Policy struct {
 	Algorithm     Algorithm
@@ -105,8 +115,8 @@ type Unplaced struct {
 
 // HotLink is a link with much traffic of VIPs.
 type HotLink struct {
-	Link        int32
-	Name        string
-	Rate        traffic.Rate // of VIPs
-	Utilisation float64      // of what placement may use
+	Link        int32        `json:"-"`
+	Name        string       `json:"name"`
+	Rate        traffic.Rate `json:"kbitPerS"`    // of VIPs
+	Utilisation float64      `json:"utilisation"` // of what placement may use
 }

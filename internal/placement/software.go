@@ -77,3 +77,45 @@ func held(vips []density, entries int64) (most traffic.Rate) {
 	}
 	return most
 }
+
+// twinsBudget is enough in every workload that was looked at: twins take what does not fit into single containers.
+const twinsBudget = 5_000
+
+// UsualBudget is a failure budget in millionths of all traffic: twice what the bound of LeastSoftware has in each
+// container. Less leaves VIPs unplaced, more is software muxes for failures.
+func UsualBudget(f *fabric.Fabric, demands []traffic.Demand, spread Spread) int64 {
+	var total traffic.Rate
+	for _, d := range demands {
+		total += d.Rate()
+	}
+	if spread >= Twins || total == 0 {
+		return twinsBudget
+	}
+	inContainer := LeastSoftware(f, demands, Anycast) - LeastSoftware(f, demands, Twins)
+	return max(twinsBudget, int64(2e6*float64(inContainer)/float64(total)))
+}
+
+// favourHighestTier marks the items that are to go to sets outside of containers as long as there is room: as in the
+// bound of LeastSoftware those with most traffic for each backend, for as many backends as the highest tier has entries.
+// All others are to go into containers. Without the division, both would fill with whatever comes first, and containers
+// would have more to lose.
+func (e *engine) favourHighestTier(items []*item) {
+	var entries int64
+	for sw, s := range e.f.Switches {
+		if !s.Down && s.Container < 0 {
+			entries += e.sizes[sw]
+		}
+	}
+	byRate := slices.Clone(items)
+	slices.SortFunc(byRate, func(a, b *item) int { return cmp.Or(cmp.Compare(b.rate, a.rate), cmp.Compare(a.vip, b.vip)) })
+	held := byRate[:min(int64(len(byRate)), e.hostsSize)]
+	density := func(it *item) float64 { return float64(it.rate) / float64(max(it.flow.Backends, 1)) }
+	slices.SortFunc(held, func(a, b *item) int { return cmp.Or(cmp.Compare(density(b), density(a)), cmp.Compare(a.vip, b.vip)) })
+	e.divided = true
+	for _, it := range held {
+		if it.flow.Backends <= entries {
+			entries -= it.flow.Backends
+			it.highest = true
+		}
+	}
+}

@@ -38,43 +38,72 @@ func MuxRacks(f *fabric.Fabric, muxes int64) []int32 {
 // Fail computes loads without the failed switches, as section 8.5 of Duet does: traffic takes other paths; what comes
 // from racks behind them, or goes to backends there, is gone; the other switches of a VIP take over, and if it has
 // none, the software muxes do. With no switch failed it is the load of every day.
-func (n Network) Fail(failed ...int32) (Impact, error) {
-	left, racks, err := n.Fabric.Without(failed)
+func (n Network) Fail(failed ...int32) (Impact, error) { return n.fail(failed, nil) }
+
+// FailLink is Fail of a cable, by one of its directions.
+func (n Network) FailLink(link int32) (Impact, error) { return n.fail(nil, []int32{link}) }
+
+func (n Network) fail(switches, links []int32) (Impact, error) {
+	left, racks, err := n.Fabric.Without(switches, links)
 	if err != nil {
-		return Impact{}, fmt.Errorf("fail %d switches: %w", len(failed), err)
+		return Impact{}, fmt.Errorf("fail %d switches and %d links: %w", len(switches), len(links), err)
 	}
+	loads, impact, err := n.loads(left, racks)
+	if err != nil {
+		return Impact{}, err
+	}
+	impact.Hottest, impact.Utilisation = hottest(left, loads)
+	return impact, nil
+}
+
+// loads are those of what is left. Flows with the same routes are added up first: there are far more VIPs than sets.
+func (n Network) loads(left *fabric.Fabric, racks []int32) (*fabric.Loads, Impact, error) {
 	where := make(map[string][]int32, len(n.Placed))
 	for _, p := range n.Placed {
 		where[p.VIP] = p.Switches
 	}
 	var impact Impact
 	var software []*fabric.Flow
-	router, loads := fabric.NewRouter(left), left.NewLoads()
-	routes := map[string]*fabric.Routes{}
+	var sets [][]*fabric.Flow
+	var members [][]int32
+	bySet := map[string]int{}
 	for _, d := range n.Demands {
 		rest := surviving(d, racks)
 		impact.Gone += d.Rate() - rest.Rate()
 		flow, err := left.NewFlow(rest)
 		if err != nil {
-			return Impact{}, err
+			return nil, Impact{}, err
 		}
-		members := survivors(left, where[d.VIP])
-		switch {
-		case flow.Total == 0:
-		case len(members) == 0:
+		if flow.Total == 0 {
+			continue
+		}
+		live := survivors(left, where[d.VIP])
+		if len(live) == 0 {
 			software = append(software, flow)
 			impact.Software += rest.Rate()
-		default:
-			key := fmt.Sprint(members)
-			if routes[key] == nil {
-				routes[key] = router.Routes(members)
-			}
-			loads.Add(flow, routes[key])
+			continue
+		}
+		key := fmt.Sprint(live)
+		i, ok := bySet[key]
+		if !ok {
+			i = len(sets)
+			bySet[key] = i
+			sets, members = append(sets, nil), append(members, live)
+		}
+		sets[i] = append(sets[i], flow)
+	}
+	router, loads := fabric.NewRouter(left), left.NewLoads()
+	for i, flows := range sets {
+		routes := router.Routes(members[i])
+		if routes.Even() {
+			flows = []*fabric.Flow{left.Share(flows, 1)}
+		}
+		for _, flow := range flows {
+			loads.Add(flow, routes)
 		}
 	}
 	n.addSoftware(left, racks, software, router, loads)
-	impact.Hottest, impact.Utilisation = hottest(left, loads)
-	return impact, nil
+	return loads, impact, nil
 }
 
 // surviving is what is left of a demand when racks are cut off.

@@ -18,6 +18,8 @@ in the paper on Duet: 40 containers of 40 racks, 40 cores. The traffic is a trac
 generated.`,
 	}
 	session.Group(cmd)
-	cmd.AddCommand(trafficCommand(s), figuresCommand(s))
+	cmd.AddCommand(
+		trafficCommand(s), capacityCommand(s), simulateCommand(s), explainCommand(s), figuresCommand(s),
+	)
 	return cmd
 }

@@ -6,10 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlb/weir/internal/ctl/manifestfile"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
-	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/planinput"
 	"github.com/weirlb/weir/internal/traffic"
@@ -49,9 +47,7 @@ VIPs, backends, rate, the part that comes from outside, and the parts of the lar
 func planTraffic(
 	cmd *cobra.Command, input *planinput.Input, write, plot string,
 ) (found []plan.TrafficSummary, err error) {
-	network, err := input.Fabric(func(file string) ([]manifest.Resource, error) {
-		return manifestfile.ReadAnyKind(cmd, []string{file})
-	})
+	network, err := readFabric(cmd, input)
 	if err != nil {
 		return nil, err
 	}
