@@ -60,7 +60,10 @@ func names(f *fabric.Fabric, members []int32) []string {
 
 // Candidates lists the sets of switches that may announce a VIP: each switch alone, and what the spread allows.
 func Candidates(f *fabric.Fabric, spread Spread) [][]int32 {
-	sets := candidateSets(f, spread)
+	var sets [][]int32
+	for _, s := range candidateSets(f, spread) {
+		sets = append(sets, s.members)
+	}
 	for _, sw := range f.LeafSwitches() {
 		if sw >= 0 {
 			sets = append(sets, []int32{sw})
