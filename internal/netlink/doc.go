@@ -7,5 +7,6 @@
 // was lost. The traffic that uses its answers passes the kernel by, so the kernel would let the
 // neighbours grow stale: NextHops keeps those resolved that it needs.
 //
-// Discard is the one that changes something: it ends what would go round between mux and router.
+// Two change something: Discard ends what would go round between mux and router, KeepVXLANSockets has the kernel merge
+// packets of VXLAN.
 package netlink

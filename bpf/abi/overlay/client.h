@@ -50,7 +50,8 @@ struct bypass_flow_key {
 struct bypass_flow {
 	struct address host; /* tunnel address of the server's host */
 	__u32 client_next; /* half-open: the client's ISN + 1; else the end of what it sent last */
-	__u32 server_next; /* the client's last acknowledgement number */
+	__u32 server_next; /* half-open: the end of the SYN's data; else the client's last
+			      acknowledgement number */
 	__u32 waiting; /* tick since when the host owes an answer; 0: it owes none */
 	__u32 seen; /* tick of CLOCK_MONOTONIC */
 	enum bypass_state state;

@@ -60,20 +60,27 @@ static __always_inline __u32 flow_segment_end(const struct overlay_ctx *a)
 }
 
 /* Begins the flow of a port, unless that has too many. */
-static __noinline int flow_begin(struct overlay_ctx *a, enum bypass_state state)
+static __noinline int flow_begin(struct overlay_ctx *a, const struct bypass_flow *fresh)
 {
 	__u32 ifindex = a->ifindex;
 	struct overlay_port *port = bpf_map_lookup_elem(&ports, &ifindex);
+
+	if (!port || __sync_fetch_and_add(&port->flows, 1) >= port->most)
+		return 0;
+	return bpf_map_update_elem(&bypass_flows, &a->key, fresh, BPF_NOEXIST);
+}
+
+/* Begins the flow of a segment in mid-connection. */
+static __noinline int flow_begin_lost(struct overlay_ctx *a)
+{
 	struct bypass_flow fresh = {
 		.client_next = flow_segment_end(a),
 		.server_next = bpf_ntohl(a->head.tcp.ack_seq),
 		.seen = flow_now(),
-		.state = state,
+		.state = BYPASS_LOST,
 	};
 
-	if (!port || __sync_fetch_and_add(&port->flows, 1) >= port->most)
-		return 0;
-	return bpf_map_update_elem(&bypass_flows, &a->key, &fresh, BPF_NOEXIST);
+	return flow_begin(a, &fresh);
 }
 
 /* A SYN begins its flow anew, but for one that was sent again when its answer was on its way. */
@@ -83,6 +90,7 @@ static __noinline int flow_note_syn(struct overlay_ctx *a, struct bypass_flow *f
 	struct bypass_traffic *t = flow_traffic(a);
 	struct bypass_flow fresh = {
 		.client_next = next,
+		.server_next = flow_segment_end(a),
 		.seen = flow_now(),
 		.state = BYPASS_HALF_OPEN,
 	};
@@ -96,7 +104,7 @@ static __noinline int flow_note_syn(struct overlay_ctx *a, struct bypass_flow *f
 		return 0;
 	if (f)
 		return bpf_map_update_elem(&bypass_flows, &a->key, &fresh, BPF_EXIST);
-	return flow_begin(a, BYPASS_HALF_OPEN);
+	return flow_begin(a, &fresh);
 }
 
 /* Notes what a mid-connection segment says, so that its answer can be told from a forged one. */
@@ -139,7 +147,7 @@ static __noinline bool flow_note_client(struct overlay_ctx *a)
 	}
 	if (!f) {
 		if (!tcp->rst)
-			flow_begin(a, BYPASS_LOST);
+			flow_begin_lost(a);
 		return false;
 	}
 	if (f->seen != now)
@@ -186,6 +194,15 @@ static __noinline int flow_learn(struct overlay_ctx *a, const struct bypass_flow
 	return 0;
 }
 
+/* Does a SYN-ACK acknowledge the client's SYN, and of its data (RFC 7413) some or none? */
+static __always_inline bool flow_syn_is_acked(const struct overlay_ctx *a,
+					      const struct bypass_flow *f)
+{
+	__u32 ack = bpf_ntohl(a->head.tcp.ack_seq);
+
+	return ack - f->client_next <= f->server_next - f->client_next;
+}
+
 /* Does a segment answer what the client has just sent? */
 static __always_inline bool flow_is_answered(const struct overlay_ctx *a,
 					     const struct bypass_flow *f)
@@ -197,8 +214,9 @@ static __always_inline bool flow_is_answered(const struct overlay_ctx *a,
 	       number_is_near(bpf_ntohl(tcp->seq), f->server_next, BYPASS_SEQ_WINDOW);
 }
 
-/* Notes a segment that a server's host has sent for a client. */
-static __noinline enum verdict flow_note_server(struct overlay_ctx *a, struct bypass_flow *f)
+/* Notes a segment that a server's host has sent for a client. Learnt: f is no row any more. */
+static __noinline enum verdict flow_note_server(struct overlay_ctx *a, struct bypass_flow *f,
+						bool *learnt)
 {
 	const struct tcphdr *tcp = &a->head.tcp;
 
@@ -208,14 +226,14 @@ static __noinline enum verdict flow_note_server(struct overlay_ctx *a, struct by
 	case BYPASS_HALF_OPEN:
 		if (!tcp->syn || !tcp->ack)
 			return VERDICT_NONE;
-		if (bpf_ntohl(tcp->ack_seq) != f->client_next)
+		if (!flow_syn_is_acked(a, f))
 			return VERDICT_DROP_NOT_ACKED;
-		flow_learn(a, f);
+		*learnt = !flow_learn(a, f);
 		return VERDICT_NONE;
 	case BYPASS_BY_MUX:
 	case BYPASS_LOST:
 		if (flow_is_answered(a, f))
-			flow_learn(a, f);
+			*learnt = !flow_learn(a, f);
 		return VERDICT_NONE;
 	case BYPASS_DIRECT:
 		if (!address_equal(&f->host, &a->outer.source))
@@ -233,15 +251,17 @@ static __noinline enum verdict flow_note_answer(struct overlay_ctx *a)
 	struct bypass_flow *f = flow_find(a);
 	enum verdict verdict = VERDICT_NONE;
 	__u32 now = flow_now();
+	bool learnt = false;
 
 	if (!f)
 		return VERDICT_NONE;
 	if (!a->from_mux)
-		verdict = flow_note_server(a, f);
-	else if (f->state == BYPASS_HALF_OPEN && tcp->syn && tcp->ack &&
-		 bpf_ntohl(tcp->ack_seq) == f->client_next)
+		verdict = flow_note_server(a, f, &learnt);
+	else if (f->state == BYPASS_HALF_OPEN && tcp->syn && tcp->ack && flow_syn_is_acked(a, f))
 		f->state = BYPASS_BY_MUX;
-	if (verdict)
+	if (learnt)
+		f = flow_find(a);
+	if (verdict || !f)
 		return verdict;
 	if (f->seen != now)
 		f->seen = now;

@@ -135,8 +135,16 @@ func (n *Network) attachmentOf(s Session) Attachment {
 	return n.detached[s.Attachment]
 }
 
-// Whois finds the session that a local address and port is.
-func (d *Datapath) Whois(local netip.AddrPort) (Session, error) {
+// Peer is whom a server sees by a local address.
+type Peer struct {
+	Session
+	VNI     uint32         // of the client's network; 0: the VIP is detached from it
+	VIP     netip.AddrPort // as the client knows it
+	Service netip.Addr     // the VIP's own address
+}
+
+// Whois finds the client that a local address and port is.
+func (d *Datapath) Whois(local netip.AddrPort) (Peer, error) {
 	row, a := uint32(0), local.Addr().AsSlice()
 	for _, b := range a[len(a)-4:] {
 		row = row<<8 | uint32(b)
@@ -147,11 +155,14 @@ func (d *Datapath) Whois(local netip.AddrPort) (Session, error) {
 	case d.config.Local6.Contains(local.Addr()):
 		row &= 1<<24 - 1
 	default:
-		return Session{}, fmt.Errorf("find the client of %s: it is no local address", local)
+		return Peer{}, fmt.Errorf("find the client of %s: it is no local address", local)
 	}
 	s, ok := d.Get(row)
 	if !ok || d.Local(s) != local {
-		return Session{}, errors.New("find the client of " + local.String() + ": there is no such session")
+		return Peer{}, errors.New("find the client of " + local.String() + ": there is no such session")
 	}
-	return s, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	of := d.attachmentOf(s)
+	return Peer{Session: s, VNI: of.VNI, VIP: netip.AddrPortFrom(of.VIP, s.Port), Service: of.Service}, nil
 }

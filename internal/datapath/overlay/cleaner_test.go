@@ -60,7 +60,8 @@ func TestIdleSessionsAreReset(t *testing.T) {
 			if s, ok := r.Get(s.Row); !ok || s.Events.IsOver() {
 				t.Errorf("a server that goes on has its session reset: %+v", s)
 			}
-			if is, err := r.Whois(r.Local(s)); err != nil || is.Client != s.Client {
+			is, err := r.Whois(r.Local(s))
+			if err != nil || is.Client != s.Client || is.VNI != testVNI || is.VIP.String() != r.vip || is.Service != netip.MustParseAddrPort(r.service).Addr() {
 				t.Errorf("%s is %+v, %v", r.Local(s), is, err)
 			}
 		})

@@ -3,6 +3,7 @@ package overlay
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +135,19 @@ func TestAClientLearnsTheServersHost(t *testing.T) {
 			t.Errorf("traffic %+v", traffic)
 		}
 	})
+}
+
+// A SYN with data (RFC 7413) is acknowledged with or without them.
+func TestASYNWithDataIsAcknowledged(t *testing.T) {
+	for _, acked := range []uint32{1001, 1101} {
+		r := newClientRig(t, families()["v4 over v4"])
+		r.send(r.sent(pkt.SYN, 1000, 0, pkt.Payload(make([]byte, 100))), "send_mux")
+		for _, wrong := range []uint32{1000, 1102} {
+			r.arrive(r.answer(pkt.SYN|pkt.ACK, 5000, wrong), r.tunnel, "drop_not_acked", drop)
+		}
+		r.arrive(r.answer(pkt.SYN|pkt.ACK, 5000, acked), r.tunnel, "deliver_client", forward)
+		r.send(r.sent(pkt.ACK, 1101, 5001), "send_direct")
+	}
 }
 
 // What comes back is believed by the client's own numbers, and from the host that was learnt.
@@ -300,7 +314,7 @@ func TestVIPsAnswerARPAndND(t *testing.T) {
 	}
 	r.run(r.objects.FromClient, solicit(own, own), "pass_not_a_vip", next)
 	mac := append([]byte{0x33, 0x33, 0xff, 0, 0, 0x99}, clientMAC[:]...)
-	far := append(mac, solicit(own, vip6)[12:]...)
+	far := slices.Concat(mac, solicit(own, vip6)[12:])
 	far[14+7] = 254 // came by a router
 	r.run(r.objects.FromClient, far, "pass_not_a_vip", next)
 }

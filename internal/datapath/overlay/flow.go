@@ -80,6 +80,18 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 	return left, nil
 }
 
+func flowOf(key overlayBypassFlowKey, row overlayBypassFlow) Flow {
+	f := Flow{
+		Client: netip.AddrPortFrom(abi.Address(key.Client.Words), abi.Port(key.ClientPort)), Port: abi.Port(key.VipPort),
+		Attachment: key.Attachment, State: FlowState(row.State), Events: Event(row.Events),
+		ClientNext: row.ClientNext, ServerNext: row.ServerNext, Seen: row.Seen,
+	}
+	if row.Host.Words != [4]uint32{} {
+		f.Host = abi.Address(row.Host.Words)
+	}
+	return f
+}
+
 // sweepFlows removes the flows of which over says so, and returns how many are left.
 func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 	attachments := make(map[uint32]uint32)
@@ -92,14 +104,8 @@ func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 		return 0, fmt.Errorf("read bypass flows: %w", err)
 	}
 	for key, row := range rows {
-		f := Flow{
-			Client: netip.AddrPortFrom(abi.Address(key.Client.Words), abi.Port(key.ClientPort)), Port: abi.Port(key.VipPort),
-			Attachment: key.Attachment, State: FlowState(row.State), Events: Event(row.Events),
-			ClientNext: row.ClientNext, ServerNext: row.ServerNext, Seen: row.Seen, vni: attachments[key.Attachment],
-		}
-		if row.Host.Words != [4]uint32{} {
-			f.Host = abi.Address(row.Host.Words)
-		}
+		f := flowOf(key, row)
+		f.vni = attachments[key.Attachment]
 		if !over(f) {
 			left++
 			continue
