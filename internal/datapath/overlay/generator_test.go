@@ -27,9 +27,14 @@ func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
 func (g generator) in(n int) bool { return g.IntN(n) == 0 }
 
 func (g generator) next() (program string, frame []byte) {
-	if g.in(3) {
+	switch g.IntN(6) {
+	case 0, 1:
 		program, frame = pick(g, toUnderlay, "from_server"), g.fromServer()
-	} else {
+	case 2:
+		program, frame = "from_client", g.fromClient()
+	case 3:
+		program, frame = fromUnderlay, g.toClient()
+	default:
 		program, frame = fromUnderlay, g.fromUnderlay()
 	}
 	if g.in(6) {

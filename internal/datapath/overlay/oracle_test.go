@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/testkit/oracle"
 )
@@ -61,14 +63,19 @@ func newTwins(t *testing.T) *twins {
 		Tunnels: map[netip.Addr]oracle.OverlayTunnel{
 			addr("10.0.0.1"): {Mux: true}, addr("fd00::1"): {Mux: true},
 			addr("10.2.0.1"): {Agent: true, Host: 7}, addr("fd02::1"): {Agent: true, Host: 7},
-			addr("10.2.0.2"): {Agent: true, Host: 8},
+			addr("10.2.0.2"): {Agent: true, Server: true, Host: 8}, addr("fd02::2"): {Agent: true, Server: true, Host: 8},
+			addr("10.2.0.4"): {Agent: true, Server: true, Host: 10},
 			addr("10.2.0.3"): {Host: 9},
 		},
 		Hosts: map[uint32][]netip.Addr{
-			7: {addr("10.2.0.1"), addr("fd02::1")}, 8: {addr("10.2.0.2")}, 9: {addr("10.2.0.3")},
+			7: {addr("10.2.0.1"), addr("fd02::1")}, 8: {addr("10.2.0.2"), addr("fd02::2")}, 9: {addr("10.2.0.3")},
+			10: {addr("10.2.0.4")},
 		},
 		Tenants:  map[uint32]oracle.OverlayTenant{0: {Own: 10}, 1: {Own: 30, Most: 60, HalfOpen: 5}, 2: {Own: 4, Most: 6, HalfOpen: 30}},
 		Sessions: map[uint32]*oracle.OverlaySession{},
+		PortVNI:  100, Mux: addr("10.0.0.1"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
+		Clients: map[netip.Addr]oracle.OverlayClient{addr("192.168.0.9"): {MAC: clientMAC}, addr("fd12::9"): {MAC: clientMAC}},
+		Flows:   map[oracle.OverlayFlowKey]*oracle.OverlayFlow{},
 	}
 	w.oracle.Place = w.place
 	w.fill()
@@ -97,6 +104,9 @@ func (w *twins) fill() {
 		} else if tunnel.Agent {
 			h.Roles = Client
 		}
+		if tunnel.Server {
+			h.Roles |= Server
+		}
 		h.Number = tunnel.Host
 		h.V4, h.V6 = at(a.String(), true), at(a.String(), false)
 		for _, other := range w.oracle.Hosts[tunnel.Host] {
@@ -109,6 +119,10 @@ func (w *twins) fill() {
 		hosts = append(hosts, h)
 	}
 	errs := []error{w.SetKeys(w.oracle.Keys), w.SetAttachments(attachments), w.SetRules(rules), w.SetHosts(hosts)}
+	errs = append(errs, w.SetUnderlay(Underlay{Own4: w.oracle.Own[0], Own6: w.oracle.Own[1], Mux4: w.oracle.Mux}))
+	port := Port{Ifindex: 1, VNI: w.oracle.PortVNI, MAC: clientMAC, Flows: 1 << 20}
+	port.Addresses = slices.Collect(maps.Keys(w.oracle.Clients))
+	errs = append(errs, w.SetPorts([]Port{port}))
 	for n, q := range w.oracle.Tenants {
 		errs = append(errs, w.SetTenant(n, uint32(q.Own), uint32(q.Most), uint32(q.HalfOpen)))
 	}
@@ -148,11 +162,12 @@ func (w *twins) read() map[string]uint64 {
 // test run does not take the frame.
 func (w *twins) check(program string, frame []byte) string {
 	w.t.Helper()
-	for i := range w.Quotas.rows {
-		atomic.StoreUint64(&w.Quotas.rows[i].resetTAT, 0) // the oracle knows no time
+	for i := range w.rows {
+		atomic.StoreUint64(&w.rows[i].resetTAT, 0) // the oracle knows no time
 	}
 	p := map[string]*ebpf.Program{
 		fromUnderlay: w.objects.FromUnderlay, toUnderlay: w.objects.ToUnderlay, "from_server": w.objects.FromServer,
+		"from_client": w.objects.FromClient,
 	}[program]
 	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
 	if _, err := p.Run(options); errors.Is(err, syscall.EINVAL) {
@@ -169,9 +184,12 @@ func (w *twins) check(program string, frame []byte) string {
 	}
 	w.counts = counts
 	var want oracle.Outcome
-	if program == fromUnderlay {
+	switch program {
+	case fromUnderlay:
 		want = w.oracle.FromUnderlay(frame)
-	} else {
+	case "from_client":
+		want = w.oracle.FromClient(frame)
+	default:
 		want = w.oracle.FromServer(frame, program == toUnderlay)
 	}
 	if got != want.Verdict {
@@ -179,6 +197,7 @@ func (w *twins) check(program string, frame []byte) string {
 	}
 	w.compareFrames(got, frame, want.Frame, options.DataOut)
 	w.compareSessions(frame)
+	w.compareFlows(frame)
 	return got
 }
 
@@ -189,7 +208,7 @@ func (w *twins) compareFrames(verdict string, in, want, got []byte) {
 		return
 	case strings.HasPrefix(verdict, "pass_"):
 		want = in
-	case verdict == "reply", verdict == "reset_client":
+	case verdict == "reply", verdict == "reset_client", verdict == "send_direct", verdict == "send_mux":
 		udp := 14 + 20
 		if got[12] == 0x86 {
 			udp = 14 + 40
@@ -238,6 +257,45 @@ func (w *twins) compareSessions(frame []byte) {
 	}
 	if diff := cmp.Diff(w.oracle.Sessions, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		w.t.Fatalf("sessions (-oracle +programs) after\n%x\n%s", frame, diff)
+	}
+}
+
+// compareFlows compares what is learnt. The oracle knows no time, so no host is waited for.
+func (w *twins) compareFlows(frame []byte) {
+	w.t.Helper()
+	rows, err := abi.ReadTable[overlayBypassFlowKey, overlayBypassFlow](w.objects.BypassFlows)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	states := map[FlowState]string{FlowHalfOpen: "half-open", FlowByMux: "by-mux", FlowLost: "lost", FlowDirect: "direct"}
+	got := map[oracle.OverlayFlowKey]*oracle.OverlayFlow{}
+	for key, row := range rows {
+		f := flowOf(key, row)
+		got[oracle.OverlayFlowKey{Client: f.Client, Attachment: f.Attachment, Port: f.Port}] = &oracle.OverlayFlow{
+			State: states[f.State], Host: f.Host, ClientNext: f.ClientNext, ServerNext: f.ServerNext,
+			ClientFIN: f.Events&ClientFIN != 0, ServerFIN: f.Events&ServerFIN != 0, Reset: f.Events&Reset != 0,
+		}
+	}
+	if maps.EqualFunc(w.oracle.Flows, got, func(a, b *oracle.OverlayFlow) bool { return *a == *b }) {
+		w.forgetWaiting(rows)
+		return
+	}
+	if diff := cmp.Diff(w.oracle.Flows, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
+		w.t.Fatalf("flows (-oracle +programs) after\n%x\n%s", frame, diff)
+	}
+}
+
+// forgetWaiting has no host be waited for.
+func (w *twins) forgetWaiting(rows map[overlayBypassFlowKey]overlayBypassFlow) {
+	w.t.Helper()
+	for key, row := range rows {
+		if row.Waiting == 0 {
+			continue
+		}
+		row.Waiting = 0
+		if err := w.objects.BypassFlows.Put(key, row); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -292,6 +350,8 @@ func TestProgramsAgreeWithTheOracle(t *testing.T) {
 			"drop_inner_malformed", "drop_ecn", "drop_not_a_vtep", "drop_fbt_missing", "drop_fbt_key", "drop_fbt_forged",
 			"drop_fbt_vni", "drop_fbt_host", "drop_syn_past_mux", "drop_other_host", "drop_no_session", "drop_no_rule",
 			"drop_no_workload", "drop_quota", "drop_half_open", "drop_local_other", "drop_too_big", "drop_rewrite",
+			"pass_not_a_vip", "send_direct", "send_mux", "deliver_client", "answer_arp", "answer_nd", "answer_too_big",
+			"drop_spoofed", "drop_tagged", "drop_not_acked",
 		} {
 			if seen[verdict] == 0 {
 				t.Errorf("no packet met verdict %s", verdict)

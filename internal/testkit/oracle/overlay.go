@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/fbt"
 )
 
-// Overlay is the server's side of load-balancer bypass on a host (NGLB, sections IV-B and V): the tables that its
+// Overlay is load-balancer bypass on a host (NGLB, sections IV-B and V), of the client's side with one port: the tables that its
 // programs are given, and the sessions that they must remember. It knows neither time nor how much fits into a set of
 // the session table: the row of a session is what Place says.
 type Overlay struct {
@@ -21,6 +21,13 @@ type Overlay struct {
 	Tunnels     map[netip.Addr]OverlayTunnel
 	Hosts       map[uint32][]netip.Addr // tunnel addresses, by number
 	Tenants     map[uint32]OverlayTenant
+
+	// The client's side.
+	PortVNI uint32
+	Clients map[netip.Addr]OverlayClient
+	Own     []netip.Addr // tunnel addresses of this host
+	Mux     netip.Addr   // where the muxes take VXLAN
+	Flows   map[OverlayFlowKey]*OverlayFlow
 
 	Sessions map[uint32]*OverlaySession // by row
 	Place    func(OverlaySession) (row uint32)
@@ -43,8 +50,8 @@ type OverlayRule struct {
 
 // OverlayTunnel is who an address of the underlay belongs to.
 type OverlayTunnel struct {
-	Mux, Agent bool
-	Host       uint32 // of a host its number
+	Mux, Agent, Server bool
+	Host               uint32 // of a host its number
 }
 
 // OverlayTenant bounds the sessions of a tenant. Of tenant 0 Own is what all may borrow.
@@ -90,6 +97,9 @@ func (v *vxlanSegment) ack() uint32 { return binary.BigEndian.Uint32(v.inner.l4[
 // FromUnderlay is a frame's way through the program at the uplink's ingress.
 func (o *Overlay) FromUnderlay(frame []byte) Outcome {
 	v, verdict := o.openVXLAN(frame)
+	if verdict == "pass_not_ours" {
+		return o.toClient(frame)
+	}
 	if verdict == "" {
 		verdict = o.identify(v)
 	}

@@ -1,0 +1,304 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// OverlayClient is a workload of a virtual network behind the one port that the oracle knows.
+type OverlayClient struct{ MAC [6]byte }
+
+// OverlayFlowKey is a connection of a client.
+type OverlayFlowKey struct {
+	Client     netip.AddrPort
+	Attachment uint32
+	Port       uint16 // the VIP's
+}
+
+// OverlayFlow is what the client's host has learnt of a connection.
+type OverlayFlow struct {
+	State                  string     // half-open, by-mux, lost, direct
+	Host                   netip.Addr // of the server
+	ClientNext, ServerNext uint32
+
+	ClientFIN, ServerFIN, Reset bool
+}
+
+// FromClient is a frame's way through the program at the client's port.
+func (o *Overlay) FromClient(frame []byte) Outcome {
+	ethertype := binary.BigEndian.Uint16(frame[12:])
+	if ethertype == 0x0806 {
+		return o.answerARP(frame)
+	}
+	if ethertype == 0x86dd {
+		if out, ok := o.answerND(frame); ok {
+			return out
+		}
+	}
+	l3, tagged := 14, ethertype == 0x8100 || ethertype == 0x88a8
+	for range 2 {
+		if ethertype != 0x8100 && ethertype != 0x88a8 {
+			break
+		}
+		if len(frame) < l3+4 {
+			return Outcome{Verdict: "pass_other"}
+		}
+		ethertype, l3 = binary.BigEndian.Uint16(frame[l3+2:]), l3+4
+	}
+	p, verdict := parseIP(frame, l3, len(frame), ethertype)
+	if verdict == "pass_malformed" {
+		return Outcome{Verdict: "pass_other"}
+	}
+	number, a := o.attachmentOf(o.PortVNI, p.to)
+	switch {
+	case number == 0:
+		return Outcome{Verdict: "pass_not_a_vip"}
+	case tagged:
+		return Outcome{Verdict: "drop_tagged"}
+	case o.Clients[p.from] != OverlayClient{MAC: [6]byte(frame[6:])}:
+		return Outcome{Verdict: "drop_spoofed"}
+	}
+	direct := netip.Addr{}
+	if verdict == "" && p.protocol == 6 {
+		if p.parseTransport() != "" {
+			return Outcome{Verdict: "drop_inner_malformed"}
+		}
+		direct = o.noteClientFlow(p, number)
+	}
+	return o.send(p, a, direct, verdict == "")
+}
+
+func (o *Overlay) attachmentOf(vni uint32, vip netip.Addr) (uint32, OverlayAttachment) {
+	for number, a := range o.Attachments {
+		if a.VNI == vni && a.VIP == vip {
+			return number, a
+		}
+	}
+	return 0, OverlayAttachment{}
+}
+
+// sameFamily is the address of the family of another one.
+func sameFamily(all []netip.Addr, like netip.Addr) netip.Addr {
+	for _, a := range all {
+		if a.Is4() == like.Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// send is the packet in VXLAN, to the server's host or to the muxes.
+func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole bool) Outcome {
+	to, verdict, route := direct, "send_direct", byte(0)
+	if !direct.IsValid() {
+		to, verdict, route = o.Mux, "send_mux", 0x57
+	}
+	own := sameFamily(o.Own, to)
+	if len(p.ip)+vxlanRoom(to) > o.MTU {
+		return o.tooBig(p, to, whole)
+	}
+	ip := bytes.Clone(p.ip)
+	if whole && p.protocol == 6 {
+		segment := bytes.Clone(p.l4)
+		clamp(segment, o.MTU-vxlanRoom(to)-20-fixedHeader(p.v4))
+		ip = p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)
+	}
+	a.Gateway = [6]byte(p.frame[6:]) // the inner frame is from the client
+	out := append(bytes.Clone(p.frame[:12]), etherType(to.Is4())...)
+	carrier := o.inVXLAN(ip, p.v4, p.tos, own, to, [6]byte(p.frame), a)
+	carrier[len(carrier)-len(ip)-15] = route
+	out = append(append(out, carrier...), p.frame[14+len(p.ip):]...)
+	return Outcome{Verdict: verdict, Frame: out}
+}
+
+// tooBig tells the client what would fit.
+func (o *Overlay) tooBig(p *packet, to netip.Addr, whole bool) Outcome {
+	if !whole || p.protocol != 6 && p.protocol != 17 || len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
+		return Outcome{Verdict: "drop_too_big"}
+	}
+	quote := bytes.Clone(p.ip[:fixedHeader(p.v4)+20])
+	transport := quote[len(quote)-20:]
+	at := map[uint8]int{6: 16, 17: 6}[p.protocol]
+	transport[at], transport[at+1] = 0, 0
+	half := checksum(transport)
+	binary.BigEndian.PutUint16(transport[at:], half>>1|half<<15)
+	icmp := []byte{3, 4, 0, 0}
+	if !p.v4 {
+		icmp[0], icmp[1] = 2, 0
+	}
+	icmp = binary.BigEndian.AppendUint32(icmp, uint32(o.MTU-vxlanRoom(to)))
+	var header []byte
+	if p.v4 {
+		header = []byte{0x45, 0, 0, byte(20 + 8 + len(quote)), 0, 0, 0, 0, 64, 1, 0, 0}
+		header = append(append(header, p.to.AsSlice()...), p.from.AsSlice()...)
+		binary.BigEndian.PutUint16(header[10:], checksum(header))
+		binary.BigEndian.PutUint16(icmp[2:], checksum(icmp, transport)) // a right header sums up to nothing
+	} else {
+		header = []byte{0x60, 0, 0, 0, 0, byte(8 + len(quote)), 58, 64}
+		header = append(append(header, p.to.AsSlice()...), p.from.AsSlice()...)
+		pseudo := append(bytes.Clone(header[8:]), 0, 0, 0, header[5], 0, 0, 0, 58)
+		binary.BigEndian.PutUint16(icmp[2:], checksum(pseudo, icmp, quote))
+	}
+	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
+	frame = append(append(frame, etherType(p.v4)...), header...)
+	return Outcome{Verdict: "answer_too_big", Frame: append(append(frame, icmp...), quote...)}
+}
+
+// answerARP answers who asks for a VIP (RFC 826).
+func (o *Overlay) answerARP(frame []byte) Outcome {
+	if len(frame) < 42 || !bytes.Equal(frame[14:22], []byte{0, 1, 8, 0, 6, 4, 0, 1}) {
+		return Outcome{Verdict: "pass_other"}
+	}
+	number, a := o.attachmentOf(o.PortVNI, netip.AddrFrom4([4]byte(frame[38:])))
+	if number == 0 {
+		return Outcome{Verdict: "pass_not_a_vip"}
+	}
+	out := append(bytes.Clone(frame[6:12]), a.Gateway[:]...)
+	out = append(append(out, frame[12:20]...), 0, 2)
+	out = append(append(out, a.Gateway[:]...), frame[38:42]...)
+	out = append(out, frame[22:32]...)
+	return Outcome{Verdict: "answer_arp", Frame: append(out, frame[42:]...)}
+}
+
+// answerND answers who solicits a VIP (RFC 4861, sections 4.3 and 4.4).
+func (o *Overlay) answerND(frame []byte) (Outcome, bool) {
+	if len(frame) < 14+40+24 || frame[20] != 58 || frame[21] != 255 || frame[54] != 135 || frame[55] != 0 {
+		return Outcome{}, false
+	}
+	target := netip.AddrFrom16([16]byte(frame[62:]))
+	number, a := o.attachmentOf(o.PortVNI, target)
+	if number == 0 || target.Is4In6() {
+		return Outcome{}, false
+	}
+	to, flags := netip.AddrFrom16([16]byte(frame[22:])), byte(0x60)
+	if to.IsUnspecified() {
+		to, flags = netip.MustParseAddr("ff02::1"), 0x20
+	}
+	body := append([]byte{136, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
+	body = append(append(body, 2, 1), a.Gateway[:]...)
+	header := append([]byte{0x60, 0, 0, 0, 0, 32, 58, 255}, target.AsSlice()...)
+	header = append(header, to.AsSlice()...)
+	binary.BigEndian.PutUint16(body[2:], checksum(header[8:], []byte{0, 0, 0, 32, 0, 0, 0, 58}, body))
+	out := append(bytes.Clone(frame[6:12]), a.Gateway[:]...)
+	out = append(append(append(out, 0x86, 0xdd), header...), body...)
+	return Outcome{Verdict: "answer_nd", Frame: out}, true
+}
+
+func (p *packet) seqEnd() uint32 {
+	end := binary.BigEndian.Uint32(p.l4[4:]) + uint32(len(p.l4)-int(p.l4[12]>>4)*4)
+	return end + uint32(p.flags&flagSYN)>>1 + uint32(p.flags&flagFIN)
+}
+
+// noteClientFlow remembers a client's segment, and says to which host it goes straight.
+func (o *Overlay) noteClientFlow(p *packet, number uint32) netip.Addr {
+	key := OverlayFlowKey{Client: p.flow.Source, Attachment: number, Port: p.flow.Destination.Port()}
+	f, ack := o.Flows[key], binary.BigEndian.Uint32(p.l4[8:])
+	none := netip.Addr{}
+	if p.opens() {
+		next := binary.BigEndian.Uint32(p.l4[4:]) + 1
+		switch {
+		case f == nil, f.State == "lost", f.ClientNext != next:
+			o.Flows[key] = &OverlayFlow{State: "half-open", ClientNext: next, ServerNext: p.seqEnd()}
+		}
+		return none
+	}
+	if f == nil {
+		if p.flags&flagRST == 0 {
+			o.Flows[key] = &OverlayFlow{State: "lost", ClientNext: p.seqEnd(), ServerNext: ack}
+		}
+		return none
+	}
+	f.Reset = f.Reset || p.flags&flagRST != 0
+	f.ClientFIN = f.ClientFIN || p.flags&(flagRST|flagFIN) == flagFIN
+	if f.State == "direct" {
+		return f.Host
+	}
+	if f.State == "half-open" || int32(p.seqEnd()-f.ClientNext) > 0 {
+		f.ClientNext = p.seqEnd()
+	}
+	if p.flags&flagACK != 0 {
+		f.ServerNext = ack
+	}
+	if f.State == "half-open" {
+		f.State = "lost"
+	}
+	return none
+}
+
+// toClient is what came by the underlay and is for no VIP here.
+func (o *Overlay) toClient(frame []byte) Outcome {
+	foreign := Outcome{Verdict: "pass_not_ours"}
+	outer, _ := parseIP(frame, 14, len(frame), binary.BigEndian.Uint16(frame[12:]))
+	rest := frame[outer.at():]
+	at, ethertype := outer.at()+30, binary.BigEndian.Uint16(rest[28:])
+	limit := outer.at() + int(binary.BigEndian.Uint16(rest[4:]))
+	inner, verdict := parseIP(frame, at, limit, ethertype)
+	if verdict == "pass_malformed" || verdict == "pass_not_ip" {
+		return foreign
+	}
+	client, known := o.Clients[inner.to]
+	number, a := o.attachmentOf(binary.BigEndian.Uint32(rest[12:])>>8, inner.from)
+	from := o.Tunnels[outer.from]
+	switch {
+	case !known || number == 0 || a.VNI != o.PortVNI:
+		return foreign
+	case !from.Mux && !from.Server:
+		return Outcome{Verdict: "drop_not_a_vtep"}
+	case outer.tos&3 == 3 && inner.tos&3 == 0:
+		return Outcome{Verdict: "drop_ecn"}
+	}
+	if verdict == "" && inner.protocol == 6 {
+		if inner.parseTransport() != "" {
+			return Outcome{Verdict: "drop_inner_malformed"}
+		}
+		if refused := o.noteServerFlow(inner, number, outer.from, from.Mux); refused != "" {
+			return Outcome{Verdict: refused}
+		}
+	}
+	header := bytes.Clone(inner.ip)
+	tos := ecn(outer.tos, inner.tos)
+	if inner.v4 {
+		header[1] = tos
+		n := len(inner.ip) - len(inner.l4)
+		binary.BigEndian.PutUint16(header[10:], rechecked(inner.ip[:n], header[:n], 10))
+	} else {
+		header[0], header[1] = header[0]&0xf0|tos>>4, header[1]&0x0f|tos<<4
+	}
+	out := append(client.MAC[:], a.Gateway[:]...)
+	out = append(append(out, etherType(inner.v4)...), header...)
+	return Outcome{Verdict: "deliver_client", Frame: append(out, frame[at+len(inner.ip):]...)}
+}
+
+// noteServerFlow remembers a segment for a client, or refuses it.
+func (o *Overlay) noteServerFlow(p *packet, number uint32, from netip.Addr, mux bool) string {
+	f := o.Flows[OverlayFlowKey{Client: p.flow.Destination, Attachment: number, Port: p.flow.Source.Port()}]
+	if f == nil {
+		return ""
+	}
+	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])
+	answers := p.flags&(flagSYN|flagACK) == flagSYN|flagACK
+	acksSYN := ack-f.ClientNext <= f.ServerNext-f.ClientNext // and what of its data the server took
+	near := func(number, of uint32, window int32) bool {
+		d := int32(number - of)
+		return d >= -window && d <= window
+	}
+	switch {
+	case mux && f.State == "half-open" && answers && acksSYN:
+		f.State = "by-mux"
+	case mux:
+	case f.State == "half-open" && answers:
+		if !acksSYN {
+			return "drop_not_acked"
+		}
+		f.State, f.Host = "direct", from
+	case f.State == "direct" && f.Host != from:
+		return "drop_other_host"
+	case (f.State == "lost" || f.State == "by-mux") && p.flags&(flagACK|flagRST) == flagACK &&
+		near(ack, f.ClientNext, 1<<16) && near(seq, f.ServerNext, 1<<22):
+		f.State, f.Host = "direct", from
+	}
+	f.Reset = f.Reset || p.flags&flagRST != 0
+	f.ServerFIN = f.ServerFIN || p.flags&(flagRST|flagFIN) == flagFIN
+	return ""
+}
