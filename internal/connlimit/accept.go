@@ -23,19 +23,21 @@ const (
 // the poller and sets its options before it can be refused, which costs more than to refuse it.
 func (l *Listener) Run() {
 	defer l.end()
-	for {
-		var failed error
-		err := l.raw.Read(func(fd uintptr) (ready bool) {
-			ready, failed = l.drain(int(fd))
-			return ready
-		})
-		if err != nil {
-			return
-		}
-		if failed != nil {
-			time.Sleep(acceptPause)
-		}
+	for l.acceptSome() {
 	}
+}
+
+// acceptSome waits for connections and accepts some, or says that the Listener is closed.
+func (l *Listener) acceptSome() (open bool) {
+	var failed error
+	err := l.raw.Read(func(fd uintptr) (ready bool) {
+		ready, failed = l.drain(int(fd))
+		return ready
+	})
+	if failed != nil {
+		time.Sleep(acceptPause)
+	}
+	return err == nil
 }
 
 // drain accepts the connections that wait in the kernel's queue, acceptBatch at most, and says whether more may wait.

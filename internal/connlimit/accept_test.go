@@ -205,10 +205,13 @@ func TestConnectionsWaitForFileDescriptors(t *testing.T) {
 	if ready, err := l.tryDrain(); !ready || !errors.Is(err, unix.EMFILE) {
 		t.Errorf("accepted without a file descriptor: %v, %v", ready, err)
 	}
-	run()
+	if !l.acceptSome() {
+		t.Error("Run ends without a file descriptor")
+	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
+	run()
 	for _, client := range clients {
 		accepted, err := l.Accept()
 		if err != nil || accepted.RemoteAddr().String() != client.LocalAddr().String() {
