@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // Bound is what a field that users write holds beyond its type. Values, Pattern, Maximum and MultipleOf are of each
@@ -21,6 +22,8 @@ type Bound struct {
 
 // NamePattern is that of names: a DNS label.
 const NamePattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+
+const macPattern = "^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$"
 
 const communityPattern = "^[0-9]+:[0-9]+(:[0-9]+)?$"
 
@@ -88,6 +91,26 @@ var Bounds = map[string]Bound{
 	"weir.v1.PrefixList.name":     {Pattern: NamePattern},
 	"weir.v1.PrefixList.tenant":   {Pattern: NamePattern},
 	"weir.v1.PrefixList.prefixes": {MaxItems: model.MaxListed},
+
+	"weir.v1.VIP.attachments":    {MaxItems: model.MaxAttachments},
+	"weir.v1.Attachment.network": {Pattern: NamePattern},
+	"weir.v1.Attachment.mode":    {Values: []string{string(model.ModeBypass)}},
+
+	"weir.v1.VirtualNetwork.name":           {Pattern: NamePattern},
+	"weir.v1.VirtualNetwork.tenant":         {Pattern: NamePattern},
+	"weir.v1.VirtualNetwork.vni":            {Maximum: vnet.MaxVNI},
+	"weir.v1.VirtualNetwork.prefixes":       {MaxItems: vnet.MaxPrefixes, Unique: true},
+	"weir.v1.VirtualNetwork.mtu":            {Maximum: vnet.MaxMTU},
+	"weir.v1.VirtualNetwork.workloads":      {MaxItems: vnet.MaxWorkloads},
+	"weir.v1.VirtualNetwork.allowedTenants": {Pattern: NamePattern, MaxItems: vnet.MaxAllowed, Unique: true},
+	"weir.v1.NetworkGateway.mac":            {Pattern: macPattern},
+	"weir.v1.NetworkWorkload.name":          {Pattern: NamePattern},
+	"weir.v1.NetworkWorkload.addresses":     {MaxItems: vnet.MaxAddresses, Unique: true},
+	"weir.v1.NetworkWorkload.mac":           {Pattern: macPattern},
+	"weir.v1.NetworkWorkload.interface":     {Pattern: "^[!-~]{1,15}$"},
+	"weir.v1.Overlay.name":                  {Values: []string{vnet.OverlayName}},
+	"weir.v1.Overlay.addresses":             {MaxItems: 2},
+	"weir.v1.Overlay.localPrefixes":         {MaxItems: 2},
 
 	"weir.v1.Tenant.name":             {Pattern: NamePattern},
 	"weir.v1.TenantBackends.prefixes": {MaxItems: model.MaxTenantBackends},

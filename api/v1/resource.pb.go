@@ -59,6 +59,8 @@ type VIP struct {
 	Endpoints []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Left out: nobody leaves as this VIP.
 	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
+	// Virtual networks that have the VIP, each under an address of its own choice.
+	Attachments []*Attachment `protobuf:"bytes,20,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	// Output only.
 	Status *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	// Output only: when the VIP was created, when it was last written, and by whom.
@@ -200,6 +202,13 @@ func (x *VIP) GetEndpoints() []*Endpoint {
 func (x *VIP) GetSnat() *SNAT {
 	if x != nil {
 		return x.Snat
+	}
+	return nil
+}
+
+func (x *VIP) GetAttachments() []*Attachment {
+	if x != nil {
+		return x.Attachments
 	}
 	return nil
 }
@@ -803,6 +812,70 @@ func (x *SNATWorkload) GetTunnel() string {
 	return ""
 }
 
+// A VIP in a virtual network.
+type Attachment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the VirtualNetwork, whose tenant is the VIP's or has allowed the VIP's tenant.
+	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// Of the VIP in that network, of the family of the VIP's own address; in the network's prefixes or not.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// How packets travel: "bypass" (the default), the muxes see the first packet of a connection.
+	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachment) Reset() {
+	*x = Attachment{}
+	mi := &file_v1_resource_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachment) ProtoMessage() {}
+
+func (x *Attachment) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
+func (*Attachment) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Attachment) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Attachment) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Attachment) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
 // One balanced (protocol, port).
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -838,7 +911,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +923,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +936,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Endpoint) GetProtocol() string {
@@ -972,7 +1045,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1057,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1070,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Backend) GetAddress() string {
@@ -1068,7 +1141,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1153,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1166,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -1183,7 +1256,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1268,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1281,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 // A health check that makes an HTTP request.
@@ -1224,7 +1297,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1309,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1322,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HTTPCheck) GetPath() string {
@@ -1276,7 +1349,8 @@ type VIPStatus struct {
 	MuxesTotal      uint32 `protobuf:"varint,3,opt,name=muxes_total,json=muxesTotal,proto3" json:"muxes_total,omitempty"`
 	// One line for each mux that refused the VIP's tables, with its reason.
 	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	// "accepted", "programmed" and "healthy", in this order, then "overloaded" of a VIP with an overload policy.
+	// "accepted", "programmed" and "healthy", in this order, then "overloaded" of a VIP with an overload policy, and
+	// "attached" of one with attachments.
 	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
@@ -1289,7 +1363,7 @@ type VIPStatus struct {
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1375,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1388,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -1387,7 +1461,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1473,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1486,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -1446,7 +1520,7 @@ func (x *SNATStatus) GetPortsQuarantined() uint32 {
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "accepted", "programmed", "healthy" or "overloaded".
+	// "accepted", "programmed", "healthy", "overloaded" or "attached".
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "true", "false" or "unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -1462,7 +1536,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1548,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1561,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Condition) GetType() string {
@@ -1551,7 +1625,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1637,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1650,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1653,7 +1727,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1739,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1752,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1708,7 +1782,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1794,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1807,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1770,7 +1844,7 @@ type PrefixList struct {
 
 func (x *PrefixList) Reset() {
 	*x = PrefixList{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1856,7 @@ func (x *PrefixList) String() string {
 func (*PrefixList) ProtoMessage() {}
 
 func (x *PrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1869,7 @@ func (x *PrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixList.ProtoReflect.Descriptor instead.
 func (*PrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PrefixList) GetName() string {
@@ -1854,7 +1928,7 @@ type PrefixListStatus struct {
 
 func (x *PrefixListStatus) Reset() {
 	*x = PrefixListStatus{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1940,7 @@ func (x *PrefixListStatus) String() string {
 func (*PrefixListStatus) ProtoMessage() {}
 
 func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1953,7 @@ func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixListStatus.ProtoReflect.Descriptor instead.
 func (*PrefixListStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PrefixListStatus) GetIpv4() uint32 {
@@ -1903,12 +1977,475 @@ func (x *PrefixListStatus) GetVips() []string {
 	return nil
 }
 
-// Something that happened to a VIP, a pool, a prefix list or a node. Events that repeat are one, with a count.
+// A tenant's network in the overlay: the VXLAN segment of one VNI. Networks may have the same addresses.
+type VirtualNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique; a DNS label.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Owner; a DNS label. Left out: "default".
+	Tenant string            `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Output only: the version of the store at which the network was last written.
+	ResourceVersion uint64 `protobuf:"varint,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	// 1 to 16777215, of one network only.
+	Vni uint32 `protobuf:"varint,5,opt,name=vni,proto3" json:"vni,omitempty"`
+	// Of the workloads' addresses, of both families; at least one.
+	Prefixes []string `protobuf:"bytes,6,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// Of the workloads' interfaces, 1280 to 9000. Left out: 1450.
+	Mtu uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// Left out: its defaults.
+	Gateway *NetworkGateway `protobuf:"bytes,8,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	// An address is one workload's, an interface of a host one network's.
+	Workloads []*NetworkWorkload `protobuf:"bytes,9,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	// Tenants whose VIPs may be attached, beside those of the network's own.
+	AllowedTenants []string `protobuf:"bytes,10,rep,name=allowed_tenants,json=allowedTenants,proto3" json:"allowed_tenants,omitempty"`
+	// Output only.
+	Status        *VirtualNetworkStatus `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VirtualNetwork) Reset() {
+	*x = VirtualNetwork{}
+	mi := &file_v1_resource_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VirtualNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VirtualNetwork) ProtoMessage() {}
+
+func (x *VirtualNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VirtualNetwork.ProtoReflect.Descriptor instead.
+func (*VirtualNetwork) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *VirtualNetwork) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VirtualNetwork) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *VirtualNetwork) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+func (x *VirtualNetwork) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *VirtualNetwork) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *VirtualNetwork) GetGateway() *NetworkGateway {
+	if x != nil {
+		return x.Gateway
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetWorkloads() []*NetworkWorkload {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetAllowedTenants() []string {
+	if x != nil {
+		return x.AllowedTenants
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetStatus() *VirtualNetworkStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// What answers in a virtual network for its VIPs.
+type NetworkGateway struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unicast. VIPs on the workloads' subnet answer ARP and neighbor solicitations with it. Left out: 02:57:45:49:52:01.
+	Mac           string `protobuf:"bytes,1,opt,name=mac,proto3" json:"mac,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkGateway) Reset() {
+	*x = NetworkGateway{}
+	mi := &file_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkGateway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkGateway) ProtoMessage() {}
+
+func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkGateway.ProtoReflect.Descriptor instead.
+func (*NetworkGateway) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NetworkGateway) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+// A workload of a virtual network, that may be a client of its VIPs.
+type NetworkWorkload struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in the network; a DNS label.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// At least one, in the network's prefixes.
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Of its interface.
+	Mac string `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	// That it lives on: its name, or one of its addresses.
+	Host string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	// The host's end of its interface, as "vnet3".
+	Interface     string `protobuf:"bytes,5,opt,name=interface,proto3" json:"interface,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkWorkload) Reset() {
+	*x = NetworkWorkload{}
+	mi := &file_v1_resource_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkWorkload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkWorkload) ProtoMessage() {}
+
+func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkWorkload.ProtoReflect.Descriptor instead.
+func (*NetworkWorkload) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *NetworkWorkload) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NetworkWorkload) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *NetworkWorkload) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *NetworkWorkload) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NetworkWorkload) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+// Which VIPs a virtual network has.
+type VirtualNetworkStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By address; of VIPs that the caller may not see, without their names.
+	Vips          []*NetworkVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VirtualNetworkStatus) Reset() {
+	*x = VirtualNetworkStatus{}
+	mi := &file_v1_resource_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VirtualNetworkStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VirtualNetworkStatus) ProtoMessage() {}
+
+func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VirtualNetworkStatus.ProtoReflect.Descriptor instead.
+func (*VirtualNetworkStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *VirtualNetworkStatus) GetVips() []*NetworkVIP {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+// A VIP that is attached to a virtual network.
+type NetworkVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the network.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Name of the VIP.
+	Vip string `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of the VIP.
+	Tenant        string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Mode          string `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkVIP) Reset() {
+	*x = NetworkVIP{}
+	mi := &file_v1_resource_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkVIP) ProtoMessage() {}
+
+func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkVIP.ProtoReflect.Descriptor instead.
+func (*NetworkVIP) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NetworkVIP) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NetworkVIP) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *NetworkVIP) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *NetworkVIP) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+// What virtual networks need of the cluster. There is one at most, named "default"; VIPs are attached only while there is.
+type Overlay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default".
+	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Output only: the version of the store at which it was last written.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	// That hosts send the first packets of connections to, in VXLAN: one of each family at most. All muxes announce them.
+	Addresses []string `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Servers see clients of virtual networks as addresses in these: one of IPv4, /8 to /16, and one of IPv6, a /48. They are
+	// nobody's else. Left out: 100.64.0.0/10 and fd57:4549:5200::/48.
+	LocalPrefixes []string `protobuf:"bytes,5,rep,name=local_prefixes,json=localPrefixes,proto3" json:"local_prefixes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overlay) Reset() {
+	*x = Overlay{}
+	mi := &file_v1_resource_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overlay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overlay) ProtoMessage() {}
+
+func (x *Overlay) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
+func (*Overlay) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Overlay) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Overlay) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Overlay) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+func (x *Overlay) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Overlay) GetLocalPrefixes() []string {
+	if x != nil {
+		return x.LocalPrefixes
+	}
+	return nil
+}
+
+// Something that happened to a VIP, a pool, a prefix list, a virtual network or a node. Events that repeat are one, with a count.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "VIP", "AddressPool", "PrefixList", "mux", "host" or "manager".
+	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host" or "manager".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what it happened to.
 	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
@@ -1934,7 +2471,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2483,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2496,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Event) GetName() string {
@@ -2069,7 +2606,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2618,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2631,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -2171,7 +2708,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2720,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2733,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Node) GetName() string {
@@ -2258,7 +2795,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2807,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2820,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -2346,7 +2883,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2895,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2908,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -2414,7 +2951,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2963,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2976,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -2517,7 +3054,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +3066,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +3079,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -2582,7 +3119,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +3131,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +3144,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -2652,7 +3189,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +3201,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +3214,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -2724,7 +3261,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +3273,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +3286,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2826,7 +3363,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3375,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3388,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2941,7 +3478,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3490,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3503,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -3082,7 +3619,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3631,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3644,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -3150,7 +3687,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3699,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3712,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -3211,7 +3748,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3760,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3773,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -3272,7 +3809,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3821,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3834,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -3359,7 +3896,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3908,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3921,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -3525,7 +4062,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +4074,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +4087,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -3614,7 +4151,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +4163,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +4176,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -3688,7 +4225,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x06\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x06\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -3706,7 +4243,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12-\n" +
 	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x12/\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12!\n" +
-	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12/\n" +
+	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x125\n" +
+	"\vattachments\x18\x14 \x03(\v2\x13.weir.v1.AttachmentR\vattachments\x12/\n" +
 	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusB\x03\xe0A\x03R\x06status\x12@\n" +
 	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"createTime\x12@\n" +
@@ -3757,7 +4295,12 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fSNATWorkload\x12\x1d\n" +
 	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x17\n" +
 	"\x04host\x18\x02 \x01(\tB\x03\xe0A\x02R\x04host\x12\x16\n" +
-	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xab\x03\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"^\n" +
+	"\n" +
+	"Attachment\x12\x1d\n" +
+	"\anetwork\x18\x01 \x01(\tB\x03\xe0A\x02R\anetwork\x12\x1d\n" +
+	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xab\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -3862,7 +4405,48 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x10PrefixListStatus\x12\x12\n" +
 	"\x04ipv4\x18\x01 \x01(\rR\x04ipv4\x12\x12\n" +
 	"\x04ipv6\x18\x02 \x01(\rR\x04ipv6\x12\x12\n" +
-	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xff\x02\n" +
+	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xfe\x03\n" +
+	"\x0eVirtualNetwork\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12;\n" +
+	"\x06labels\x18\x03 \x03(\v2#.weir.v1.VirtualNetwork.LabelsEntryR\x06labels\x12.\n" +
+	"\x10resource_version\x18\x04 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x12\x15\n" +
+	"\x03vni\x18\x05 \x01(\rB\x03\xe0A\x02R\x03vni\x12\x1f\n" +
+	"\bprefixes\x18\x06 \x03(\tB\x03\xe0A\x02R\bprefixes\x12\x10\n" +
+	"\x03mtu\x18\a \x01(\rR\x03mtu\x121\n" +
+	"\agateway\x18\b \x01(\v2\x17.weir.v1.NetworkGatewayR\agateway\x126\n" +
+	"\tworkloads\x18\t \x03(\v2\x18.weir.v1.NetworkWorkloadR\tworkloads\x12'\n" +
+	"\x0fallowed_tenants\x18\n" +
+	" \x03(\tR\x0eallowedTenants\x12:\n" +
+	"\x06status\x18\v \x01(\v2\x1d.weir.v1.VirtualNetworkStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\"\n" +
+	"\x0eNetworkGateway\x12\x10\n" +
+	"\x03mac\x18\x01 \x01(\tR\x03mac\"\xa0\x01\n" +
+	"\x0fNetworkWorkload\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12!\n" +
+	"\taddresses\x18\x02 \x03(\tB\x03\xe0A\x02R\taddresses\x12\x15\n" +
+	"\x03mac\x18\x03 \x01(\tB\x03\xe0A\x02R\x03mac\x12\x17\n" +
+	"\x04host\x18\x04 \x01(\tB\x03\xe0A\x02R\x04host\x12!\n" +
+	"\tinterface\x18\x05 \x01(\tB\x03\xe0A\x02R\tinterface\"?\n" +
+	"\x14VirtualNetworkStatus\x12'\n" +
+	"\x04vips\x18\x01 \x03(\v2\x13.weir.v1.NetworkVIPR\x04vips\"d\n" +
+	"\n" +
+	"NetworkVIP\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\tR\x04mode\"\x88\x02\n" +
+	"\aOverlay\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
+	"\x06labels\x18\x02 \x03(\v2\x1c.weir.v1.Overlay.LabelsEntryR\x06labels\x12.\n" +
+	"\x10resource_version\x18\x03 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x12!\n" +
+	"\taddresses\x18\x04 \x03(\tB\x03\xe0A\x02R\taddresses\x12%\n" +
+	"\x0elocal_prefixes\x18\x05 \x03(\tR\rlocalPrefixes\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xff\x02\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -4039,7 +4623,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -4050,107 +4634,123 @@ var file_v1_resource_proto_goTypes = []any{
 	(*Fastpath)(nil),              // 6: weir.v1.Fastpath
 	(*SNAT)(nil),                  // 7: weir.v1.SNAT
 	(*SNATWorkload)(nil),          // 8: weir.v1.SNATWorkload
-	(*Endpoint)(nil),              // 9: weir.v1.Endpoint
-	(*Backend)(nil),               // 10: weir.v1.Backend
-	(*HealthCheck)(nil),           // 11: weir.v1.HealthCheck
-	(*TCPCheck)(nil),              // 12: weir.v1.TCPCheck
-	(*HTTPCheck)(nil),             // 13: weir.v1.HTTPCheck
-	(*VIPStatus)(nil),             // 14: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 15: weir.v1.SNATStatus
-	(*Condition)(nil),             // 16: weir.v1.Condition
-	(*AddressPool)(nil),           // 17: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 18: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 19: weir.v1.PoolUse
-	(*PrefixList)(nil),            // 20: weir.v1.PrefixList
-	(*PrefixListStatus)(nil),      // 21: weir.v1.PrefixListStatus
-	(*Event)(nil),                 // 22: weir.v1.Event
-	(*BackendStatus)(nil),         // 23: weir.v1.BackendStatus
-	(*Node)(nil),                  // 24: weir.v1.Node
-	(*NodeStatus)(nil),            // 25: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 26: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 27: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 28: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 29: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 30: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 31: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 32: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 33: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 34: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 35: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 36: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 37: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 38: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 39: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 40: weir.v1.CapturedPacket
-	nil,                           // 41: weir.v1.VIP.LabelsEntry
-	nil,                           // 42: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 43: weir.v1.PrefixList.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*Attachment)(nil),            // 9: weir.v1.Attachment
+	(*Endpoint)(nil),              // 10: weir.v1.Endpoint
+	(*Backend)(nil),               // 11: weir.v1.Backend
+	(*HealthCheck)(nil),           // 12: weir.v1.HealthCheck
+	(*TCPCheck)(nil),              // 13: weir.v1.TCPCheck
+	(*HTTPCheck)(nil),             // 14: weir.v1.HTTPCheck
+	(*VIPStatus)(nil),             // 15: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 16: weir.v1.SNATStatus
+	(*Condition)(nil),             // 17: weir.v1.Condition
+	(*AddressPool)(nil),           // 18: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 19: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 20: weir.v1.PoolUse
+	(*PrefixList)(nil),            // 21: weir.v1.PrefixList
+	(*PrefixListStatus)(nil),      // 22: weir.v1.PrefixListStatus
+	(*VirtualNetwork)(nil),        // 23: weir.v1.VirtualNetwork
+	(*NetworkGateway)(nil),        // 24: weir.v1.NetworkGateway
+	(*NetworkWorkload)(nil),       // 25: weir.v1.NetworkWorkload
+	(*VirtualNetworkStatus)(nil),  // 26: weir.v1.VirtualNetworkStatus
+	(*NetworkVIP)(nil),            // 27: weir.v1.NetworkVIP
+	(*Overlay)(nil),               // 28: weir.v1.Overlay
+	(*Event)(nil),                 // 29: weir.v1.Event
+	(*BackendStatus)(nil),         // 30: weir.v1.BackendStatus
+	(*Node)(nil),                  // 31: weir.v1.Node
+	(*NodeStatus)(nil),            // 32: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 33: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 34: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 35: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 36: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 37: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 38: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 39: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 40: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 41: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 42: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 43: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 44: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 45: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 46: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 47: weir.v1.CapturedPacket
+	nil,                           // 48: weir.v1.VIP.LabelsEntry
+	nil,                           // 49: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 50: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 51: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 52: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	41, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	48, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
-	9,  // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
+	10, // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
-	14, // 6: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	44, // 7: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	44, // 8: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	2,  // 9: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	45, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	45, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	45, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
-	5,  // 13: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
-	8,  // 14: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	45, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
-	10, // 16: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	11, // 17: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	45, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	23, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	12, // 20: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
-	13, // 21: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	45, // 22: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	45, // 23: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	16, // 24: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	15, // 25: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	44, // 26: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	42, // 27: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	18, // 28: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 29: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 30: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	19, // 31: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	19, // 32: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	43, // 33: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	21, // 34: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	44, // 35: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	44, // 36: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	25, // 37: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	44, // 38: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	26, // 39: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	27, // 40: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	32, // 41: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	31, // 42: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	35, // 43: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	36, // 44: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	30, // 45: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	29, // 46: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	28, // 47: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	44, // 48: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	35, // 49: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	33, // 50: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	28, // 51: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	28, // 52: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	34, // 53: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	37, // 54: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	37, // 55: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	44, // 56: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
+	15, // 7: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	53, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	53, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	2,  // 10: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
+	54, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	54, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	54, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	5,  // 14: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
+	8,  // 15: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	54, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	11, // 17: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	12, // 18: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	54, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	13, // 21: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
+	14, // 22: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
+	54, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	54, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	17, // 25: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	16, // 26: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	53, // 27: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	49, // 28: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	19, // 29: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 30: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 31: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	20, // 32: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	20, // 33: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	50, // 34: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	22, // 35: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	51, // 36: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	24, // 37: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	25, // 38: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	26, // 39: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	27, // 40: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	52, // 41: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	53, // 42: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	53, // 43: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	32, // 44: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	53, // 45: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	33, // 46: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	34, // 47: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	39, // 48: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	38, // 49: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	42, // 50: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	43, // 51: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	37, // 52: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	36, // 53: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	35, // 54: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	53, // 55: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	42, // 56: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	40, // 57: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	35, // 58: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	35, // 59: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	41, // 60: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	44, // 61: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	44, // 62: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	53, // 63: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	64, // [64:64] is the sub-list for method output_type
+	64, // [64:64] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -4160,8 +4760,8 @@ func file_v1_resource_proto_init() {
 	}
 	file_v1_resource_proto_msgTypes[6].OneofWrappers = []any{}
 	file_v1_resource_proto_msgTypes[7].OneofWrappers = []any{}
-	file_v1_resource_proto_msgTypes[10].OneofWrappers = []any{}
-	file_v1_resource_proto_msgTypes[11].OneofWrappers = []any{
+	file_v1_resource_proto_msgTypes[11].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[12].OneofWrappers = []any{
 		(*HealthCheck_Tcp)(nil),
 		(*HealthCheck_Http)(nil),
 	}
@@ -4171,7 +4771,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

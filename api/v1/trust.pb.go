@@ -1850,7 +1850,12 @@ type Quotas struct {
 	// Of endpoints: one for each, 65535 for one of all ports.
 	Ports *uint32 `protobuf:"varint,4,opt,name=ports,proto3,oneof" json:"ports,omitempty"`
 	// In all prefix lists of the tenant.
-	Prefixes      *uint32 `protobuf:"varint,5,opt,name=prefixes,proto3,oneof" json:"prefixes,omitempty"`
+	Prefixes *uint32 `protobuf:"varint,5,opt,name=prefixes,proto3,oneof" json:"prefixes,omitempty"`
+	// Virtual networks, and their workloads.
+	Networks  *uint32 `protobuf:"varint,6,opt,name=networks,proto3,oneof" json:"networks,omitempty"`
+	Workloads *uint32 `protobuf:"varint,7,opt,name=workloads,proto3,oneof" json:"workloads,omitempty"`
+	// Of its VIPs to virtual networks, whosever these are.
+	Attachments   *uint32 `protobuf:"varint,8,opt,name=attachments,proto3,oneof" json:"attachments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1916,6 +1921,27 @@ func (x *Quotas) GetPorts() uint32 {
 func (x *Quotas) GetPrefixes() uint32 {
 	if x != nil && x.Prefixes != nil {
 		return *x.Prefixes
+	}
+	return 0
+}
+
+func (x *Quotas) GetNetworks() uint32 {
+	if x != nil && x.Networks != nil {
+		return *x.Networks
+	}
+	return 0
+}
+
+func (x *Quotas) GetWorkloads() uint32 {
+	if x != nil && x.Workloads != nil {
+		return *x.Workloads
+	}
+	return 0
+}
+
+func (x *Quotas) GetAttachments() uint32 {
+	if x != nil && x.Attachments != nil {
+		return *x.Attachments
 	}
 	return 0
 }
@@ -2653,19 +2679,26 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\bNodeRows\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xdc\x01\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xf2\x02\n" +
 	"\x06Quotas\x12\x17\n" +
 	"\x04vips\x18\x01 \x01(\rH\x00R\x04vips\x88\x01\x01\x12!\n" +
 	"\tendpoints\x18\x02 \x01(\rH\x01R\tendpoints\x88\x01\x01\x12\x1f\n" +
 	"\bbackends\x18\x03 \x01(\rH\x02R\bbackends\x88\x01\x01\x12\x19\n" +
 	"\x05ports\x18\x04 \x01(\rH\x03R\x05ports\x88\x01\x01\x12\x1f\n" +
-	"\bprefixes\x18\x05 \x01(\rH\x04R\bprefixes\x88\x01\x01B\a\n" +
+	"\bprefixes\x18\x05 \x01(\rH\x04R\bprefixes\x88\x01\x01\x12\x1f\n" +
+	"\bnetworks\x18\x06 \x01(\rH\x05R\bnetworks\x88\x01\x01\x12!\n" +
+	"\tworkloads\x18\a \x01(\rH\x06R\tworkloads\x88\x01\x01\x12%\n" +
+	"\vattachments\x18\b \x01(\rH\aR\vattachments\x88\x01\x01B\a\n" +
 	"\x05_vipsB\f\n" +
 	"\n" +
 	"_endpointsB\v\n" +
 	"\t_backendsB\b\n" +
 	"\x06_portsB\v\n" +
-	"\t_prefixes\"@\n" +
+	"\t_prefixesB\v\n" +
+	"\t_networksB\f\n" +
+	"\n" +
+	"_workloadsB\x0e\n" +
+	"\f_attachments\"@\n" +
 	"\x13ApplyTenantsRequest\x12)\n" +
 	"\atenants\x18\x01 \x03(\v2\x0f.weir.v1.TenantR\atenants\"H\n" +
 	"\x14ApplyTenantsResponse\x120\n" +

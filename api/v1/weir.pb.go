@@ -30,9 +30,12 @@ type ApplyVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vips  []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
 	// Say what would change, and change nothing.
-	DryRun        bool           `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	Pools         []*AddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
-	PrefixLists   []*PrefixList  `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	DryRun      bool              `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	Pools       []*AddressPool    `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
+	PrefixLists []*PrefixList     `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	Networks    []*VirtualNetwork `protobuf:"bytes,5,rep,name=networks,proto3" json:"networks,omitempty"`
+	// One at most.
+	Overlays      []*Overlay `protobuf:"bytes,6,rep,name=overlays,proto3" json:"overlays,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -95,13 +98,29 @@ func (x *ApplyVIPsRequest) GetPrefixLists() []*PrefixList {
 	return nil
 }
 
+func (x *ApplyVIPsRequest) GetNetworks() []*VirtualNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *ApplyVIPsRequest) GetOverlays() []*Overlay {
+	if x != nil {
+		return x.Overlays
+	}
+	return nil
+}
+
 type ApplyVIPsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The generation that holds the change: what to wait for.
-	Generation    uint64                `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Vips          []*AppliedVIP         `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
-	Pools         []*AppliedAddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
-	PrefixLists   []*AppliedPrefixList  `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	Generation    uint64                   `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Vips          []*AppliedVIP            `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	Pools         []*AppliedAddressPool    `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
+	PrefixLists   []*AppliedPrefixList     `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	Networks      []*AppliedVirtualNetwork `protobuf:"bytes,5,rep,name=networks,proto3" json:"networks,omitempty"`
+	Overlays      []*AppliedOverlay        `protobuf:"bytes,6,rep,name=overlays,proto3" json:"overlays,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -164,6 +183,154 @@ func (x *ApplyVIPsResponse) GetPrefixLists() []*AppliedPrefixList {
 	return nil
 }
 
+func (x *ApplyVIPsResponse) GetNetworks() []*AppliedVirtualNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *ApplyVIPsResponse) GetOverlays() []*AppliedOverlay {
+	if x != nil {
+		return x.Overlays
+	}
+	return nil
+}
+
+// What an apply did to a virtual network.
+type AppliedVirtualNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "created", "updated" or "unchanged".
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// Names of VIPs that are detached, as their tenant is not allowed any more; of those that the caller may see.
+	Detached []string `protobuf:"bytes,3,rep,name=detached,proto3" json:"detached,omitempty"`
+	// Workloads that were not in it so before, and that are not any more.
+	Added         uint32 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
+	Removed       uint32 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppliedVirtualNetwork) Reset() {
+	*x = AppliedVirtualNetwork{}
+	mi := &file_v1_weir_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppliedVirtualNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppliedVirtualNetwork) ProtoMessage() {}
+
+func (x *AppliedVirtualNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppliedVirtualNetwork.ProtoReflect.Descriptor instead.
+func (*AppliedVirtualNetwork) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AppliedVirtualNetwork) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AppliedVirtualNetwork) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *AppliedVirtualNetwork) GetDetached() []string {
+	if x != nil {
+		return x.Detached
+	}
+	return nil
+}
+
+func (x *AppliedVirtualNetwork) GetAdded() uint32 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *AppliedVirtualNetwork) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+// What an apply did to the overlay.
+type AppliedOverlay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "created", "updated" or "unchanged".
+	Change        string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppliedOverlay) Reset() {
+	*x = AppliedOverlay{}
+	mi := &file_v1_weir_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppliedOverlay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppliedOverlay) ProtoMessage() {}
+
+func (x *AppliedOverlay) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppliedOverlay.ProtoReflect.Descriptor instead.
+func (*AppliedOverlay) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AppliedOverlay) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AppliedOverlay) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
 // What an apply did to a VIP.
 type AppliedVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -180,7 +347,7 @@ type AppliedVIP struct {
 
 func (x *AppliedVIP) Reset() {
 	*x = AppliedVIP{}
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -192,7 +359,7 @@ func (x *AppliedVIP) String() string {
 func (*AppliedVIP) ProtoMessage() {}
 
 func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -205,7 +372,7 @@ func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedVIP.ProtoReflect.Descriptor instead.
 func (*AppliedVIP) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AppliedVIP) GetName() string {
@@ -248,7 +415,7 @@ type AppliedAddressPool struct {
 
 func (x *AppliedAddressPool) Reset() {
 	*x = AppliedAddressPool{}
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +427,7 @@ func (x *AppliedAddressPool) String() string {
 func (*AppliedAddressPool) ProtoMessage() {}
 
 func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +440,7 @@ func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedAddressPool.ProtoReflect.Descriptor instead.
 func (*AppliedAddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AppliedAddressPool) GetName() string {
@@ -305,7 +472,7 @@ type AppliedPrefixList struct {
 
 func (x *AppliedPrefixList) Reset() {
 	*x = AppliedPrefixList{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +484,7 @@ func (x *AppliedPrefixList) String() string {
 func (*AppliedPrefixList) ProtoMessage() {}
 
 func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +497,7 @@ func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedPrefixList.ProtoReflect.Descriptor instead.
 func (*AppliedPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AppliedPrefixList) GetName() string {
@@ -386,7 +553,7 @@ type EndpointEffect struct {
 
 func (x *EndpointEffect) Reset() {
 	*x = EndpointEffect{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +565,7 @@ func (x *EndpointEffect) String() string {
 func (*EndpointEffect) ProtoMessage() {}
 
 func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +578,7 @@ func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
 func (*EndpointEffect) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EndpointEffect) GetEndpoint() *EndpointKey {
@@ -493,7 +660,7 @@ type CreateVIPRequest struct {
 
 func (x *CreateVIPRequest) Reset() {
 	*x = CreateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +672,7 @@ func (x *CreateVIPRequest) String() string {
 func (*CreateVIPRequest) ProtoMessage() {}
 
 func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +685,7 @@ func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPRequest.ProtoReflect.Descriptor instead.
 func (*CreateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateVIPRequest) GetVip() *VIP {
@@ -539,7 +706,7 @@ type CreateVIPResponse struct {
 
 func (x *CreateVIPResponse) Reset() {
 	*x = CreateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +718,7 @@ func (x *CreateVIPResponse) String() string {
 func (*CreateVIPResponse) ProtoMessage() {}
 
 func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +731,7 @@ func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPResponse.ProtoReflect.Descriptor instead.
 func (*CreateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateVIPResponse) GetVip() *VIP {
@@ -592,7 +759,7 @@ type UpdateVIPRequest struct {
 
 func (x *UpdateVIPRequest) Reset() {
 	*x = UpdateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +771,7 @@ func (x *UpdateVIPRequest) String() string {
 func (*UpdateVIPRequest) ProtoMessage() {}
 
 func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +784,7 @@ func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateVIPRequest) GetName() string {
@@ -645,7 +812,7 @@ type UpdateVIPResponse struct {
 
 func (x *UpdateVIPResponse) Reset() {
 	*x = UpdateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +824,7 @@ func (x *UpdateVIPResponse) String() string {
 func (*UpdateVIPResponse) ProtoMessage() {}
 
 func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +837,7 @@ func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateVIPResponse) GetVip() *VIP {
@@ -700,7 +867,7 @@ type PatchVIPRequest struct {
 
 func (x *PatchVIPRequest) Reset() {
 	*x = PatchVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +879,7 @@ func (x *PatchVIPRequest) String() string {
 func (*PatchVIPRequest) ProtoMessage() {}
 
 func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +892,7 @@ func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPRequest.ProtoReflect.Descriptor instead.
 func (*PatchVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PatchVIPRequest) GetName() string {
@@ -760,7 +927,7 @@ type PatchVIPResponse struct {
 
 func (x *PatchVIPResponse) Reset() {
 	*x = PatchVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +939,7 @@ func (x *PatchVIPResponse) String() string {
 func (*PatchVIPResponse) ProtoMessage() {}
 
 func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +952,7 @@ func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPResponse.ProtoReflect.Descriptor instead.
 func (*PatchVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PatchVIPResponse) GetVip() *VIP {
@@ -826,7 +993,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1005,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1018,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -923,7 +1090,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1102,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1115,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -985,7 +1152,7 @@ type WatchVIPsRequest struct {
 
 func (x *WatchVIPsRequest) Reset() {
 	*x = WatchVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1164,7 @@ func (x *WatchVIPsRequest) String() string {
 func (*WatchVIPsRequest) ProtoMessage() {}
 
 func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1177,7 @@ func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchVIPsRequest) GetTenant() string {
@@ -1055,7 +1222,7 @@ type WatchVIPsResponse struct {
 
 func (x *WatchVIPsResponse) Reset() {
 	*x = WatchVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1234,7 @@ func (x *WatchVIPsResponse) String() string {
 func (*WatchVIPsResponse) ProtoMessage() {}
 
 func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1247,7 @@ func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchVIPsResponse) GetType() string {
@@ -1113,7 +1280,7 @@ type CreateAddressPoolRequest struct {
 
 func (x *CreateAddressPoolRequest) Reset() {
 	*x = CreateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1292,7 @@ func (x *CreateAddressPoolRequest) String() string {
 func (*CreateAddressPoolRequest) ProtoMessage() {}
 
 func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1305,7 @@ func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
@@ -1157,7 +1324,7 @@ type CreateAddressPoolResponse struct {
 
 func (x *CreateAddressPoolResponse) Reset() {
 	*x = CreateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1336,7 @@ func (x *CreateAddressPoolResponse) String() string {
 func (*CreateAddressPoolResponse) ProtoMessage() {}
 
 func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1349,7 @@ func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
@@ -1203,7 +1370,7 @@ type UpdateAddressPoolRequest struct {
 
 func (x *UpdateAddressPoolRequest) Reset() {
 	*x = UpdateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1382,7 @@ func (x *UpdateAddressPoolRequest) String() string {
 func (*UpdateAddressPoolRequest) ProtoMessage() {}
 
 func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1395,7 @@ func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateAddressPoolRequest) GetName() string {
@@ -1254,7 +1421,7 @@ type UpdateAddressPoolResponse struct {
 
 func (x *UpdateAddressPoolResponse) Reset() {
 	*x = UpdateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1433,7 @@ func (x *UpdateAddressPoolResponse) String() string {
 func (*UpdateAddressPoolResponse) ProtoMessage() {}
 
 func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1446,7 @@ func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
@@ -1303,7 +1470,7 @@ type ListAddressPoolsRequest struct {
 
 func (x *ListAddressPoolsRequest) Reset() {
 	*x = ListAddressPoolsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1482,7 @@ func (x *ListAddressPoolsRequest) String() string {
 func (*ListAddressPoolsRequest) ProtoMessage() {}
 
 func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1495,7 @@ func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
@@ -1370,7 +1537,7 @@ type ListAddressPoolsResponse struct {
 
 func (x *ListAddressPoolsResponse) Reset() {
 	*x = ListAddressPoolsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1549,7 @@ func (x *ListAddressPoolsResponse) String() string {
 func (*ListAddressPoolsResponse) ProtoMessage() {}
 
 func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1562,7 @@ func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
@@ -1421,7 +1588,7 @@ type GetAddressPoolRequest struct {
 
 func (x *GetAddressPoolRequest) Reset() {
 	*x = GetAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1600,7 @@ func (x *GetAddressPoolRequest) String() string {
 func (*GetAddressPoolRequest) ProtoMessage() {}
 
 func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1613,7 @@ func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_v1_weir_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetAddressPoolRequest) GetName() string {
@@ -1465,7 +1632,7 @@ type GetAddressPoolResponse struct {
 
 func (x *GetAddressPoolResponse) Reset() {
 	*x = GetAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1644,7 @@ func (x *GetAddressPoolResponse) String() string {
 func (*GetAddressPoolResponse) ProtoMessage() {}
 
 func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1657,7 @@ func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetAddressPoolResponse) GetPool() *AddressPool {
@@ -1511,7 +1678,7 @@ type DeleteAddressPoolRequest struct {
 
 func (x *DeleteAddressPoolRequest) Reset() {
 	*x = DeleteAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1690,7 @@ func (x *DeleteAddressPoolRequest) String() string {
 func (*DeleteAddressPoolRequest) ProtoMessage() {}
 
 func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1703,7 @@ func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{24}
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteAddressPoolRequest) GetName() string {
@@ -1561,7 +1728,7 @@ type DeleteAddressPoolResponse struct {
 
 func (x *DeleteAddressPoolResponse) Reset() {
 	*x = DeleteAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1740,7 @@ func (x *DeleteAddressPoolResponse) String() string {
 func (*DeleteAddressPoolResponse) ProtoMessage() {}
 
 func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1753,7 @@ func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
 }
 
 type CreatePrefixListRequest struct {
@@ -1598,7 +1765,7 @@ type CreatePrefixListRequest struct {
 
 func (x *CreatePrefixListRequest) Reset() {
 	*x = CreatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1777,7 @@ func (x *CreatePrefixListRequest) String() string {
 func (*CreatePrefixListRequest) ProtoMessage() {}
 
 func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1790,7 @@ func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreatePrefixListRequest) GetPrefixList() *PrefixList {
@@ -1645,7 +1812,7 @@ type CreatePrefixListResponse struct {
 
 func (x *CreatePrefixListResponse) Reset() {
 	*x = CreatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1824,7 @@ func (x *CreatePrefixListResponse) String() string {
 func (*CreatePrefixListResponse) ProtoMessage() {}
 
 func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1837,7 @@ func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -1698,7 +1865,7 @@ type UpdatePrefixListRequest struct {
 
 func (x *UpdatePrefixListRequest) Reset() {
 	*x = UpdatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1877,7 @@ func (x *UpdatePrefixListRequest) String() string {
 func (*UpdatePrefixListRequest) ProtoMessage() {}
 
 func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1890,7 @@ func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdatePrefixListRequest) GetName() string {
@@ -1752,7 +1919,7 @@ type UpdatePrefixListResponse struct {
 
 func (x *UpdatePrefixListResponse) Reset() {
 	*x = UpdatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1931,7 @@ func (x *UpdatePrefixListResponse) String() string {
 func (*UpdatePrefixListResponse) ProtoMessage() {}
 
 func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1944,7 @@ func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -1808,7 +1975,7 @@ type ChangePrefixListRequest struct {
 
 func (x *ChangePrefixListRequest) Reset() {
 	*x = ChangePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1987,7 @@ func (x *ChangePrefixListRequest) String() string {
 func (*ChangePrefixListRequest) ProtoMessage() {}
 
 func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2000,7 @@ func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangePrefixListRequest) GetName() string {
@@ -1879,7 +2046,7 @@ type ChangePrefixListResponse struct {
 
 func (x *ChangePrefixListResponse) Reset() {
 	*x = ChangePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2058,7 @@ func (x *ChangePrefixListResponse) String() string {
 func (*ChangePrefixListResponse) ProtoMessage() {}
 
 func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2071,7 @@ func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ChangePrefixListResponse) GetPrefixList() *PrefixList {
@@ -1951,7 +2118,7 @@ type ListPrefixListsRequest struct {
 
 func (x *ListPrefixListsRequest) Reset() {
 	*x = ListPrefixListsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2130,7 @@ func (x *ListPrefixListsRequest) String() string {
 func (*ListPrefixListsRequest) ProtoMessage() {}
 
 func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2143,7 @@ func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsRequest.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListPrefixListsRequest) GetTenant() string {
@@ -2026,7 +2193,7 @@ type ListPrefixListsResponse struct {
 
 func (x *ListPrefixListsResponse) Reset() {
 	*x = ListPrefixListsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2205,7 @@ func (x *ListPrefixListsResponse) String() string {
 func (*ListPrefixListsResponse) ProtoMessage() {}
 
 func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2218,7 @@ func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsResponse.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListPrefixListsResponse) GetPrefixLists() []*PrefixList {
@@ -2077,7 +2244,7 @@ type GetPrefixListRequest struct {
 
 func (x *GetPrefixListRequest) Reset() {
 	*x = GetPrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2256,7 @@ func (x *GetPrefixListRequest) String() string {
 func (*GetPrefixListRequest) ProtoMessage() {}
 
 func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2269,7 @@ func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListRequest.ProtoReflect.Descriptor instead.
 func (*GetPrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetPrefixListRequest) GetName() string {
@@ -2121,7 +2288,7 @@ type GetPrefixListResponse struct {
 
 func (x *GetPrefixListResponse) Reset() {
 	*x = GetPrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2300,7 @@ func (x *GetPrefixListResponse) String() string {
 func (*GetPrefixListResponse) ProtoMessage() {}
 
 func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2313,7 @@ func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListResponse.ProtoReflect.Descriptor instead.
 func (*GetPrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetPrefixListResponse) GetPrefixList() *PrefixList {
@@ -2167,7 +2334,7 @@ type DeletePrefixListRequest struct {
 
 func (x *DeletePrefixListRequest) Reset() {
 	*x = DeletePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2346,7 @@ func (x *DeletePrefixListRequest) String() string {
 func (*DeletePrefixListRequest) ProtoMessage() {}
 
 func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2359,7 @@ func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeletePrefixListRequest) GetName() string {
@@ -2217,7 +2384,7 @@ type DeletePrefixListResponse struct {
 
 func (x *DeletePrefixListResponse) Reset() {
 	*x = DeletePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2396,7 @@ func (x *DeletePrefixListResponse) String() string {
 func (*DeletePrefixListResponse) ProtoMessage() {}
 
 func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,12 +2409,898 @@ func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+}
+
+type CreateVirtualNetworkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Network       *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateVirtualNetworkRequest) Reset() {
+	*x = CreateVirtualNetworkRequest{}
+	mi := &file_v1_weir_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateVirtualNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateVirtualNetworkRequest) ProtoMessage() {}
+
+func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
+func (*CreateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *CreateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+type CreateVirtualNetworkResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateVirtualNetworkResponse) Reset() {
+	*x = CreateVirtualNetworkResponse{}
+	mi := &file_v1_weir_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateVirtualNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateVirtualNetworkResponse) ProtoMessage() {}
+
+func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
+func (*CreateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *CreateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *CreateVirtualNetworkResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type UpdateVirtualNetworkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its name may be left out. Its resource version, if there is one, is the one to replace.
+	Network       *VirtualNetwork `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateVirtualNetworkRequest) Reset() {
+	*x = UpdateVirtualNetworkRequest{}
+	mi := &file_v1_weir_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateVirtualNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateVirtualNetworkRequest) ProtoMessage() {}
+
+func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
+func (*UpdateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *UpdateVirtualNetworkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+type UpdateVirtualNetworkResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateVirtualNetworkResponse) Reset() {
+	*x = UpdateVirtualNetworkResponse{}
+	mi := &file_v1_weir_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateVirtualNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateVirtualNetworkResponse) ProtoMessage() {}
+
+func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
+func (*UpdateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *UpdateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *UpdateVirtualNetworkResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type PatchVirtualNetworkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A JSON merge patch of the network as the API writes it: null removes a field, a list replaces the list.
+	Patch *structpb.Struct `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
+	// Only if the network is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PatchVirtualNetworkRequest) Reset() {
+	*x = PatchVirtualNetworkRequest{}
+	mi := &file_v1_weir_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchVirtualNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchVirtualNetworkRequest) ProtoMessage() {}
+
+func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchVirtualNetworkRequest.ProtoReflect.Descriptor instead.
+func (*PatchVirtualNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *PatchVirtualNetworkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PatchVirtualNetworkRequest) GetPatch() *structpb.Struct {
+	if x != nil {
+		return x.Patch
+	}
+	return nil
+}
+
+func (x *PatchVirtualNetworkRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type PatchVirtualNetworkResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchVirtualNetworkResponse) Reset() {
+	*x = PatchVirtualNetworkResponse{}
+	mi := &file_v1_weir_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchVirtualNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchVirtualNetworkResponse) ProtoMessage() {}
+
+func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchVirtualNetworkResponse.ProtoReflect.Descriptor instead.
+func (*PatchVirtualNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *PatchVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *PatchVirtualNetworkResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type ListVirtualNetworksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Left out: of all tenants that the caller may see.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 1000.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	LabelSelector string `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	NamePrefix    string `protobuf:"bytes,5,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVirtualNetworksRequest) Reset() {
+	*x = ListVirtualNetworksRequest{}
+	mi := &file_v1_weir_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVirtualNetworksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVirtualNetworksRequest) ProtoMessage() {}
+
+func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVirtualNetworksRequest.ProtoReflect.Descriptor instead.
+func (*ListVirtualNetworksRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListVirtualNetworksRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListVirtualNetworksRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListVirtualNetworksRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListVirtualNetworksRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
+func (x *ListVirtualNetworksRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+type ListVirtualNetworksResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Networks []*VirtualNetwork      `protobuf:"bytes,1,rep,name=networks,proto3" json:"networks,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVirtualNetworksResponse) Reset() {
+	*x = ListVirtualNetworksResponse{}
+	mi := &file_v1_weir_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVirtualNetworksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVirtualNetworksResponse) ProtoMessage() {}
+
+func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVirtualNetworksResponse.ProtoReflect.Descriptor instead.
+func (*ListVirtualNetworksResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListVirtualNetworksResponse) GetNetworks() []*VirtualNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *ListVirtualNetworksResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type GetVirtualNetworkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVirtualNetworkRequest) Reset() {
+	*x = GetVirtualNetworkRequest{}
+	mi := &file_v1_weir_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVirtualNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVirtualNetworkRequest) ProtoMessage() {}
+
+func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVirtualNetworkRequest.ProtoReflect.Descriptor instead.
+func (*GetVirtualNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetVirtualNetworkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetVirtualNetworkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Network       *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVirtualNetworkResponse) Reset() {
+	*x = GetVirtualNetworkResponse{}
+	mi := &file_v1_weir_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVirtualNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVirtualNetworkResponse) ProtoMessage() {}
+
+func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVirtualNetworkResponse.ProtoReflect.Descriptor instead.
+func (*GetVirtualNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *GetVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+type DeleteVirtualNetworkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only if the network is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,2,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeleteVirtualNetworkRequest) Reset() {
+	*x = DeleteVirtualNetworkRequest{}
+	mi := &file_v1_weir_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteVirtualNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteVirtualNetworkRequest) ProtoMessage() {}
+
+func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteVirtualNetworkRequest.ProtoReflect.Descriptor instead.
+func (*DeleteVirtualNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *DeleteVirtualNetworkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteVirtualNetworkRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type DeleteVirtualNetworkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteVirtualNetworkResponse) Reset() {
+	*x = DeleteVirtualNetworkResponse{}
+	mi := &file_v1_weir_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteVirtualNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteVirtualNetworkResponse) ProtoMessage() {}
+
+func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteVirtualNetworkResponse.ProtoReflect.Descriptor instead.
+func (*DeleteVirtualNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+}
+
+type UpdateOverlayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name may be left out. Its resource version, if there is one, is the one to replace.
+	Overlay       *Overlay `protobuf:"bytes,1,opt,name=overlay,proto3" json:"overlay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateOverlayRequest) Reset() {
+	*x = UpdateOverlayRequest{}
+	mi := &file_v1_weir_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateOverlayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateOverlayRequest) ProtoMessage() {}
+
+func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateOverlayRequest.ProtoReflect.Descriptor instead.
+func (*UpdateOverlayRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *UpdateOverlayRequest) GetOverlay() *Overlay {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
+}
+
+type UpdateOverlayResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Overlay *Overlay               `protobuf:"bytes,1,opt,name=overlay,proto3" json:"overlay,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateOverlayResponse) Reset() {
+	*x = UpdateOverlayResponse{}
+	mi := &file_v1_weir_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateOverlayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateOverlayResponse) ProtoMessage() {}
+
+func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateOverlayResponse.ProtoReflect.Descriptor instead.
+func (*UpdateOverlayResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *UpdateOverlayResponse) GetOverlay() *Overlay {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
+}
+
+func (x *UpdateOverlayResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type GetOverlayRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverlayRequest) Reset() {
+	*x = GetOverlayRequest{}
+	mi := &file_v1_weir_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverlayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverlayRequest) ProtoMessage() {}
+
+func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverlayRequest.ProtoReflect.Descriptor instead.
+func (*GetOverlayRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{54}
+}
+
+type GetOverlayResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overlay       *Overlay               `protobuf:"bytes,1,opt,name=overlay,proto3" json:"overlay,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverlayResponse) Reset() {
+	*x = GetOverlayResponse{}
+	mi := &file_v1_weir_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverlayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverlayResponse) ProtoMessage() {}
+
+func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverlayResponse.ProtoReflect.Descriptor instead.
+func (*GetOverlayResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *GetOverlayResponse) GetOverlay() *Overlay {
+	if x != nil {
+		return x.Overlay
+	}
+	return nil
+}
+
+type DeleteOverlayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only if the overlay is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,1,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeleteOverlayRequest) Reset() {
+	*x = DeleteOverlayRequest{}
+	mi := &file_v1_weir_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteOverlayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteOverlayRequest) ProtoMessage() {}
+
+func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteOverlayRequest.ProtoReflect.Descriptor instead.
+func (*DeleteOverlayRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *DeleteOverlayRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type DeleteOverlayResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteOverlayResponse) Reset() {
+	*x = DeleteOverlayResponse{}
+	mi := &file_v1_weir_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteOverlayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteOverlayResponse) ProtoMessage() {}
+
+func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteOverlayResponse.ProtoReflect.Descriptor instead.
+func (*DeleteOverlayResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{57}
 }
 
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "VIP", "AddressPool", "PrefixList", "mux", "host" or "manager". Left out: all.
+	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host" or "manager". Left out: all.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what they happened to. Left out: all.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
@@ -2265,7 +3318,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +3330,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +3343,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListEventsRequest) GetKind() string {
@@ -2348,7 +3401,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +3413,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +3426,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -2411,7 +3464,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +3476,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +3489,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchEventsRequest) GetKind() string {
@@ -2487,7 +3540,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +3552,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +3565,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *WatchEventsResponse) GetType() string {
@@ -2545,7 +3598,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +3610,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +3623,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -2589,7 +3642,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +3654,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +3667,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -2635,7 +3688,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +3700,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +3713,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -2687,7 +3740,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +3752,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +3765,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -2731,7 +3784,7 @@ type GetSNATRequest struct {
 
 func (x *GetSNATRequest) Reset() {
 	*x = GetSNATRequest{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +3796,7 @@ func (x *GetSNATRequest) String() string {
 func (*GetSNATRequest) ProtoMessage() {}
 
 func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +3809,7 @@ func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
 func (*GetSNATRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetSNATRequest) GetName() string {
@@ -2780,7 +3833,7 @@ type GetSNATResponse struct {
 
 func (x *GetSNATResponse) Reset() {
 	*x = GetSNATResponse{}
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3845,7 @@ func (x *GetSNATResponse) String() string {
 func (*GetSNATResponse) ProtoMessage() {}
 
 func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3858,7 @@ func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
 func (*GetSNATResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+	return file_v1_weir_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GetSNATResponse) GetName() string {
@@ -2859,7 +3912,7 @@ type WorkloadPorts struct {
 
 func (x *WorkloadPorts) Reset() {
 	*x = WorkloadPorts{}
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +3924,7 @@ func (x *WorkloadPorts) String() string {
 func (*WorkloadPorts) ProtoMessage() {}
 
 func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +3937,7 @@ func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
 func (*WorkloadPorts) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+	return file_v1_weir_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *WorkloadPorts) GetAddress() string {
@@ -2958,7 +4011,7 @@ type ReclaimPortsRequest struct {
 
 func (x *ReclaimPortsRequest) Reset() {
 	*x = ReclaimPortsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +4023,7 @@ func (x *ReclaimPortsRequest) String() string {
 func (*ReclaimPortsRequest) ProtoMessage() {}
 
 func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +4036,7 @@ func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+	return file_v1_weir_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReclaimPortsRequest) GetName() string {
@@ -3025,7 +4078,7 @@ type ReclaimPortsResponse struct {
 
 func (x *ReclaimPortsResponse) Reset() {
 	*x = ReclaimPortsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +4090,7 @@ func (x *ReclaimPortsResponse) String() string {
 func (*ReclaimPortsResponse) ProtoMessage() {}
 
 func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +4103,7 @@ func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+	return file_v1_weir_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
@@ -3077,7 +4130,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +4142,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +4155,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+	return file_v1_weir_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -3121,7 +4174,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +4186,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +4199,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{52}
+	return file_v1_weir_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3165,7 +4218,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +4230,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +4243,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{53}
+	return file_v1_weir_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -3209,7 +4262,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +4274,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +4287,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{54}
+	return file_v1_weir_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -3253,7 +4306,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +4318,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +4331,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{55}
+	return file_v1_weir_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -3296,7 +4349,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +4361,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +4374,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{56}
+	return file_v1_weir_proto_rawDescGZIP(), []int{76}
 }
 
 type GetStatusRequest struct {
@@ -3332,7 +4385,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +4397,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +4410,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{57}
+	return file_v1_weir_proto_rawDescGZIP(), []int{77}
 }
 
 type GetStatusResponse struct {
@@ -3386,7 +4439,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +4451,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +4464,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{58}
+	return file_v1_weir_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -3511,7 +4564,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +4576,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +4589,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+	return file_v1_weir_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -3602,7 +4655,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +4667,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +4680,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{60}
+	return file_v1_weir_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -3688,7 +4741,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +4753,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +4766,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{61}
+	return file_v1_weir_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -3791,7 +4844,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3803,7 +4856,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3816,7 +4869,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{62}
+	return file_v1_weir_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -3842,7 +4895,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4907,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +4920,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{63}
+	return file_v1_weir_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -3894,7 +4947,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4959,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4972,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{64}
+	return file_v1_weir_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -3968,7 +5021,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +5033,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +5046,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{65}
+	return file_v1_weir_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -4014,19 +5067,32 @@ var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\xb1\x01\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\x94\x02\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12*\n" +
 	"\x05pools\x18\x03 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\x126\n" +
-	"\fprefix_lists\x18\x04 \x03(\v2\x13.weir.v1.PrefixListR\vprefixLists\"\xce\x01\n" +
+	"\fprefix_lists\x18\x04 \x03(\v2\x13.weir.v1.PrefixListR\vprefixLists\x123\n" +
+	"\bnetworks\x18\x05 \x03(\v2\x17.weir.v1.VirtualNetworkR\bnetworks\x12,\n" +
+	"\boverlays\x18\x06 \x03(\v2\x10.weir.v1.OverlayR\boverlays\"\xbf\x02\n" +
 	"\x11ApplyVIPsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12'\n" +
 	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\x121\n" +
 	"\x05pools\x18\x03 \x03(\v2\x1b.weir.v1.AppliedAddressPoolR\x05pools\x12=\n" +
-	"\fprefix_lists\x18\x04 \x03(\v2\x1a.weir.v1.AppliedPrefixListR\vprefixLists\"\x85\x01\n" +
+	"\fprefix_lists\x18\x04 \x03(\v2\x1a.weir.v1.AppliedPrefixListR\vprefixLists\x12:\n" +
+	"\bnetworks\x18\x05 \x03(\v2\x1e.weir.v1.AppliedVirtualNetworkR\bnetworks\x123\n" +
+	"\boverlays\x18\x06 \x03(\v2\x17.weir.v1.AppliedOverlayR\boverlays\"\x8f\x01\n" +
+	"\x15AppliedVirtualNetwork\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12\x1a\n" +
+	"\bdetached\x18\x03 \x03(\tR\bdetached\x12\x14\n" +
+	"\x05added\x18\x04 \x01(\rR\x05added\x12\x18\n" +
+	"\aremoved\x18\x05 \x01(\rR\aremoved\"<\n" +
+	"\x0eAppliedOverlay\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"\x85\x01\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -4180,7 +5246,63 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x17DeletePrefixListRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1a\n" +
-	"\x18DeletePrefixListResponse\"\xaf\x01\n" +
+	"\x18DeletePrefixListResponse\"P\n" +
+	"\x1bCreateVirtualNetworkRequest\x121\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\"q\n" +
+	"\x1cCreateVirtualNetworkResponse\x121\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"d\n" +
+	"\x1bUpdateVirtualNetworkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
+	"\anetwork\x18\x02 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\"q\n" +
+	"\x1cUpdateVirtualNetworkResponse\x121\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x8a\x01\n" +
+	"\x1aPatchVirtualNetworkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
+	"\x05patch\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x05patch\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"p\n" +
+	"\x1bPatchVirtualNetworkResponse\x121\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\xb8\x01\n" +
+	"\x1aListVirtualNetworksRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12%\n" +
+	"\x0elabel_selector\x18\x04 \x01(\tR\rlabelSelector\x12\x1f\n" +
+	"\vname_prefix\x18\x05 \x01(\tR\n" +
+	"namePrefix\"z\n" +
+	"\x1bListVirtualNetworksResponse\x123\n" +
+	"\bnetworks\x18\x01 \x03(\v2\x17.weir.v1.VirtualNetworkR\bnetworks\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\".\n" +
+	"\x18GetVirtualNetworkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"N\n" +
+	"\x19GetVirtualNetworkResponse\x121\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\"\\\n" +
+	"\x1bDeleteVirtualNetworkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1e\n" +
+	"\x1cDeleteVirtualNetworkResponse\"B\n" +
+	"\x14UpdateOverlayRequest\x12*\n" +
+	"\aoverlay\x18\x01 \x01(\v2\x10.weir.v1.OverlayR\aoverlay\"c\n" +
+	"\x15UpdateOverlayResponse\x12*\n" +
+	"\aoverlay\x18\x01 \x01(\v2\x10.weir.v1.OverlayR\aoverlay\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x13\n" +
+	"\x11GetOverlayRequest\"@\n" +
+	"\x12GetOverlayResponse\x12*\n" +
+	"\aoverlay\x18\x01 \x01(\v2\x10.weir.v1.OverlayR\aoverlay\"A\n" +
+	"\x14DeleteOverlayRequest\x12)\n" +
+	"\x10resource_version\x18\x01 \x01(\x04R\x0fresourceVersion\"\x17\n" +
+	"\x15DeleteOverlayResponse\"\xaf\x01\n" +
 	"\x11ListEventsRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
@@ -4308,7 +5430,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xc3\x18\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x87!\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -4331,7 +5453,17 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x10ChangePrefixList\x12 .weir.v1.ChangePrefixListRequest\x1a!.weir.v1.ChangePrefixListResponse\"1\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/prefixlists/{name}/prefixes:change\x12p\n" +
 	"\x0fListPrefixLists\x12\x1f.weir.v1.ListPrefixListsRequest\x1a .weir.v1.ListPrefixListsResponse\"\x1a\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/prefixlists\x90\x02\x02\x12q\n" +
 	"\rGetPrefixList\x12\x1d.weir.v1.GetPrefixListRequest\x1a\x1e.weir.v1.GetPrefixListResponse\"!\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/prefixlists/{name}\x90\x02\x02\x12w\n" +
-	"\x10DeletePrefixList\x12 .weir.v1.DeletePrefixListRequest\x1a!.weir.v1.DeletePrefixListResponse\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/prefixlists/{name}\x12\\\n" +
+	"\x10DeletePrefixList\x12 .weir.v1.DeletePrefixListRequest\x1a!.weir.v1.DeletePrefixListResponse\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/prefixlists/{name}\x12\x82\x01\n" +
+	"\x14CreateVirtualNetwork\x12$.weir.v1.CreateVirtualNetworkRequest\x1a%.weir.v1.CreateVirtualNetworkResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\anetwork\"\f/v1/networks\x12\x89\x01\n" +
+	"\x14UpdateVirtualNetwork\x12$.weir.v1.UpdateVirtualNetworkRequest\x1a%.weir.v1.UpdateVirtualNetworkResponse\"$\x82\xd3\xe4\x93\x02\x1e:\anetwork\x1a\x13/v1/networks/{name}\x12\x84\x01\n" +
+	"\x13PatchVirtualNetwork\x12#.weir.v1.PatchVirtualNetworkRequest\x1a$.weir.v1.PatchVirtualNetworkResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x05patch2\x13/v1/networks/{name}\x12y\n" +
+	"\x13ListVirtualNetworks\x12#.weir.v1.ListVirtualNetworksRequest\x1a$.weir.v1.ListVirtualNetworksResponse\"\x17\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/networks\x90\x02\x02\x12z\n" +
+	"\x11GetVirtualNetwork\x12!.weir.v1.GetVirtualNetworkRequest\x1a\".weir.v1.GetVirtualNetworkResponse\"\x1e\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/networks/{name}\x90\x02\x02\x12\x80\x01\n" +
+	"\x14DeleteVirtualNetwork\x12$.weir.v1.DeleteVirtualNetworkRequest\x1a%.weir.v1.DeleteVirtualNetworkResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/networks/{name}\x12l\n" +
+	"\rUpdateOverlay\x12\x1d.weir.v1.UpdateOverlayRequest\x1a\x1e.weir.v1.UpdateOverlayResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\aoverlay\x1a\v/v1/overlay\x12]\n" +
+	"\n" +
+	"GetOverlay\x12\x1a.weir.v1.GetOverlayRequest\x1a\x1b.weir.v1.GetOverlayResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/overlay\x90\x02\x02\x12c\n" +
+	"\rDeleteOverlay\x12\x1d.weir.v1.DeleteOverlayRequest\x1a\x1e.weir.v1.DeleteOverlayResponse\"\x13\x82\xd3\xe4\x93\x02\r*\v/v1/overlay\x12\\\n" +
 	"\n" +
 	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/events\x90\x02\x02\x12d\n" +
@@ -4358,199 +5490,254 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_v1_weir_proto_goTypes = []any{
-	(*ApplyVIPsRequest)(nil),          // 0: weir.v1.ApplyVIPsRequest
-	(*ApplyVIPsResponse)(nil),         // 1: weir.v1.ApplyVIPsResponse
-	(*AppliedVIP)(nil),                // 2: weir.v1.AppliedVIP
-	(*AppliedAddressPool)(nil),        // 3: weir.v1.AppliedAddressPool
-	(*AppliedPrefixList)(nil),         // 4: weir.v1.AppliedPrefixList
-	(*EndpointEffect)(nil),            // 5: weir.v1.EndpointEffect
-	(*CreateVIPRequest)(nil),          // 6: weir.v1.CreateVIPRequest
-	(*CreateVIPResponse)(nil),         // 7: weir.v1.CreateVIPResponse
-	(*UpdateVIPRequest)(nil),          // 8: weir.v1.UpdateVIPRequest
-	(*UpdateVIPResponse)(nil),         // 9: weir.v1.UpdateVIPResponse
-	(*PatchVIPRequest)(nil),           // 10: weir.v1.PatchVIPRequest
-	(*PatchVIPResponse)(nil),          // 11: weir.v1.PatchVIPResponse
-	(*ListVIPsRequest)(nil),           // 12: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),          // 13: weir.v1.ListVIPsResponse
-	(*WatchVIPsRequest)(nil),          // 14: weir.v1.WatchVIPsRequest
-	(*WatchVIPsResponse)(nil),         // 15: weir.v1.WatchVIPsResponse
-	(*CreateAddressPoolRequest)(nil),  // 16: weir.v1.CreateAddressPoolRequest
-	(*CreateAddressPoolResponse)(nil), // 17: weir.v1.CreateAddressPoolResponse
-	(*UpdateAddressPoolRequest)(nil),  // 18: weir.v1.UpdateAddressPoolRequest
-	(*UpdateAddressPoolResponse)(nil), // 19: weir.v1.UpdateAddressPoolResponse
-	(*ListAddressPoolsRequest)(nil),   // 20: weir.v1.ListAddressPoolsRequest
-	(*ListAddressPoolsResponse)(nil),  // 21: weir.v1.ListAddressPoolsResponse
-	(*GetAddressPoolRequest)(nil),     // 22: weir.v1.GetAddressPoolRequest
-	(*GetAddressPoolResponse)(nil),    // 23: weir.v1.GetAddressPoolResponse
-	(*DeleteAddressPoolRequest)(nil),  // 24: weir.v1.DeleteAddressPoolRequest
-	(*DeleteAddressPoolResponse)(nil), // 25: weir.v1.DeleteAddressPoolResponse
-	(*CreatePrefixListRequest)(nil),   // 26: weir.v1.CreatePrefixListRequest
-	(*CreatePrefixListResponse)(nil),  // 27: weir.v1.CreatePrefixListResponse
-	(*UpdatePrefixListRequest)(nil),   // 28: weir.v1.UpdatePrefixListRequest
-	(*UpdatePrefixListResponse)(nil),  // 29: weir.v1.UpdatePrefixListResponse
-	(*ChangePrefixListRequest)(nil),   // 30: weir.v1.ChangePrefixListRequest
-	(*ChangePrefixListResponse)(nil),  // 31: weir.v1.ChangePrefixListResponse
-	(*ListPrefixListsRequest)(nil),    // 32: weir.v1.ListPrefixListsRequest
-	(*ListPrefixListsResponse)(nil),   // 33: weir.v1.ListPrefixListsResponse
-	(*GetPrefixListRequest)(nil),      // 34: weir.v1.GetPrefixListRequest
-	(*GetPrefixListResponse)(nil),     // 35: weir.v1.GetPrefixListResponse
-	(*DeletePrefixListRequest)(nil),   // 36: weir.v1.DeletePrefixListRequest
-	(*DeletePrefixListResponse)(nil),  // 37: weir.v1.DeletePrefixListResponse
-	(*ListEventsRequest)(nil),         // 38: weir.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),        // 39: weir.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),        // 40: weir.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),       // 41: weir.v1.WatchEventsResponse
-	(*GetVIPRequest)(nil),             // 42: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),            // 43: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),          // 44: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),         // 45: weir.v1.DeleteVIPResponse
-	(*GetSNATRequest)(nil),            // 46: weir.v1.GetSNATRequest
-	(*GetSNATResponse)(nil),           // 47: weir.v1.GetSNATResponse
-	(*WorkloadPorts)(nil),             // 48: weir.v1.WorkloadPorts
-	(*ReclaimPortsRequest)(nil),       // 49: weir.v1.ReclaimPortsRequest
-	(*ReclaimPortsResponse)(nil),      // 50: weir.v1.ReclaimPortsResponse
-	(*ListNodesRequest)(nil),          // 51: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),         // 52: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),            // 53: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),           // 54: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),         // 55: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),        // 56: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),          // 57: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),         // 58: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),              // 59: weir.v1.HostBackends
-	(*ExplainRequest)(nil),            // 60: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),           // 61: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),      // 62: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),     // 63: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),            // 64: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),           // 65: weir.v1.CaptureResponse
-	(*VIP)(nil),                       // 66: weir.v1.VIP
-	(*AddressPool)(nil),               // 67: weir.v1.AddressPool
-	(*PrefixList)(nil),                // 68: weir.v1.PrefixList
-	(*EndpointKey)(nil),               // 69: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),           // 70: google.protobuf.Struct
-	(*Event)(nil),                     // 71: weir.v1.Event
-	(*SNATStatus)(nil),                // 72: weir.v1.SNATStatus
-	(*SNATUse)(nil),                   // 73: weir.v1.SNATUse
-	(*Node)(nil),                      // 74: weir.v1.Node
-	(*Backend)(nil),                   // 75: weir.v1.Backend
-	(*PacketExplanation)(nil),         // 76: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),             // 77: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),       // 78: google.protobuf.Duration
-	(*CapturedPacket)(nil),            // 79: weir.v1.CapturedPacket
+	(*ApplyVIPsRequest)(nil),             // 0: weir.v1.ApplyVIPsRequest
+	(*ApplyVIPsResponse)(nil),            // 1: weir.v1.ApplyVIPsResponse
+	(*AppliedVirtualNetwork)(nil),        // 2: weir.v1.AppliedVirtualNetwork
+	(*AppliedOverlay)(nil),               // 3: weir.v1.AppliedOverlay
+	(*AppliedVIP)(nil),                   // 4: weir.v1.AppliedVIP
+	(*AppliedAddressPool)(nil),           // 5: weir.v1.AppliedAddressPool
+	(*AppliedPrefixList)(nil),            // 6: weir.v1.AppliedPrefixList
+	(*EndpointEffect)(nil),               // 7: weir.v1.EndpointEffect
+	(*CreateVIPRequest)(nil),             // 8: weir.v1.CreateVIPRequest
+	(*CreateVIPResponse)(nil),            // 9: weir.v1.CreateVIPResponse
+	(*UpdateVIPRequest)(nil),             // 10: weir.v1.UpdateVIPRequest
+	(*UpdateVIPResponse)(nil),            // 11: weir.v1.UpdateVIPResponse
+	(*PatchVIPRequest)(nil),              // 12: weir.v1.PatchVIPRequest
+	(*PatchVIPResponse)(nil),             // 13: weir.v1.PatchVIPResponse
+	(*ListVIPsRequest)(nil),              // 14: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),             // 15: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),             // 16: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),            // 17: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),     // 18: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil),    // 19: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),     // 20: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil),    // 21: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),      // 22: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),     // 23: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),        // 24: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),       // 25: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),     // 26: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil),    // 27: weir.v1.DeleteAddressPoolResponse
+	(*CreatePrefixListRequest)(nil),      // 28: weir.v1.CreatePrefixListRequest
+	(*CreatePrefixListResponse)(nil),     // 29: weir.v1.CreatePrefixListResponse
+	(*UpdatePrefixListRequest)(nil),      // 30: weir.v1.UpdatePrefixListRequest
+	(*UpdatePrefixListResponse)(nil),     // 31: weir.v1.UpdatePrefixListResponse
+	(*ChangePrefixListRequest)(nil),      // 32: weir.v1.ChangePrefixListRequest
+	(*ChangePrefixListResponse)(nil),     // 33: weir.v1.ChangePrefixListResponse
+	(*ListPrefixListsRequest)(nil),       // 34: weir.v1.ListPrefixListsRequest
+	(*ListPrefixListsResponse)(nil),      // 35: weir.v1.ListPrefixListsResponse
+	(*GetPrefixListRequest)(nil),         // 36: weir.v1.GetPrefixListRequest
+	(*GetPrefixListResponse)(nil),        // 37: weir.v1.GetPrefixListResponse
+	(*DeletePrefixListRequest)(nil),      // 38: weir.v1.DeletePrefixListRequest
+	(*DeletePrefixListResponse)(nil),     // 39: weir.v1.DeletePrefixListResponse
+	(*CreateVirtualNetworkRequest)(nil),  // 40: weir.v1.CreateVirtualNetworkRequest
+	(*CreateVirtualNetworkResponse)(nil), // 41: weir.v1.CreateVirtualNetworkResponse
+	(*UpdateVirtualNetworkRequest)(nil),  // 42: weir.v1.UpdateVirtualNetworkRequest
+	(*UpdateVirtualNetworkResponse)(nil), // 43: weir.v1.UpdateVirtualNetworkResponse
+	(*PatchVirtualNetworkRequest)(nil),   // 44: weir.v1.PatchVirtualNetworkRequest
+	(*PatchVirtualNetworkResponse)(nil),  // 45: weir.v1.PatchVirtualNetworkResponse
+	(*ListVirtualNetworksRequest)(nil),   // 46: weir.v1.ListVirtualNetworksRequest
+	(*ListVirtualNetworksResponse)(nil),  // 47: weir.v1.ListVirtualNetworksResponse
+	(*GetVirtualNetworkRequest)(nil),     // 48: weir.v1.GetVirtualNetworkRequest
+	(*GetVirtualNetworkResponse)(nil),    // 49: weir.v1.GetVirtualNetworkResponse
+	(*DeleteVirtualNetworkRequest)(nil),  // 50: weir.v1.DeleteVirtualNetworkRequest
+	(*DeleteVirtualNetworkResponse)(nil), // 51: weir.v1.DeleteVirtualNetworkResponse
+	(*UpdateOverlayRequest)(nil),         // 52: weir.v1.UpdateOverlayRequest
+	(*UpdateOverlayResponse)(nil),        // 53: weir.v1.UpdateOverlayResponse
+	(*GetOverlayRequest)(nil),            // 54: weir.v1.GetOverlayRequest
+	(*GetOverlayResponse)(nil),           // 55: weir.v1.GetOverlayResponse
+	(*DeleteOverlayRequest)(nil),         // 56: weir.v1.DeleteOverlayRequest
+	(*DeleteOverlayResponse)(nil),        // 57: weir.v1.DeleteOverlayResponse
+	(*ListEventsRequest)(nil),            // 58: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),           // 59: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),           // 60: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),          // 61: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),                // 62: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),               // 63: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),             // 64: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),            // 65: weir.v1.DeleteVIPResponse
+	(*GetSNATRequest)(nil),               // 66: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),              // 67: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),                // 68: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),          // 69: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),         // 70: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),             // 71: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),            // 72: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),               // 73: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),              // 74: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),            // 75: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),           // 76: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),             // 77: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 78: weir.v1.GetStatusResponse
+	(*HostBackends)(nil),                 // 79: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 80: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 81: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 82: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 83: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 84: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 85: weir.v1.CaptureResponse
+	(*VIP)(nil),                          // 86: weir.v1.VIP
+	(*AddressPool)(nil),                  // 87: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 88: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 89: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 90: weir.v1.Overlay
+	(*EndpointKey)(nil),                  // 91: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 92: google.protobuf.Struct
+	(*Event)(nil),                        // 93: weir.v1.Event
+	(*SNATStatus)(nil),                   // 94: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 95: weir.v1.SNATUse
+	(*Node)(nil),                         // 96: weir.v1.Node
+	(*Backend)(nil),                      // 97: weir.v1.Backend
+	(*PacketExplanation)(nil),            // 98: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 99: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 100: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 101: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	66, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	67, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	68, // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	2,  // 3: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	3,  // 4: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
-	4,  // 5: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
-	5,  // 6: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	69, // 7: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 8: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	66, // 9: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	66, // 10: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	66, // 11: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	70, // 12: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	66, // 13: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	66, // 14: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	66, // 15: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	67, // 16: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	67, // 17: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	67, // 18: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	67, // 19: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	67, // 20: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	67, // 21: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	68, // 22: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	68, // 23: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	68, // 24: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	68, // 25: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	68, // 26: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	68, // 27: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	68, // 28: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	71, // 29: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	71, // 30: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	66, // 31: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	72, // 32: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	48, // 33: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	73, // 34: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	74, // 35: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	74, // 36: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	74, // 37: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	59, // 38: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	75, // 39: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	76, // 40: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	77, // 41: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	78, // 42: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	79, // 43: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,  // 44: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	6,  // 45: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	8,  // 46: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	10, // 47: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	12, // 48: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	42, // 49: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	44, // 50: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	14, // 51: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	46, // 52: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	49, // 53: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	16, // 54: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	18, // 55: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	20, // 56: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	22, // 57: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	24, // 58: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	26, // 59: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	28, // 60: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	30, // 61: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	32, // 62: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	34, // 63: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	36, // 64: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	38, // 65: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	40, // 66: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	51, // 67: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	53, // 68: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	55, // 69: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	57, // 70: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	60, // 71: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	62, // 72: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	64, // 73: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,  // 74: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	7,  // 75: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	9,  // 76: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	11, // 77: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	13, // 78: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	43, // 79: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	45, // 80: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	15, // 81: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	47, // 82: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	50, // 83: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	17, // 84: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	19, // 85: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	21, // 86: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	23, // 87: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	25, // 88: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	27, // 89: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	29, // 90: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	31, // 91: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	33, // 92: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	35, // 93: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	37, // 94: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	39, // 95: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	41, // 96: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	52, // 97: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	54, // 98: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	56, // 99: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	58, // 100: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	61, // 101: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	63, // 102: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	65, // 103: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	74, // [74:104] is the sub-list for method output_type
-	44, // [44:74] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	86,  // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	87,  // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	88,  // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	89,  // 3: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	90,  // 4: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	4,   // 5: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
+	5,   // 6: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
+	6,   // 7: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
+	2,   // 8: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
+	3,   // 9: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
+	7,   // 10: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	91,  // 11: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	86,  // 12: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	86,  // 13: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	86,  // 14: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	86,  // 15: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	92,  // 16: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	86,  // 17: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	86,  // 18: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	86,  // 19: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	87,  // 20: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	87,  // 21: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	87,  // 22: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	87,  // 23: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	87,  // 24: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	87,  // 25: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	88,  // 26: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	88,  // 27: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	88,  // 28: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	88,  // 29: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	88,  // 30: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	88,  // 31: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	88,  // 32: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	89,  // 33: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	89,  // 34: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	89,  // 35: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	89,  // 36: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	92,  // 37: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	89,  // 38: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	89,  // 39: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	89,  // 40: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	90,  // 41: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	90,  // 42: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	90,  // 43: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	93,  // 44: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	93,  // 45: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	86,  // 46: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	94,  // 47: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	68,  // 48: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	95,  // 49: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	96,  // 50: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	96,  // 51: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	96,  // 52: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	79,  // 53: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	97,  // 54: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	98,  // 55: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	99,  // 56: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	100, // 57: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	101, // 58: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,   // 59: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	8,   // 60: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	10,  // 61: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	12,  // 62: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	14,  // 63: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	62,  // 64: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	64,  // 65: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	16,  // 66: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	66,  // 67: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	69,  // 68: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	18,  // 69: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	20,  // 70: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	22,  // 71: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	24,  // 72: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	26,  // 73: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	28,  // 74: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	30,  // 75: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	32,  // 76: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	34,  // 77: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	36,  // 78: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	38,  // 79: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	40,  // 80: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	42,  // 81: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	44,  // 82: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	46,  // 83: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	48,  // 84: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	50,  // 85: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	52,  // 86: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	54,  // 87: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	56,  // 88: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	58,  // 89: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	60,  // 90: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	71,  // 91: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	73,  // 92: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	75,  // 93: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	77,  // 94: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	80,  // 95: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	82,  // 96: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	84,  // 97: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,   // 98: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	9,   // 99: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	11,  // 100: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	13,  // 101: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	15,  // 102: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	63,  // 103: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	65,  // 104: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	17,  // 105: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	67,  // 106: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	70,  // 107: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	19,  // 108: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	21,  // 109: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	23,  // 110: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	25,  // 111: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	27,  // 112: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	29,  // 113: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	31,  // 114: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	33,  // 115: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	35,  // 116: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	37,  // 117: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	39,  // 118: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	41,  // 119: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	43,  // 120: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	45,  // 121: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	47,  // 122: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	49,  // 123: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	51,  // 124: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	53,  // 125: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	55,  // 126: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	57,  // 127: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	59,  // 128: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	61,  // 129: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	72,  // 130: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	74,  // 131: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	76,  // 132: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	78,  // 133: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	81,  // 134: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	83,  // 135: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	85,  // 136: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	98,  // [98:137] is the sub-list for method output_type
+	59,  // [59:98] is the sub-list for method input_type
+	59,  // [59:59] is the sub-list for extension type_name
+	59,  // [59:59] is the sub-list for extension extendee
+	0,   // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -4565,7 +5752,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,36 +21,45 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WeirService_ApplyVIPs_FullMethodName         = "/weir.v1.WeirService/ApplyVIPs"
-	WeirService_CreateVIP_FullMethodName         = "/weir.v1.WeirService/CreateVIP"
-	WeirService_UpdateVIP_FullMethodName         = "/weir.v1.WeirService/UpdateVIP"
-	WeirService_PatchVIP_FullMethodName          = "/weir.v1.WeirService/PatchVIP"
-	WeirService_ListVIPs_FullMethodName          = "/weir.v1.WeirService/ListVIPs"
-	WeirService_GetVIP_FullMethodName            = "/weir.v1.WeirService/GetVIP"
-	WeirService_DeleteVIP_FullMethodName         = "/weir.v1.WeirService/DeleteVIP"
-	WeirService_WatchVIPs_FullMethodName         = "/weir.v1.WeirService/WatchVIPs"
-	WeirService_GetSNAT_FullMethodName           = "/weir.v1.WeirService/GetSNAT"
-	WeirService_ReclaimPorts_FullMethodName      = "/weir.v1.WeirService/ReclaimPorts"
-	WeirService_CreateAddressPool_FullMethodName = "/weir.v1.WeirService/CreateAddressPool"
-	WeirService_UpdateAddressPool_FullMethodName = "/weir.v1.WeirService/UpdateAddressPool"
-	WeirService_ListAddressPools_FullMethodName  = "/weir.v1.WeirService/ListAddressPools"
-	WeirService_GetAddressPool_FullMethodName    = "/weir.v1.WeirService/GetAddressPool"
-	WeirService_DeleteAddressPool_FullMethodName = "/weir.v1.WeirService/DeleteAddressPool"
-	WeirService_CreatePrefixList_FullMethodName  = "/weir.v1.WeirService/CreatePrefixList"
-	WeirService_UpdatePrefixList_FullMethodName  = "/weir.v1.WeirService/UpdatePrefixList"
-	WeirService_ChangePrefixList_FullMethodName  = "/weir.v1.WeirService/ChangePrefixList"
-	WeirService_ListPrefixLists_FullMethodName   = "/weir.v1.WeirService/ListPrefixLists"
-	WeirService_GetPrefixList_FullMethodName     = "/weir.v1.WeirService/GetPrefixList"
-	WeirService_DeletePrefixList_FullMethodName  = "/weir.v1.WeirService/DeletePrefixList"
-	WeirService_ListEvents_FullMethodName        = "/weir.v1.WeirService/ListEvents"
-	WeirService_WatchEvents_FullMethodName       = "/weir.v1.WeirService/WatchEvents"
-	WeirService_ListNodes_FullMethodName         = "/weir.v1.WeirService/ListNodes"
-	WeirService_GetNode_FullMethodName           = "/weir.v1.WeirService/GetNode"
-	WeirService_DeleteNode_FullMethodName        = "/weir.v1.WeirService/DeleteNode"
-	WeirService_GetStatus_FullMethodName         = "/weir.v1.WeirService/GetStatus"
-	WeirService_Explain_FullMethodName           = "/weir.v1.WeirService/Explain"
-	WeirService_ExplainPacket_FullMethodName     = "/weir.v1.WeirService/ExplainPacket"
-	WeirService_Capture_FullMethodName           = "/weir.v1.WeirService/Capture"
+	WeirService_ApplyVIPs_FullMethodName            = "/weir.v1.WeirService/ApplyVIPs"
+	WeirService_CreateVIP_FullMethodName            = "/weir.v1.WeirService/CreateVIP"
+	WeirService_UpdateVIP_FullMethodName            = "/weir.v1.WeirService/UpdateVIP"
+	WeirService_PatchVIP_FullMethodName             = "/weir.v1.WeirService/PatchVIP"
+	WeirService_ListVIPs_FullMethodName             = "/weir.v1.WeirService/ListVIPs"
+	WeirService_GetVIP_FullMethodName               = "/weir.v1.WeirService/GetVIP"
+	WeirService_DeleteVIP_FullMethodName            = "/weir.v1.WeirService/DeleteVIP"
+	WeirService_WatchVIPs_FullMethodName            = "/weir.v1.WeirService/WatchVIPs"
+	WeirService_GetSNAT_FullMethodName              = "/weir.v1.WeirService/GetSNAT"
+	WeirService_ReclaimPorts_FullMethodName         = "/weir.v1.WeirService/ReclaimPorts"
+	WeirService_CreateAddressPool_FullMethodName    = "/weir.v1.WeirService/CreateAddressPool"
+	WeirService_UpdateAddressPool_FullMethodName    = "/weir.v1.WeirService/UpdateAddressPool"
+	WeirService_ListAddressPools_FullMethodName     = "/weir.v1.WeirService/ListAddressPools"
+	WeirService_GetAddressPool_FullMethodName       = "/weir.v1.WeirService/GetAddressPool"
+	WeirService_DeleteAddressPool_FullMethodName    = "/weir.v1.WeirService/DeleteAddressPool"
+	WeirService_CreatePrefixList_FullMethodName     = "/weir.v1.WeirService/CreatePrefixList"
+	WeirService_UpdatePrefixList_FullMethodName     = "/weir.v1.WeirService/UpdatePrefixList"
+	WeirService_ChangePrefixList_FullMethodName     = "/weir.v1.WeirService/ChangePrefixList"
+	WeirService_ListPrefixLists_FullMethodName      = "/weir.v1.WeirService/ListPrefixLists"
+	WeirService_GetPrefixList_FullMethodName        = "/weir.v1.WeirService/GetPrefixList"
+	WeirService_DeletePrefixList_FullMethodName     = "/weir.v1.WeirService/DeletePrefixList"
+	WeirService_CreateVirtualNetwork_FullMethodName = "/weir.v1.WeirService/CreateVirtualNetwork"
+	WeirService_UpdateVirtualNetwork_FullMethodName = "/weir.v1.WeirService/UpdateVirtualNetwork"
+	WeirService_PatchVirtualNetwork_FullMethodName  = "/weir.v1.WeirService/PatchVirtualNetwork"
+	WeirService_ListVirtualNetworks_FullMethodName  = "/weir.v1.WeirService/ListVirtualNetworks"
+	WeirService_GetVirtualNetwork_FullMethodName    = "/weir.v1.WeirService/GetVirtualNetwork"
+	WeirService_DeleteVirtualNetwork_FullMethodName = "/weir.v1.WeirService/DeleteVirtualNetwork"
+	WeirService_UpdateOverlay_FullMethodName        = "/weir.v1.WeirService/UpdateOverlay"
+	WeirService_GetOverlay_FullMethodName           = "/weir.v1.WeirService/GetOverlay"
+	WeirService_DeleteOverlay_FullMethodName        = "/weir.v1.WeirService/DeleteOverlay"
+	WeirService_ListEvents_FullMethodName           = "/weir.v1.WeirService/ListEvents"
+	WeirService_WatchEvents_FullMethodName          = "/weir.v1.WeirService/WatchEvents"
+	WeirService_ListNodes_FullMethodName            = "/weir.v1.WeirService/ListNodes"
+	WeirService_GetNode_FullMethodName              = "/weir.v1.WeirService/GetNode"
+	WeirService_DeleteNode_FullMethodName           = "/weir.v1.WeirService/DeleteNode"
+	WeirService_GetStatus_FullMethodName            = "/weir.v1.WeirService/GetStatus"
+	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
+	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
+	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
 )
 
 // WeirServiceClient is the client API for WeirService service.
@@ -59,7 +68,7 @@ const (
 //
 // What operators call.
 type WeirServiceClient interface {
-	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
+	// Creates or updates VIPs, address pools, prefix lists, virtual networks and the overlay, all of them or none.
 	ApplyVIPs(ctx context.Context, in *ApplyVIPsRequest, opts ...grpc.CallOption) (*ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(ctx context.Context, in *CreateVIPRequest, opts ...grpc.CallOption) (*CreateVIPResponse, error)
@@ -100,6 +109,22 @@ type WeirServiceClient interface {
 	GetPrefixList(ctx context.Context, in *GetPrefixListRequest, opts ...grpc.CallOption) (*GetPrefixListResponse, error)
 	// Deletes a prefix list. Refused while an endpoint names it.
 	DeletePrefixList(ctx context.Context, in *DeletePrefixListRequest, opts ...grpc.CallOption) (*DeletePrefixListResponse, error)
+	// Creates a virtual network. Refused if there is one of that name.
+	CreateVirtualNetwork(ctx context.Context, in *CreateVirtualNetworkRequest, opts ...grpc.CallOption) (*CreateVirtualNetworkResponse, error)
+	// Replaces a virtual network as a whole. VIPs whose tenant is not allowed any more are detached.
+	UpdateVirtualNetwork(ctx context.Context, in *UpdateVirtualNetworkRequest, opts ...grpc.CallOption) (*UpdateVirtualNetworkResponse, error)
+	// Changes fields of a virtual network by a JSON merge patch (RFC 7396).
+	PatchVirtualNetwork(ctx context.Context, in *PatchVirtualNetworkRequest, opts ...grpc.CallOption) (*PatchVirtualNetworkResponse, error)
+	// Lists virtual networks by name, in pages.
+	ListVirtualNetworks(ctx context.Context, in *ListVirtualNetworksRequest, opts ...grpc.CallOption) (*ListVirtualNetworksResponse, error)
+	GetVirtualNetwork(ctx context.Context, in *GetVirtualNetworkRequest, opts ...grpc.CallOption) (*GetVirtualNetworkResponse, error)
+	// Deletes a virtual network. Refused while a VIP is attached.
+	DeleteVirtualNetwork(ctx context.Context, in *DeleteVirtualNetworkRequest, opts ...grpc.CallOption) (*DeleteVirtualNetworkResponse, error)
+	// Makes the overlay, or replaces it as a whole.
+	UpdateOverlay(ctx context.Context, in *UpdateOverlayRequest, opts ...grpc.CallOption) (*UpdateOverlayResponse, error)
+	GetOverlay(ctx context.Context, in *GetOverlayRequest, opts ...grpc.CallOption) (*GetOverlayResponse, error)
+	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
+	DeleteOverlay(ctx context.Context, in *DeleteOverlayRequest, opts ...grpc.CallOption) (*DeleteOverlayResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -346,6 +371,96 @@ func (c *weirServiceClient) DeletePrefixList(ctx context.Context, in *DeletePref
 	return out, nil
 }
 
+func (c *weirServiceClient) CreateVirtualNetwork(ctx context.Context, in *CreateVirtualNetworkRequest, opts ...grpc.CallOption) (*CreateVirtualNetworkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateVirtualNetworkResponse)
+	err := c.cc.Invoke(ctx, WeirService_CreateVirtualNetwork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UpdateVirtualNetwork(ctx context.Context, in *UpdateVirtualNetworkRequest, opts ...grpc.CallOption) (*UpdateVirtualNetworkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateVirtualNetworkResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdateVirtualNetwork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) PatchVirtualNetwork(ctx context.Context, in *PatchVirtualNetworkRequest, opts ...grpc.CallOption) (*PatchVirtualNetworkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PatchVirtualNetworkResponse)
+	err := c.cc.Invoke(ctx, WeirService_PatchVirtualNetwork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ListVirtualNetworks(ctx context.Context, in *ListVirtualNetworksRequest, opts ...grpc.CallOption) (*ListVirtualNetworksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListVirtualNetworksResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListVirtualNetworks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) GetVirtualNetwork(ctx context.Context, in *GetVirtualNetworkRequest, opts ...grpc.CallOption) (*GetVirtualNetworkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVirtualNetworkResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetVirtualNetwork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) DeleteVirtualNetwork(ctx context.Context, in *DeleteVirtualNetworkRequest, opts ...grpc.CallOption) (*DeleteVirtualNetworkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteVirtualNetworkResponse)
+	err := c.cc.Invoke(ctx, WeirService_DeleteVirtualNetwork_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UpdateOverlay(ctx context.Context, in *UpdateOverlayRequest, opts ...grpc.CallOption) (*UpdateOverlayResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateOverlayResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdateOverlay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) GetOverlay(ctx context.Context, in *GetOverlayRequest, opts ...grpc.CallOption) (*GetOverlayResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetOverlayResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetOverlay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) DeleteOverlay(ctx context.Context, in *DeleteOverlayRequest, opts ...grpc.CallOption) (*DeleteOverlayResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteOverlayResponse)
+	err := c.cc.Invoke(ctx, WeirService_DeleteOverlay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *weirServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEventsResponse)
@@ -460,7 +575,7 @@ type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 //
 // What operators call.
 type WeirServiceServer interface {
-	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
+	// Creates or updates VIPs, address pools, prefix lists, virtual networks and the overlay, all of them or none.
 	ApplyVIPs(context.Context, *ApplyVIPsRequest) (*ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *CreateVIPRequest) (*CreateVIPResponse, error)
@@ -501,6 +616,22 @@ type WeirServiceServer interface {
 	GetPrefixList(context.Context, *GetPrefixListRequest) (*GetPrefixListResponse, error)
 	// Deletes a prefix list. Refused while an endpoint names it.
 	DeletePrefixList(context.Context, *DeletePrefixListRequest) (*DeletePrefixListResponse, error)
+	// Creates a virtual network. Refused if there is one of that name.
+	CreateVirtualNetwork(context.Context, *CreateVirtualNetworkRequest) (*CreateVirtualNetworkResponse, error)
+	// Replaces a virtual network as a whole. VIPs whose tenant is not allowed any more are detached.
+	UpdateVirtualNetwork(context.Context, *UpdateVirtualNetworkRequest) (*UpdateVirtualNetworkResponse, error)
+	// Changes fields of a virtual network by a JSON merge patch (RFC 7396).
+	PatchVirtualNetwork(context.Context, *PatchVirtualNetworkRequest) (*PatchVirtualNetworkResponse, error)
+	// Lists virtual networks by name, in pages.
+	ListVirtualNetworks(context.Context, *ListVirtualNetworksRequest) (*ListVirtualNetworksResponse, error)
+	GetVirtualNetwork(context.Context, *GetVirtualNetworkRequest) (*GetVirtualNetworkResponse, error)
+	// Deletes a virtual network. Refused while a VIP is attached.
+	DeleteVirtualNetwork(context.Context, *DeleteVirtualNetworkRequest) (*DeleteVirtualNetworkResponse, error)
+	// Makes the overlay, or replaces it as a whole.
+	UpdateOverlay(context.Context, *UpdateOverlayRequest) (*UpdateOverlayResponse, error)
+	GetOverlay(context.Context, *GetOverlayRequest) (*GetOverlayResponse, error)
+	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
+	DeleteOverlay(context.Context, *DeleteOverlayRequest) (*DeleteOverlayResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -589,6 +720,33 @@ func (UnimplementedWeirServiceServer) GetPrefixList(context.Context, *GetPrefixL
 }
 func (UnimplementedWeirServiceServer) DeletePrefixList(context.Context, *DeletePrefixListRequest) (*DeletePrefixListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeletePrefixList not implemented")
+}
+func (UnimplementedWeirServiceServer) CreateVirtualNetwork(context.Context, *CreateVirtualNetworkRequest) (*CreateVirtualNetworkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateVirtualNetwork not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdateVirtualNetwork(context.Context, *UpdateVirtualNetworkRequest) (*UpdateVirtualNetworkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateVirtualNetwork not implemented")
+}
+func (UnimplementedWeirServiceServer) PatchVirtualNetwork(context.Context, *PatchVirtualNetworkRequest) (*PatchVirtualNetworkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PatchVirtualNetwork not implemented")
+}
+func (UnimplementedWeirServiceServer) ListVirtualNetworks(context.Context, *ListVirtualNetworksRequest) (*ListVirtualNetworksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListVirtualNetworks not implemented")
+}
+func (UnimplementedWeirServiceServer) GetVirtualNetwork(context.Context, *GetVirtualNetworkRequest) (*GetVirtualNetworkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVirtualNetwork not implemented")
+}
+func (UnimplementedWeirServiceServer) DeleteVirtualNetwork(context.Context, *DeleteVirtualNetworkRequest) (*DeleteVirtualNetworkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteVirtualNetwork not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdateOverlay(context.Context, *UpdateOverlayRequest) (*UpdateOverlayResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateOverlay not implemented")
+}
+func (UnimplementedWeirServiceServer) GetOverlay(context.Context, *GetOverlayRequest) (*GetOverlayResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetOverlay not implemented")
+}
+func (UnimplementedWeirServiceServer) DeleteOverlay(context.Context, *DeleteOverlayRequest) (*DeleteOverlayResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteOverlay not implemented")
 }
 func (UnimplementedWeirServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -1008,6 +1166,168 @@ func _WeirService_DeletePrefixList_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_CreateVirtualNetwork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateVirtualNetworkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).CreateVirtualNetwork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_CreateVirtualNetwork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).CreateVirtualNetwork(ctx, req.(*CreateVirtualNetworkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UpdateVirtualNetwork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateVirtualNetworkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdateVirtualNetwork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdateVirtualNetwork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdateVirtualNetwork(ctx, req.(*UpdateVirtualNetworkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_PatchVirtualNetwork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PatchVirtualNetworkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).PatchVirtualNetwork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_PatchVirtualNetwork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).PatchVirtualNetwork(ctx, req.(*PatchVirtualNetworkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ListVirtualNetworks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListVirtualNetworksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListVirtualNetworks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListVirtualNetworks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListVirtualNetworks(ctx, req.(*ListVirtualNetworksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_GetVirtualNetwork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVirtualNetworkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetVirtualNetwork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetVirtualNetwork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetVirtualNetwork(ctx, req.(*GetVirtualNetworkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_DeleteVirtualNetwork_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteVirtualNetworkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DeleteVirtualNetwork(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DeleteVirtualNetwork_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DeleteVirtualNetwork(ctx, req.(*DeleteVirtualNetworkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UpdateOverlay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateOverlayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdateOverlay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdateOverlay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdateOverlay(ctx, req.(*UpdateOverlayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_GetOverlay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetOverlayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetOverlay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetOverlay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetOverlay(ctx, req.(*GetOverlayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_DeleteOverlay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteOverlayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DeleteOverlay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DeleteOverlay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DeleteOverlay(ctx, req.(*DeleteOverlayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEventsRequest)
 	if err := dec(in); err != nil {
@@ -1242,6 +1562,42 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeletePrefixList",
 			Handler:    _WeirService_DeletePrefixList_Handler,
+		},
+		{
+			MethodName: "CreateVirtualNetwork",
+			Handler:    _WeirService_CreateVirtualNetwork_Handler,
+		},
+		{
+			MethodName: "UpdateVirtualNetwork",
+			Handler:    _WeirService_UpdateVirtualNetwork_Handler,
+		},
+		{
+			MethodName: "PatchVirtualNetwork",
+			Handler:    _WeirService_PatchVirtualNetwork_Handler,
+		},
+		{
+			MethodName: "ListVirtualNetworks",
+			Handler:    _WeirService_ListVirtualNetworks_Handler,
+		},
+		{
+			MethodName: "GetVirtualNetwork",
+			Handler:    _WeirService_GetVirtualNetwork_Handler,
+		},
+		{
+			MethodName: "DeleteVirtualNetwork",
+			Handler:    _WeirService_DeleteVirtualNetwork_Handler,
+		},
+		{
+			MethodName: "UpdateOverlay",
+			Handler:    _WeirService_UpdateOverlay_Handler,
+		},
+		{
+			MethodName: "GetOverlay",
+			Handler:    _WeirService_GetOverlay_Handler,
+		},
+		{
+			MethodName: "DeleteOverlay",
+			Handler:    _WeirService_DeleteOverlay_Handler,
 		},
 		{
 			MethodName: "ListEvents",

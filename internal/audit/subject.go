@@ -8,11 +8,12 @@ import (
 	"unicode"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // nouns are what the names in calls are of, by the procedure's noun.
 var nouns = map[string]string{
-	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
 }
 
 // nounOf is what a name in a call is of.
@@ -33,6 +34,12 @@ func subject(procedure string, message any) string {
 		for _, list := range r.GetPrefixLists() {
 			add("prefixlist", list.GetName())
 		}
+		for _, n := range r.GetNetworks() {
+			add("network", n.GetName())
+		}
+		for _, o := range r.GetOverlays() {
+			add("overlay", o.GetName())
+		}
 		for _, vip := range r.GetVips() {
 			add("vip", vip.GetName())
 		}
@@ -46,6 +53,10 @@ func subject(procedure string, message any) string {
 		add("pool", r.GetPool().GetName())
 	case *weirv1.CreatePrefixListRequest:
 		add("prefixlist", r.GetPrefixList().GetName())
+	case *weirv1.CreateVirtualNetworkRequest:
+		add("network", r.GetNetwork().GetName())
+	case *weirv1.UpdateOverlayRequest, *weirv1.DeleteOverlayRequest:
+		add("overlay", vnet.OverlayName)
 	case *weirv1.CreateUserRequest:
 		add("user", r.GetUser().GetName())
 	case *weirv1.CreateTokenRequest:

@@ -26,7 +26,14 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 			return rpc.NewError(connect.CodePermissionDenied,
 				&model.FieldError{Field: "pools", Reason: fmt.Sprintf("%s may not write pools: that takes the role admin in all tenants", caller)})
 		}
+		if len(r.GetOverlays()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
+			return rpc.NewError(connect.CodePermissionDenied,
+				&model.FieldError{Field: "overlays", Reason: fmt.Sprintf("%s may not write the overlay: that takes the role admin in all tenants", caller)})
+		}
 		if err := permitLists(caller, "prefixLists", r.GetPrefixLists()...); err != nil {
+			return err
+		}
+		if err := permitNetworks(caller, s, "networks", r.GetNetworks()...); err != nil {
 			return err
 		}
 		return permitWrites(caller, s, "vips", r.GetVips()...)
@@ -55,12 +62,15 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 	case *weirv1.CreatePrefixListRequest, *weirv1.UpdatePrefixListRequest, *weirv1.ChangePrefixListRequest, *weirv1.GetPrefixListRequest,
 		*weirv1.DeletePrefixListRequest:
 		return permitListCall(caller, s, role, message)
+	case *weirv1.CreateVirtualNetworkRequest, *weirv1.UpdateVirtualNetworkRequest, *weirv1.PatchVirtualNetworkRequest,
+		*weirv1.GetVirtualNetworkRequest, *weirv1.DeleteVirtualNetworkRequest:
+		return permitNetworkCall(caller, s, role, message)
 	case interface{ GetTenant() string }: // those that list and watch
 		if r.GetTenant() != "" {
 			return permitTenantOf(caller, "tenant", r.GetTenant())
 		}
 	case *weirv1.GetStatusRequest, *weirv1.ListNodesRequest, *weirv1.GetNodeRequest, *weirv1.ListAddressPoolsRequest,
-		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest:
+		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest, *weirv1.GetOverlayRequest:
 		// They show nothing of another tenant: Redact and the CanView functions see to it.
 	default: // nobody has said yet what of the request is a tenant's
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not make this call: that takes the role %s in all tenants", caller, role))

@@ -9,7 +9,10 @@ import (
 func TenantMessage(t model.Tenant) *weirv1.Tenant {
 	p := &weirv1.Tenant{
 		Name: t.Name, Ranges: PrefixTexts(t.Ranges),
-		Quotas: &weirv1.Quotas{Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports, Prefixes: t.Limits.Prefixes},
+		Quotas: &weirv1.Quotas{
+			Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports, Prefixes: t.Limits.Prefixes,
+			Networks: t.Limits.Networks, Workloads: t.Limits.Workloads, Attachments: t.Limits.Attachments,
+		},
 	}
 	if !t.Backends.IsZero() {
 		p.Backends = &weirv1.TenantBackends{Hosts: t.Backends.Hosts, Prefixes: PrefixTexts(t.Backends.Prefixes)}
@@ -36,7 +39,10 @@ func tenant(p *weirv1.Tenant) (model.Tenant, *Fields) {
 		},
 	}
 	if q := p.GetQuotas(); q != nil {
-		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
+		t.Limits = model.Quotas{
+			VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes,
+			Networks: q.Networks, Workloads: q.Workloads, Attachments: q.Attachments,
+		}
 	}
 	return t, &f
 }

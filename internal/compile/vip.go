@@ -36,6 +36,7 @@ func VIPMessage(vip model.VIP) *weirv1.VIP {
 		p.Endpoints = append(p.Endpoints, endpoint)
 	}
 	p.Snat = snatMessage(vip.SNAT)
+	p.Attachments = attachmentMessages(vip.Attachments)
 	return p
 }
 
@@ -98,6 +99,7 @@ func vip(p *weirv1.VIP) (model.VIP, *Fields) {
 		vip.Endpoints = append(vip.Endpoints, f.endpoint(i, e))
 	}
 	vip.SNAT = f.snat("snat", p.GetSnat())
+	vip.Attachments = f.attachments("attachments", p.GetAttachments())
 	return vip, &f
 }
 

@@ -1,4 +1,4 @@
-// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, overloaded.
+// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, overloaded, attached.
 package condition
 
 import (
@@ -204,6 +204,9 @@ func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 		p, c.Programmed.toProto("programmed", noted.Programmed), c.Healthy.toProto("healthy", noted.Healthy),
 	}
 	if now, has := overloaded(s, vip); has {
+		all = append(all, now)
+	}
+	if now, has := attached(s, vip); has {
 		all = append(all, now)
 	}
 	return all

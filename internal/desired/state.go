@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/snatport"
@@ -19,6 +20,7 @@ type State struct {
 	Steps  sorted.Map[string, overloadpolicy.State] // of overload policies, by VIP
 
 	PrefixLists PrefixLists
+	Networks    network.Set
 
 	Restored Restored
 

@@ -16,6 +16,8 @@ const (
 	KindVIP        = "VIP"
 	KindPool       = "AddressPool"
 	KindPrefixList = "PrefixList"
+	KindNetwork    = "VirtualNetwork"
+	KindOverlay    = "Overlay"
 	KindManager    = "manager"
 )
 

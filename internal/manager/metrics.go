@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -155,7 +156,7 @@ func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation
 	}
 }
 
-func sampleMux(to *telemetry.Sample, name string, status store.NodeStatus, connected bool) {
+func sampleMux(to *telemetry.Sample, name string, status nodestatus.Status, connected bool) {
 	telemetry.PutIf(to, "weir_manager_mux_connected", connected, name)
 	telemetry.Put(to, "weir_manager_mux_generation", uint64(status.Generation), name)
 	seen := 0.0

@@ -24,13 +24,18 @@ const (
 	KindPool       = "AddressPool"
 	KindTenant     = "Tenant"
 	KindPrefixList = "PrefixList"
+	KindNetwork    = "VirtualNetwork"
+	KindOverlay    = "Overlay"
 	KindFabric     = "Fabric" // for the planner: managers have none
 )
+
+// kinds are all that documents may be of.
+var kinds = []string{Kind, KindPool, KindPrefixList, KindNetwork, KindOverlay, KindTenant, KindFabric}
 
 // Resource is one document that was read.
 type Resource struct {
 	// Message is what the document says, without defaults: a *weirv1.VIP, AddressPool, PrefixList,
-	// Tenant or Fabric.
+	// VirtualNetwork, Overlay, Tenant or Fabric.
 	Message  proto.Message
 	Warnings Problems // what was read but has no effect
 
@@ -57,6 +62,10 @@ func newMessage(kind string) proto.Message {
 		return &weirv1.AddressPool{}
 	case KindPrefixList:
 		return &weirv1.PrefixList{}
+	case KindNetwork:
+		return &weirv1.VirtualNetwork{}
+	case KindOverlay:
+		return &weirv1.Overlay{}
 	case KindTenant:
 		return &weirv1.Tenant{}
 	case KindFabric:
@@ -74,6 +83,10 @@ func (r Resource) validate() (err error) {
 		_, err = compile.AddressPool(m)
 	case *weirv1.PrefixList:
 		_, err = compile.PrefixList(m)
+	case *weirv1.VirtualNetwork:
+		_, err = compile.Network(m)
+	case *weirv1.Overlay:
+		_, err = compile.Overlay(m)
 	case *weirv1.Tenant:
 		_, err = compile.Tenant(m)
 	case *weirv1.Fabric:
@@ -221,7 +234,7 @@ func kindOf(doc *object) proto.Message {
 	s, ok := kind.text()
 	m := newMessage(s)
 	if ok && m == nil && kind.node != nil {
-		kind.refuse("must be %s, %s, %s, %s or %s, is %s", Kind, KindPool, KindPrefixList, KindTenant, KindFabric, quote(s))
+		kind.refuse("must be %s or %s, is %s", strings.Join(kinds[:len(kinds)-1], ", "), kinds[len(kinds)-1], quote(s))
 	}
 	if len(doc.r.problems) > 0 {
 		return nil

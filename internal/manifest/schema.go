@@ -15,10 +15,10 @@ import (
 // the OpenAPI document; describe says what a message or a field is.
 func Schema(describe func(protoreflect.Descriptor) string) ([]byte, error) {
 	s := schema{describe: describe, definitions: jsonObject{}}
-	var kinds []any
-	for _, kind := range []string{Kind, KindPool, KindPrefixList, KindTenant, KindFabric} {
+	var documents []any
+	for _, kind := range kinds {
 		s.definitions[kind] = s.document(newMessage(kind).ProtoReflect().Descriptor())
-		kinds = append(kinds, reference(kind))
+		documents = append(documents, reference(kind))
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -27,7 +27,7 @@ func Schema(describe func(protoreflect.Descriptor) string) ([]byte, error) {
 	err := encoder.Encode(jsonObject{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
 		"title":   "A manifest of Weir: docs/reference/manifest.md",
-		"oneOf":   kinds,
+		"oneOf":   documents,
 		"$defs":   s.definitions,
 	})
 	return out.Bytes(), err

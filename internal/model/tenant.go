@@ -35,6 +35,8 @@ type Quotas struct {
 	Backends  *uint32
 	Ports     *uint32 // one for each endpoint, 65535 for one of all ports
 	Prefixes  *uint32 // in all its prefix lists
+	// Networks are virtual ones, Workloads those of all of them; Attachments are those of its VIPs, whosever the network is.
+	Networks, Workloads, Attachments *uint32
 }
 
 // AllPortsCount is how many ports an endpoint of all ports takes of its tenant's quota.

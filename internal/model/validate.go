@@ -148,6 +148,7 @@ func (vip VIP) Validate() error {
 	vip.validateFastpath(&v)
 	vip.validateLimits(&v)
 	vip.validateOverload(&v)
+	vip.validateAttachments(&v)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))
 	for i, e := range vip.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)

@@ -25,6 +25,8 @@ type VIP struct {
 	Limits *Limits
 	// Overload holds for all endpoints together; nil: the manager does nothing.
 	Overload *Overload
+	// Attachments are the virtual networks that have the VIP, each network once.
+	Attachments []Attachment
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

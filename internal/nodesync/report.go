@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 func (n *Service) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
 	n.Replica.VerifyLeadership(ctx, r.GetEpoch())
 	err := n.takeReport(model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
-		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.SessionCount{})
+		&weirv1.NodeStatus{Mux: r.GetStatus()}, nodestatus.SessionCount{})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -83,7 +84,7 @@ func (n *Service) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	var stored store.SessionCount
+	var stored nodestatus.SessionCount
 	if r.GetSessionsCounted() {
 		stored = counted.Stored()
 	}
@@ -137,7 +138,7 @@ func mergeHealth(before desired.HostHealth, reported []model.BackendHealth, chec
 // takeReport keeps the report of a node, and stores it if it differs from the one before.
 func (n *Service) takeReport(
 	role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
-	detail *weirv1.NodeStatus, counted store.SessionCount,
+	detail *weirv1.NodeStatus, counted nodestatus.SessionCount,
 ) error {
 	state := n.Store.State()
 	if state.Nodes.At(name).Role != role {
@@ -150,7 +151,7 @@ func (n *Service) takeReport(
 	} else {
 		n.Hub.AckHost(name, max(model.Generation(generation), refused))
 	}
-	next := report{detail: detail, bare: withoutCounters(detail), stored: now, NodeStatus: store.NodeStatus{
+	next := report{detail: detail, bare: withoutCounters(detail), stored: now, Status: nodestatus.Status{
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), SessionCount: counted,
 	}}
@@ -175,8 +176,8 @@ func (n *Service) takeReport(
 
 // putStatus writes a report to the store.
 func (n *Service) putStatus(name string, r report, news bool) {
-	n.Store.Status.Put(name, store.StatusWrite{
-		Status: r.NodeStatus, Detail: r.forStore, News: news,
+	n.Store.Status.Put(name, nodestatus.Write{
+		Status: r.Status, Detail: r.forStore, News: news,
 		Failed: func(err error) {
 			n.Reports.Forget(name) // so that the next report is news
 			n.Log.Debug("the store did not take what a node said", "node", name, "err", err)

@@ -11,6 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // StoreInterval bounds the age of the counters of a node that the store has.
@@ -31,14 +32,14 @@ func NewReports(log *slog.Logger) *Reports {
 }
 
 type report struct {
-	store.NodeStatus
+	nodestatus.Status
 	detail *weirv1.NodeStatus // mux and host only
 	bare   *weirv1.NodeStatus // detail without counters
 	stored time.Time
 }
 
 // get returns the newest report of a node that is at least as new as stored.
-func (r *Reports) get(node string, stored store.NodeStatus) (report, bool) {
+func (r *Reports) get(node string, stored nodestatus.Status) (report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	newest, ok := r.newest[node]
@@ -46,7 +47,7 @@ func (r *Reports) get(node string, stored store.NodeStatus) (report, bool) {
 }
 
 // Here returns when a node last reported to this manager, and what, if that is at least as new as stored.
-func (r *Reports) Here(node string, stored store.NodeStatus) (seen time.Time, detail *weirv1.NodeStatus, here bool) {
+func (r *Reports) Here(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) {
 	newest, here := r.get(node, stored)
 	return newest.Seen, newest.detail, here
 }
@@ -65,13 +66,13 @@ func (r *Reports) Forget(node string) {
 }
 
 // Newest is the newest report of a node, to this manager or to another one, which the store has it from.
-func (r *Reports) Newest(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
+func (r *Reports) Newest(s *store.State, node model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
 	stored, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := r.get(node.Name, stored); ok {
 		if node.Role == model.RoleMux {
 			newest.Generation = stored.Generation // it may report to another manager by now
 		}
-		return newest.NodeStatus, newest.detail
+		return newest.Status, newest.detail
 	}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
 		r.log.Warn("can't read the status of a node", "node", node.Name, "err", err)

@@ -2,31 +2,50 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// admitted says whether the caller may write vips, and lists, and whether they fit together, with all others, and
-// with what their tenants may have.
-func (m *writer) admitted(ctx context.Context, s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+// admitted says whether the caller may write vips, and what is beside them, and whether they fit together, with all
+// others, and with what their tenants may have. It returns VIPs and networks with what is theirs.
+func (m *writer) admitted(
+	ctx context.Context, s *store.State, lists []model.PrefixList, along beside, vips []model.VIP,
+) ([]model.VIP, []vnet.Network, error) {
 	caller := trust.FromContext(ctx)
+	confined := !caller.May(trust.Operator, trust.AllTenants)
 	if err := authz.PermitVIPs(caller, s, vips); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if err := authz.PermitNetworks(caller, s, along.networks); err != nil {
+		return nil, nil, err
 	}
 	if err := m.admitLists(ctx, s, lists, vips); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	admitted, err := admit(s, lists, pools, vips)
+	if along.overlay != nil {
+		if err := admission.Overlay(s.State, *along.overlay); err != nil {
+			return nil, nil, err
+		}
+	}
+	networks, err := admission.Networks(admission.WithNetworks(s.State, nil, along.overlay), along.networks, m.Tenants(), confined)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return admitted, admission.TenantVIPs(s.State, admitted, m.Tenants(), !caller.May(trust.Operator, trust.AllTenants))
+	errPools := admission.Pools(s.State, along.pools, vips)
+	with := admission.WithNetworks(admission.With(s.State, lists, along.pools), networks, along.overlay)
+	admitted, err := admission.VIPs(with, vips)
+	if err := errors.Join(errPools, err); err != nil {
+		return nil, nil, err
+	}
+	return admitted, networks, admission.TenantVIPs(s.State, admitted, m.Tenants(), confined)
 }
 
 // Tenants are all that there are now.

@@ -1,4 +1,4 @@
-// Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and
+// Package resource serves VIPs, address pools, prefix lists, virtual networks, nodes and events to users: what WeirService reads and
 // writes.
 //
 //	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // Hub is what resources need of the one that tells nodes their tables.
@@ -40,11 +41,11 @@ type Config struct {
 	Hub       Hub
 	Recorder  *events.Recorder
 	Sessions  sessioncount.Counts
-	FreeFor   func(model.EndpointKey, desired.Row) time.Duration                    // how long a slot is known to be free
-	Reported  func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
-	Uses      func(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse   // that a host reported last
-	Forget    func(node string)                                                     // what a node reported
-	Bookmark  time.Duration                                                         // between two bookmarks of an idle watch
+	FreeFor   func(model.EndpointKey, desired.Row) time.Duration                     // how long a slot is known to be free
+	Reported  func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // the newest that a node reported
+	Uses      func(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse    // that a host reported last
+	Forget    func(node string)                                                      // what a node reported
+	Bookmark  time.Duration                                                          // between two bookmarks of an idle watch
 	Now       func() time.Time
 	Log       *slog.Logger
 	Stopping  <-chan struct{} // closed when watches shall end
@@ -54,7 +55,7 @@ type Config struct {
 
 func (m *Config) view() *store.State { return m.Hub.WithProgress(m.Store.State()) }
 
-// writer writes VIPs, pools and prefix lists.
+// writer writes VIPs, pools, prefix lists, virtual networks and the overlay.
 type writer struct {
 	*Config
 
@@ -66,6 +67,7 @@ type (
 	VIPs        struct{ *writer }
 	Pools       struct{ *writer }
 	PrefixLists struct{ *writer }
+	Networks    struct{ *writer }
 	Events      struct{ *Config }
 	Nodes       struct {
 		*Config
@@ -80,6 +82,7 @@ type Service struct {
 	*VIPs
 	*Pools
 	*PrefixLists
+	*Networks
 	*Events
 	*Nodes
 }
@@ -87,5 +90,5 @@ type Service struct {
 // New makes a Service.
 func New(cfg *Config) *Service {
 	w := &writer{Config: cfg}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, &Events{cfg}, &Nodes{Config: cfg}}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, &Networks{w}, &Events{cfg}, &Nodes{Config: cfg}}
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // dryRun says what applying the lists, pools and VIPs would change. It writes nothing.
-func (m *writer) dryRun(ctx context.Context, g staged, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+func (m *writer) dryRun(ctx context.Context, g staged, along beside, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
 	s := g.base
-	admitted, err := m.admitted(ctx, s, g.lists, pools, vips)
+	admitted, networks, err := m.admitted(ctx, s, g.lists, along, vips)
 	if err != nil {
 		return nil, err
 	}
@@ -23,8 +23,13 @@ func (m *writer) dryRun(ctx context.Context, g staged, pools []model.AddressPool
 	for i, vip := range admitted {
 		applied[i].Effects = m.effects(s, vip, change)
 	}
-	_, appliedPools := changedPools(s, pools)
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools, PrefixLists: g.applied}, nil
+	_, appliedPools := changedPools(s, along.pools)
+	_, appliedNetworks := changedNetworks(ctx, s, networks)
+	_, appliedOverlay := changedOverlay(s, along.overlay)
+	return &weirv1.ApplyVIPsResponse{
+		Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools, PrefixLists: g.applied,
+		Networks: appliedNetworks, Overlays: appliedOverlay,
+	}, nil
 }
 
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.

@@ -82,7 +82,7 @@ func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowe
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	_, err = m.write(ctx, []model.AddressPool{pool}, func(s *store.State) ([]model.VIP, error) { return nil, allowed(s) })
+	_, err = m.write(ctx, beside{pools: []model.AddressPool{pool}}, func(s *store.State) ([]model.VIP, error) { return nil, allowed(s) })
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("pools[0].", err))
 	}

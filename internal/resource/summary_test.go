@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 func anyTenant(string) bool { return true }
@@ -124,8 +125,8 @@ func TestRefusalIsOneLine(t *testing.T) {
 	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux})
 	s.PutNode(model.Node{Name: "mux2", Role: model.RoleMux})
 	s.Streams.Set("mux1", true)
-	s.Status.Set("mux1", store.NodeStatus{Generation: 7})
-	s.Status.Set("mux2", store.NodeStatus{Rejected: 7, Reason: "the table buckets is full"})
+	s.Status.Set("mux1", nodestatus.Status{Generation: 7})
+	s.Status.Set("mux2", nodestatus.Status{Rejected: 7, Reason: "the table buckets is full"})
 	all := told(s, anyTenant)
 	if want := []string{"vip vip000001 and 4 others: refused by mux2: the table buckets is full"}; !slices.Equal(all.VipWarnings, want) {
 		t.Errorf("told %q, want %q", all.VipWarnings, want)

@@ -13,9 +13,9 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
-	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
@@ -31,7 +31,7 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	if len(r.GetVips())+len(r.GetPools())+len(r.GetPrefixLists()) == 0 {
+	if len(r.GetVips())+len(r.GetPools())+len(r.GetPrefixLists())+len(r.GetNetworks())+len(r.GetOverlays()) == 0 {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
 	_, validated := telemetry.Span(ctx, "validate")
@@ -39,21 +39,34 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	validated(errVIPs)
 	pools, errPools := compile.AddressPools(r.GetPools())
 	lists, errLists := compile.PrefixLists(r.GetPrefixLists())
-	if err := errors.Join(errVIPs, errPools, errLists); err != nil {
+	networks, errNetworks := compile.Networks(r.GetNetworks())
+	overlay, errOverlay := compile.Overlays(r.GetOverlays())
+	if err := errors.Join(errVIPs, errPools, errLists, errNetworks, errOverlay); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
+	along := beside{pools, networks, overlay}
 	if r.GetDryRun() {
-		response, err := m.dryRun(ctx, edited(m.Store.State(), replacing(lists)), pools, vips)
+		response, err := m.dryRun(ctx, edited(m.Store.State(), replacing(lists)), along, vips)
 		if err != nil {
 			return nil, apierr.ToConnect(err)
 		}
 		return response, nil
 	}
-	done, err := m.putAll(ctx, replacing(lists), pools, vips)
+	done, err := m.putAll(ctx, replacing(lists), along, vips)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools, PrefixLists: done.lists}, nil
+	return &weirv1.ApplyVIPsResponse{
+		Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools, PrefixLists: done.lists,
+		Networks: done.networks, Overlays: done.overlays,
+	}, nil
+}
+
+// beside are what is written along with VIPs, and prefix lists.
+type beside struct {
+	pools    []model.AddressPool
+	networks []vnet.Network
+	overlay  *vnet.Overlay // nil: as it was
 }
 
 // outcome is what a write did.
@@ -62,20 +75,22 @@ type outcome struct {
 	vips       []*weirv1.AppliedVIP
 	pools      []*weirv1.AppliedAddressPool
 	lists      []*weirv1.AppliedPrefixList
+	networks   []*weirv1.AppliedVirtualNetwork
+	overlays   []*weirv1.AppliedOverlay
 }
 
-// write writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
+// write writes what is beside VIPs, and the VIPs that choose makes of the State that they are written to. The paths of its
 // field errors begin with vips[i] or pools[i].
 func (m *writer) write(
-	ctx context.Context, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
+	ctx context.Context, along beside, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
-	return m.putOn(ctx, staged{}, pools, choose)
+	return m.putOn(ctx, staged{}, along, choose)
 }
 
-// putAll writes prefix lists, pools and VIPs: all of them or none.
-func (m *writer) putAll(ctx context.Context, edits []listEdit, pools []model.AddressPool, vips []model.VIP) (done outcome, err error) {
+// putAll writes prefix lists, what is beside VIPs, and these: all of them or none.
+func (m *writer) putAll(ctx context.Context, edits []listEdit, along beside, vips []model.VIP) (done outcome, err error) {
 	put := func(g staged) (err error) {
-		done, err = m.putOn(ctx, g, pools, func(*store.State) ([]model.VIP, error) { return vips, nil })
+		done, err = m.putOn(ctx, g, along, func(*store.State) ([]model.VIP, error) { return vips, nil })
 		return err
 	}
 	if len(edits) == 0 {
@@ -88,7 +103,7 @@ func (m *writer) putAll(ctx context.Context, edits []listEdit, pools []model.Add
 
 // putOn is put, with lists whose chunks are in the store.
 func (m *writer) putOn(
-	ctx context.Context, g staged, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
+	ctx context.Context, g staged, along beside, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
 	done := outcome{lists: g.applied}
 	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
@@ -99,13 +114,15 @@ func (m *writer) putOn(
 		if err := g.current(s); err != nil {
 			return store.Change{}, err
 		}
-		admitted, err := m.admitted(ctx, s, g.lists, pools, vips)
+		admitted, networks, err := m.admitted(ctx, s, g.lists, along, vips)
 		if err != nil {
 			return store.Change{}, err
 		}
 		change, applied := m.apply(s, admitted)
 		done.vips = applied
-		change.Pools, done.pools = changedPools(s, pools)
+		change.Pools, done.pools = changedPools(s, along.pools)
+		change.Networks, done.networks = changedNetworks(ctx, s, networks)
+		change.Overlay, done.overlays = changedOverlay(s, along.overlay)
 		change.PrefixLists = g.differ
 		change.Records = m.records(ctx, s, change.VIPs)
 		return change, nil
@@ -115,6 +132,7 @@ func (m *writer) putOn(
 	}
 	done.generation = generation
 	m.happenedToLists(ctx, done.lists, generation)
+	m.happenedToNetworks(ctx, done, generation)
 	for _, a := range done.vips {
 		if a.Change != rpc.Unchanged {
 			m.Log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
@@ -128,13 +146,6 @@ func (m *writer) putOn(
 		}
 	}
 	return done, nil
-}
-
-// admit says whether lists, pools and vips fit together and with s, and returns the VIPs with what is theirs.
-func admit(s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
-	errPools := admission.Pools(s.State, pools, vips)
-	admitted, err := admission.VIPs(admission.With(s.State, lists, pools), vips)
-	return admitted, errors.Join(errPools, err)
 }
 
 // records say who writes the VIPs, and when.

@@ -101,7 +101,7 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 func (m *VIPs) writeVIP(
 	ctx context.Context, name string, choose func(*store.State) (model.VIP, error),
 ) (*weirv1.VIP, uint64, error) {
-	done, err := m.write(ctx, nil, func(s *store.State) ([]model.VIP, error) {
+	done, err := m.write(ctx, beside{}, func(s *store.State) ([]model.VIP, error) {
 		vip, err := choose(s)
 		return []model.VIP{vip}, err
 	})

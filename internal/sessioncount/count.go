@@ -10,7 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -31,8 +31,8 @@ type Count struct {
 func New() Counts { return Counts{mu: &sync.Mutex{}, hosts: map[string]Count{}} }
 
 // Stored is what the store shall have of it.
-func (c Count) Stored() store.SessionCount {
-	stored := store.SessionCount{At: c.At, Generation: c.Generation}
+func (c Count) Stored() nodestatus.SessionCount {
+	stored := nodestatus.SessionCount{At: c.At, Generation: c.Generation}
 	for key, backend := range c.Of {
 		if backend.Draining > 0 {
 			stored.Draining = append(stored.Draining, key)

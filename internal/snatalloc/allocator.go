@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
 )
@@ -36,7 +37,7 @@ type Config struct {
 	Hub      Hub
 	Events   *events.Recorder
 	Rates    *tokenbucket.Buckets
-	Reported func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
+	Reported func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // the newest that a node reported
 	Now      func() time.Time
 	Log      *slog.Logger
 	Stopping <-chan struct{} // closed when those who wait shall give up

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 var (
@@ -38,8 +39,8 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	}}}
 	a := New(Config{
 		Hub: silentMuxes{}, Now: func() time.Time { return now },
-		Reported: func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
-			return store.NodeStatus{}, detail
+		Reported: func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
+			return nodestatus.Status{}, detail
 		},
 	}, NewMetrics())
 	s := &store.State{}

@@ -19,18 +19,20 @@ type Delta struct {
 	Ports   map[model.SNATKey]bool
 
 	PrefixLists map[string]bool
+	Networks    map[string]bool
+	Overlay     bool
 }
 
 func newDelta() Delta {
 	return Delta{
 		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
 		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
-		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{},
+		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{}, Networks: map[string]bool{},
 	}
 }
 
 // add takes over what next names.
-func (d Delta) add(next Delta) {
+func (d *Delta) add(next Delta) {
 	maps.Copy(d.VIPs, next.VIPs)
 	maps.Copy(d.Tables, next.Tables)
 	maps.Copy(d.Nodes, next.Nodes)
@@ -39,6 +41,8 @@ func (d Delta) add(next Delta) {
 	maps.Copy(d.Streams, next.Streams)
 	maps.Copy(d.Ports, next.Ports)
 	maps.Copy(d.PrefixLists, next.PrefixLists)
+	maps.Copy(d.Networks, next.Networks)
+	d.Overlay = d.Overlay || next.Overlay
 }
 
 // step is one of the steps that a Store's States took, in a list: whoever holds one finds those since.
@@ -62,6 +66,7 @@ func (s *State) FullDelta() Delta {
 	return Delta{
 		VIPs: setOf(s.VIPs.Keys()), Tables: setOf(s.Tables.Keys()), Nodes: setOf(s.Nodes.Keys()), Health: setOf(s.Health.Keys()),
 		Status: setOf(s.Status.Keys()), Streams: setOf(s.Streams.Keys()), Ports: setOf(s.Ports.Keys()), PrefixLists: setOf(s.PrefixLists.Keys()),
+		Networks: setOf(s.NetworkWritten.Keys()), Overlay: s.OverlayWritten != 0,
 	}
 }
 

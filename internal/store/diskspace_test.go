@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // When the disk is full nothing is changed, what is there is read, what nodes say is written, and all goes on when
@@ -55,8 +56,8 @@ func TestFullDisk(t *testing.T) {
 	}
 	detail := func() ([]byte, error) { return []byte("{}"), nil }
 	for generation := model.Generation(1); generation < 200; generation++ {
-		s.Status.Put("mux1", StatusWrite{
-			Status: NodeStatus{Generation: generation}, Detail: detail, News: true, Failed: func(err error) { t.Error(err) },
+		s.Status.Put("mux1", nodestatus.Write{
+			Status: nodestatus.Status{Generation: generation}, Detail: detail, News: true, Failed: func(err error) { t.Error(err) },
 		})
 		eventually(t, "what a node said is there", func() bool { return s.State().Status.At("mux1").Generation == generation })
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
@@ -92,23 +93,22 @@ func TestOneLargeStatusFailsAlone(t *testing.T) {
 	s, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{etcdtest.Start(t)}})
 	eventually(t, "it leads", func() bool { epoch, _ := s.Election.Epoch(); return epoch != 0 })
 	var nodes []model.Node
-	waiting := map[string]StatusWrite{}
-	failed := map[string]bool{}
-	for i, size := range []int{1 << 10, 4 << 20, 600 << 10, 600 << 10, 600 << 10, 1 << 10} {
+	failed := make(chan string, 6)
+	sizes := []int{1 << 10, 4 << 20, 600 << 10, 600 << 10, 600 << 10, 1 << 10}
+	for i := range sizes {
 		node := host
 		node.Name = "host" + string(rune('a'+i))
 		nodes = append(nodes, node)
-		waiting[node.Name] = StatusWrite{
-			Status: NodeStatus{Generation: 7}, Failed: func(error) { failed[node.Name] = true },
-			Detail: func() ([]byte, error) { return []byte(`"` + strings.Repeat("x", size) + `"`), nil },
-		}
 	}
 	mustUpdate(t, s, Change{Nodes: nodes})
-	if err := s.Status.putAll(t.Context(), waiting); err != nil {
-		t.Fatal(err)
-	}
-	if len(failed) != 1 || !failed["hostb"] {
-		t.Errorf("failed: %v", failed)
+	for i, size := range sizes { // no news: all are written together
+		s.Status.Put(nodes[i].Name, nodestatus.Write{
+			Status: nodestatus.Status{Generation: 7}, Failed: func(error) { failed <- nodes[i].Name },
+			Detail: func() ([]byte, error) { return []byte(`"` + strings.Repeat("x", size) + `"`), nil },
+		})
 	}
 	eventually(t, "all others are stored", func() bool { return s.State().Status.Len() == 5 })
+	if name := <-failed; name != "hostb" || len(failed) > 0 {
+		t.Errorf("%s failed, and %d more", name, len(failed))
+	}
 }

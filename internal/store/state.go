@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // State is everything in the store, as of one revision. It is read only.
@@ -32,12 +33,14 @@ type State struct {
 	SYNSecrets        []model.SYNSecret                               // that are valid, the oldest first; never written to
 	Written           sorted.Map[string, model.Generation]            // when each VIP was last written, by name
 	Computed          sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
-	Status            sorted.Map[string, NodeStatus]                  // by node
+	Status            sorted.Map[string, nodestatus.Status]           // by node
 	Streams           sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
 	Reported          sorted.Map[string, int64]                       // revisions at which each host's health last changed
 	Records           sorted.Map[string, codec.Record]                // when and by whom each VIP was written, by name
 	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
 	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
+	NetworkWritten    sorted.Map[string, model.Generation]            // when each virtual network was last written, by name
+	OverlayWritten    model.Generation                                // when the overlay was last written; 0: there is none
 	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
 	Excluded          sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
 	Ready             sorted.Map[string, model.Generation]            // by manager, what all its hosts have
@@ -69,7 +72,7 @@ func (s *State) Clone() *State {
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Excluded, next.Ready = s.Excluded.Clone(), s.Ready.Clone()
 	next.PortsWritten = s.PortsWritten.Clone()
-	next.unknown = s.unknown.Clone()
+	next.unknown, next.NetworkWritten = s.unknown.Clone(), s.NetworkWritten.Clone()
 	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
 	return &next
 }
@@ -124,6 +127,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 			b.noteUnknown(key, kv.Value, unknown)
 			b.putPool(pool, generation)
 		}
+	case keyspace.Networks, keyspace.Overlay:
+		err = b.decodeNetwork(key, kv.Value, generation)
 	case keyspace.PrefixChunks:
 		err = b.putChunk(key, name, kv.Value)
 	case keyspace.PrefixLists:
@@ -158,8 +163,8 @@ func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error
 			b.delta.Nodes[name] = true
 		}
 	case keyspace.Status:
-		var status NodeStatus
-		status, err = codec.Decode[NodeStatus](key, kv.Value)
+		var status nodestatus.Status
+		status, err = codec.Decode[nodestatus.Status](key, kv.Value)
 		s.Status.Set(name, status)
 		b.delta.Status[name] = true
 	case keyspace.Health:
@@ -264,6 +269,10 @@ func (b *builder) remove(key string) error {
 		b.removeVIP(name)
 	case keyspace.Pools:
 		b.removePool(name)
+	case keyspace.Networks:
+		b.removeNetwork(name)
+	case keyspace.Overlay:
+		b.setOverlay(nil, 0)
 	case keyspace.PrefixChunks:
 		s.chunks.Delete(name)
 	case keyspace.PrefixLists:

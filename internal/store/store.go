@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/store/presence"
 	"github.com/weirlb/weir/internal/store/truststore"
 )
@@ -47,7 +48,7 @@ type cache struct {
 type Store struct {
 	*cache
 	*writer
-	Status     *StatusWriter      // of nodes
+	Status     *nodestatus.Writer // of nodes
 	Health     *HealthWriter      // of hosts' backends
 	Chunks     *ChunkWriter       // of prefix lists
 	Conditions *ConditionWriter   // of VIPs
@@ -77,7 +78,7 @@ func newStore(client *etcd.Client, cfg Config) *Store {
 	c := &cache{etcd: client, log: cfg.Log, changed: make(chan struct{})}
 	c.Election = election.New(client, election.Document{Name: cfg.Name, Address: cfg.Address}, c.elected, cfg.Log)
 	return &Store{
-		cache: c, writer: &writer{cache: c, queue: newWrites()}, Status: newStatusWriter(c), Health: &HealthWriter{c}, Chunks: &ChunkWriter{cache: c},
+		cache: c, writer: &writer{cache: c, queue: newWrites()}, Status: nodestatus.New(client, cfg.Log), Health: &HealthWriter{c}, Chunks: &ChunkWriter{cache: c},
 		Conditions: &ConditionWriter{c.Election}, Presence: presence.New(client, cfg.Log),
 		Events: eventlog.New(client, c.Election), Audit: auditlog.New(client), journal: newJournal(),
 	}
@@ -99,7 +100,7 @@ func (s *Store) Run(ctx context.Context) error {
 	group.Go(func() error { return s.Presence.Run(ctx) })
 	group.Go(func() error { return s.Election.Run(ctx) })
 	group.Go(func() error { return s.run(ctx) })
-	group.Go(func() error { return s.Status.run(ctx) })
+	group.Go(func() error { return s.Status.Run(ctx) })
 	return group.Wait()
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store/keyspace"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -153,7 +154,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	if err := s.Health.Update(t.Context(), "host1", func(*State) desired.HostHealth { return health }); err != nil {
 		t.Fatal(err)
 	}
-	status := NodeStatus{Seen: table.Rows[1].Freed, Generation: generation, Rejected: 3, Reason: "full", Detail: []byte(`{"a":1}`)}
+	status := nodestatus.Status{Seen: table.Rows[1].Freed, Generation: generation, Rejected: 3, Reason: "full", Detail: []byte(`{"a":1}`)}
 	putStatus(t, s, "host1", status)
 	before := s.State()
 	end()
@@ -174,7 +175,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 func TestGenerationsGrowByChangesOfTheDesiredStateOnly(t *testing.T) {
 	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	first := mustUpdate(t, s, Change{Nodes: []model.Node{host}})
-	putStatus(t, s, "host1", NodeStatus{Generation: first})
+	putStatus(t, s, "host1", nodestatus.Status{Generation: first})
 	if got := mustUpdate(t, s, Change{}); got != first {
 		t.Errorf("an empty change, after a status, led from generation %d to %d", first, got)
 	}
@@ -258,8 +259,8 @@ func TestDeletedNodesStaySo(t *testing.T) {
 	other := host
 	other.Name, other.Addresses = "host2", nil
 	mustUpdate(t, s, Change{Nodes: []model.Node{other}})
-	putStatus(t, s, "host1", NodeStatus{Generation: 1})
-	putStatus(t, s, "host2", NodeStatus{Generation: 2}) // when it is there, so would be the first
+	putStatus(t, s, "host1", nodestatus.Status{Generation: 1})
+	putStatus(t, s, "host2", nodestatus.Status{Generation: 2}) // when it is there, so would be the first
 	said := desired.HostHealth{{Endpoint: key}: {Endpoint: key, Health: model.HealthHealthy}}
 	if err := s.Health.Update(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
 		t.Error(err)
@@ -378,9 +379,9 @@ func dump(s *State) []any {
 }
 
 // putStatus writes a status, and waits until the State shows it if the node is there.
-func putStatus(t *testing.T, s *Store, node string, status NodeStatus) {
+func putStatus(t *testing.T, s *Store, node string, status nodestatus.Status) {
 	t.Helper()
-	s.Status.Put(node, StatusWrite{
+	s.Status.Put(node, nodestatus.Write{
 		Status: status, Detail: func() ([]byte, error) { return status.Detail, nil }, Failed: func(err error) { t.Error(err) },
 		News: status.Generation%2 == 0, // or not: it is written all the same
 	})

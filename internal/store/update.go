@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -34,6 +35,10 @@ type Change struct {
 	// PrefixLists have their chunks in the store: see StageChunks.
 	PrefixLists       []model.PrefixList
 	DeletePrefixLists []string
+	Networks          []vnet.Network
+	DeleteNetworks    []string
+	Overlay           *vnet.Overlay // nil: as it was
+	DeleteOverlay     bool
 	Ports             map[model.SNATKey]snatport.Allocation
 	DeletePorts       []model.SNATKey
 	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
@@ -89,7 +94,8 @@ func (s *writer) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epo
 // operations are the writes that make s hold the change, without that of the generation.
 func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
-	ops, errs := c.tenantOperations(c.restoredOperation(ops, []error{err}))
+	ops, errs := c.networkOperations(s, ops, []error{err})
+	ops, errs = c.tenantOperations(c.restoredOperation(ops, errs))
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}

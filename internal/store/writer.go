@@ -334,7 +334,8 @@ func (f *folded) versions(ops []clientv3.Op) bool {
 	return slices.ContainsFunc(ops, func(op clientv3.Op) bool {
 		key := string(op.KeyBytes())
 		_, written := f.ops[key]
-		return written && (strings.HasPrefix(key, keyspace.VIPs) || strings.HasPrefix(key, keyspace.Pools) || strings.HasPrefix(key, keyspace.PrefixLists))
+		return written && (strings.HasPrefix(key, keyspace.VIPs) || strings.HasPrefix(key, keyspace.Pools) || strings.HasPrefix(key, keyspace.PrefixLists) ||
+			strings.HasPrefix(key, keyspace.Networks) || key == keyspace.Overlay)
 	})
 }
 
@@ -382,6 +383,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 		b.removePool(name)
 	}
 	b.applyPrefixLists(c, generation)
+	b.applyNetworks(c, generation)
 	if c.FastpathKeys != nil {
 		b.next.FastpathKeys = c.FastpathKeys
 	}

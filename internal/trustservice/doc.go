@@ -13,15 +13,16 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // Service serves TrustService.
 type Service struct {
 	Store           *store.Store
-	Identity        *pki.Identity                                                         // of this manager, with the CA
-	CertificateLife time.Duration                                                         // of nodes; 0: trust.NodeLife
-	View            func() *store.State                                                   // as users are shown it
-	Reported        func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
+	Identity        *pki.Identity                                                          // of this manager, with the CA
+	CertificateLife time.Duration                                                          // of nodes; 0: trust.NodeLife
+	View            func() *store.State                                                    // as users are shown it
+	Reported        func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // the newest that a node reported
 	Now             func() time.Time
 	Log             *slog.Logger
 }

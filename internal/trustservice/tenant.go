@@ -15,7 +15,6 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -40,9 +39,12 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 	return list
 }
 
-func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.Tenant {
-	p := compile.TenantMessage(t)
-	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes}
+func tenantToProto(t model.Tenant, s *store.State, rows tenantRows) *weirv1.Tenant {
+	p, used, networks := compile.TenantMessage(t), s.Usage(t.Name), s.Networks.Usage(t.Name)
+	p.Used = &weirv1.Quotas{
+		Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes,
+		Networks: &networks.Networks, Workloads: &networks.Workloads, Attachments: &networks.Attachments,
+	}
 	p.Flows, p.Sessions, p.Snat = rows.flows[t.Name], rows.sessions[t.Name], rows.snat[t.Name]
 	return p
 }
@@ -127,7 +129,7 @@ func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest)
 	response := &weirv1.ListTenantsResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
 		if authz.CanView(ctx, name) {
-			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s.Usage(name), rows))
+			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s, rows))
 		}
 	}
 	return response, nil
@@ -141,7 +143,7 @@ func (t *Service) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*wei
 		return nil, noTenant(r.GetName())
 	}
 	s := t.View()
-	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, s.Usage(tenant.Name), t.tenantRows(s))}, nil
+	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, s, t.tenantRows(s))}, nil
 }
 
 func noTenant(name string) error {
@@ -170,6 +172,11 @@ func admitTenantRemoval(s *store.State, now *truststore.Trust, name string) erro
 	}
 	if used := s.Usage(name); used.VIPs > 0 {
 		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has %d VIPs: delete them first", name, used.VIPs))
+	}
+	for n := range s.Networks.All() {
+		if n.Tenant == name {
+			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has virtual network %s: delete it first", name, n.Name))
+		}
 	}
 	for list := range s.PrefixLists.Values() {
 		if list.Tenant == name {

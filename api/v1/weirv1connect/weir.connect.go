@@ -88,6 +88,32 @@ const (
 	// WeirServiceDeletePrefixListProcedure is the fully-qualified name of the WeirService's
 	// DeletePrefixList RPC.
 	WeirServiceDeletePrefixListProcedure = "/weir.v1.WeirService/DeletePrefixList"
+	// WeirServiceCreateVirtualNetworkProcedure is the fully-qualified name of the WeirService's
+	// CreateVirtualNetwork RPC.
+	WeirServiceCreateVirtualNetworkProcedure = "/weir.v1.WeirService/CreateVirtualNetwork"
+	// WeirServiceUpdateVirtualNetworkProcedure is the fully-qualified name of the WeirService's
+	// UpdateVirtualNetwork RPC.
+	WeirServiceUpdateVirtualNetworkProcedure = "/weir.v1.WeirService/UpdateVirtualNetwork"
+	// WeirServicePatchVirtualNetworkProcedure is the fully-qualified name of the WeirService's
+	// PatchVirtualNetwork RPC.
+	WeirServicePatchVirtualNetworkProcedure = "/weir.v1.WeirService/PatchVirtualNetwork"
+	// WeirServiceListVirtualNetworksProcedure is the fully-qualified name of the WeirService's
+	// ListVirtualNetworks RPC.
+	WeirServiceListVirtualNetworksProcedure = "/weir.v1.WeirService/ListVirtualNetworks"
+	// WeirServiceGetVirtualNetworkProcedure is the fully-qualified name of the WeirService's
+	// GetVirtualNetwork RPC.
+	WeirServiceGetVirtualNetworkProcedure = "/weir.v1.WeirService/GetVirtualNetwork"
+	// WeirServiceDeleteVirtualNetworkProcedure is the fully-qualified name of the WeirService's
+	// DeleteVirtualNetwork RPC.
+	WeirServiceDeleteVirtualNetworkProcedure = "/weir.v1.WeirService/DeleteVirtualNetwork"
+	// WeirServiceUpdateOverlayProcedure is the fully-qualified name of the WeirService's UpdateOverlay
+	// RPC.
+	WeirServiceUpdateOverlayProcedure = "/weir.v1.WeirService/UpdateOverlay"
+	// WeirServiceGetOverlayProcedure is the fully-qualified name of the WeirService's GetOverlay RPC.
+	WeirServiceGetOverlayProcedure = "/weir.v1.WeirService/GetOverlay"
+	// WeirServiceDeleteOverlayProcedure is the fully-qualified name of the WeirService's DeleteOverlay
+	// RPC.
+	WeirServiceDeleteOverlayProcedure = "/weir.v1.WeirService/DeleteOverlay"
 	// WeirServiceListEventsProcedure is the fully-qualified name of the WeirService's ListEvents RPC.
 	WeirServiceListEventsProcedure = "/weir.v1.WeirService/ListEvents"
 	// WeirServiceWatchEventsProcedure is the fully-qualified name of the WeirService's WatchEvents RPC.
@@ -111,7 +137,7 @@ const (
 
 // WeirServiceClient is a client for the weir.v1.WeirService service.
 type WeirServiceClient interface {
-	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
+	// Creates or updates VIPs, address pools, prefix lists, virtual networks and the overlay, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
@@ -152,6 +178,22 @@ type WeirServiceClient interface {
 	GetPrefixList(context.Context, *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error)
 	// Deletes a prefix list. Refused while an endpoint names it.
 	DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error)
+	// Creates a virtual network. Refused if there is one of that name.
+	CreateVirtualNetwork(context.Context, *v1.CreateVirtualNetworkRequest) (*v1.CreateVirtualNetworkResponse, error)
+	// Replaces a virtual network as a whole. VIPs whose tenant is not allowed any more are detached.
+	UpdateVirtualNetwork(context.Context, *v1.UpdateVirtualNetworkRequest) (*v1.UpdateVirtualNetworkResponse, error)
+	// Changes fields of a virtual network by a JSON merge patch (RFC 7396).
+	PatchVirtualNetwork(context.Context, *v1.PatchVirtualNetworkRequest) (*v1.PatchVirtualNetworkResponse, error)
+	// Lists virtual networks by name, in pages.
+	ListVirtualNetworks(context.Context, *v1.ListVirtualNetworksRequest) (*v1.ListVirtualNetworksResponse, error)
+	GetVirtualNetwork(context.Context, *v1.GetVirtualNetworkRequest) (*v1.GetVirtualNetworkResponse, error)
+	// Deletes a virtual network. Refused while a VIP is attached.
+	DeleteVirtualNetwork(context.Context, *v1.DeleteVirtualNetworkRequest) (*v1.DeleteVirtualNetworkResponse, error)
+	// Makes the overlay, or replaces it as a whole.
+	UpdateOverlay(context.Context, *v1.UpdateOverlayRequest) (*v1.UpdateOverlayResponse, error)
+	GetOverlay(context.Context, *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error)
+	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
+	DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -316,6 +358,63 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("DeletePrefixList")),
 			connect.WithClientOptions(opts...),
 		),
+		createVirtualNetwork: connect.NewClient[v1.CreateVirtualNetworkRequest, v1.CreateVirtualNetworkResponse](
+			httpClient,
+			baseURL+WeirServiceCreateVirtualNetworkProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("CreateVirtualNetwork")),
+			connect.WithClientOptions(opts...),
+		),
+		updateVirtualNetwork: connect.NewClient[v1.UpdateVirtualNetworkRequest, v1.UpdateVirtualNetworkResponse](
+			httpClient,
+			baseURL+WeirServiceUpdateVirtualNetworkProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdateVirtualNetwork")),
+			connect.WithClientOptions(opts...),
+		),
+		patchVirtualNetwork: connect.NewClient[v1.PatchVirtualNetworkRequest, v1.PatchVirtualNetworkResponse](
+			httpClient,
+			baseURL+WeirServicePatchVirtualNetworkProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("PatchVirtualNetwork")),
+			connect.WithClientOptions(opts...),
+		),
+		listVirtualNetworks: connect.NewClient[v1.ListVirtualNetworksRequest, v1.ListVirtualNetworksResponse](
+			httpClient,
+			baseURL+WeirServiceListVirtualNetworksProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListVirtualNetworks")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		getVirtualNetwork: connect.NewClient[v1.GetVirtualNetworkRequest, v1.GetVirtualNetworkResponse](
+			httpClient,
+			baseURL+WeirServiceGetVirtualNetworkProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetVirtualNetwork")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		deleteVirtualNetwork: connect.NewClient[v1.DeleteVirtualNetworkRequest, v1.DeleteVirtualNetworkResponse](
+			httpClient,
+			baseURL+WeirServiceDeleteVirtualNetworkProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DeleteVirtualNetwork")),
+			connect.WithClientOptions(opts...),
+		),
+		updateOverlay: connect.NewClient[v1.UpdateOverlayRequest, v1.UpdateOverlayResponse](
+			httpClient,
+			baseURL+WeirServiceUpdateOverlayProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdateOverlay")),
+			connect.WithClientOptions(opts...),
+		),
+		getOverlay: connect.NewClient[v1.GetOverlayRequest, v1.GetOverlayResponse](
+			httpClient,
+			baseURL+WeirServiceGetOverlayProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetOverlay")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		deleteOverlay: connect.NewClient[v1.DeleteOverlayRequest, v1.DeleteOverlayResponse](
+			httpClient,
+			baseURL+WeirServiceDeleteOverlayProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DeleteOverlay")),
+			connect.WithClientOptions(opts...),
+		),
 		listEvents: connect.NewClient[v1.ListEventsRequest, v1.ListEventsResponse](
 			httpClient,
 			baseURL+WeirServiceListEventsProcedure,
@@ -381,36 +480,45 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // weirServiceClient implements WeirServiceClient.
 type weirServiceClient struct {
-	applyVIPs         *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
-	createVIP         *connect.Client[v1.CreateVIPRequest, v1.CreateVIPResponse]
-	updateVIP         *connect.Client[v1.UpdateVIPRequest, v1.UpdateVIPResponse]
-	patchVIP          *connect.Client[v1.PatchVIPRequest, v1.PatchVIPResponse]
-	listVIPs          *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
-	getVIP            *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
-	deleteVIP         *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
-	watchVIPs         *connect.Client[v1.WatchVIPsRequest, v1.WatchVIPsResponse]
-	getSNAT           *connect.Client[v1.GetSNATRequest, v1.GetSNATResponse]
-	reclaimPorts      *connect.Client[v1.ReclaimPortsRequest, v1.ReclaimPortsResponse]
-	createAddressPool *connect.Client[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse]
-	updateAddressPool *connect.Client[v1.UpdateAddressPoolRequest, v1.UpdateAddressPoolResponse]
-	listAddressPools  *connect.Client[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse]
-	getAddressPool    *connect.Client[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse]
-	deleteAddressPool *connect.Client[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse]
-	createPrefixList  *connect.Client[v1.CreatePrefixListRequest, v1.CreatePrefixListResponse]
-	updatePrefixList  *connect.Client[v1.UpdatePrefixListRequest, v1.UpdatePrefixListResponse]
-	changePrefixList  *connect.Client[v1.ChangePrefixListRequest, v1.ChangePrefixListResponse]
-	listPrefixLists   *connect.Client[v1.ListPrefixListsRequest, v1.ListPrefixListsResponse]
-	getPrefixList     *connect.Client[v1.GetPrefixListRequest, v1.GetPrefixListResponse]
-	deletePrefixList  *connect.Client[v1.DeletePrefixListRequest, v1.DeletePrefixListResponse]
-	listEvents        *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
-	watchEvents       *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
-	listNodes         *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
-	getNode           *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
-	deleteNode        *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
-	getStatus         *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
-	explain           *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
-	explainPacket     *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
-	capture           *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
+	applyVIPs            *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
+	createVIP            *connect.Client[v1.CreateVIPRequest, v1.CreateVIPResponse]
+	updateVIP            *connect.Client[v1.UpdateVIPRequest, v1.UpdateVIPResponse]
+	patchVIP             *connect.Client[v1.PatchVIPRequest, v1.PatchVIPResponse]
+	listVIPs             *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
+	getVIP               *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
+	deleteVIP            *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
+	watchVIPs            *connect.Client[v1.WatchVIPsRequest, v1.WatchVIPsResponse]
+	getSNAT              *connect.Client[v1.GetSNATRequest, v1.GetSNATResponse]
+	reclaimPorts         *connect.Client[v1.ReclaimPortsRequest, v1.ReclaimPortsResponse]
+	createAddressPool    *connect.Client[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse]
+	updateAddressPool    *connect.Client[v1.UpdateAddressPoolRequest, v1.UpdateAddressPoolResponse]
+	listAddressPools     *connect.Client[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse]
+	getAddressPool       *connect.Client[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse]
+	deleteAddressPool    *connect.Client[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse]
+	createPrefixList     *connect.Client[v1.CreatePrefixListRequest, v1.CreatePrefixListResponse]
+	updatePrefixList     *connect.Client[v1.UpdatePrefixListRequest, v1.UpdatePrefixListResponse]
+	changePrefixList     *connect.Client[v1.ChangePrefixListRequest, v1.ChangePrefixListResponse]
+	listPrefixLists      *connect.Client[v1.ListPrefixListsRequest, v1.ListPrefixListsResponse]
+	getPrefixList        *connect.Client[v1.GetPrefixListRequest, v1.GetPrefixListResponse]
+	deletePrefixList     *connect.Client[v1.DeletePrefixListRequest, v1.DeletePrefixListResponse]
+	createVirtualNetwork *connect.Client[v1.CreateVirtualNetworkRequest, v1.CreateVirtualNetworkResponse]
+	updateVirtualNetwork *connect.Client[v1.UpdateVirtualNetworkRequest, v1.UpdateVirtualNetworkResponse]
+	patchVirtualNetwork  *connect.Client[v1.PatchVirtualNetworkRequest, v1.PatchVirtualNetworkResponse]
+	listVirtualNetworks  *connect.Client[v1.ListVirtualNetworksRequest, v1.ListVirtualNetworksResponse]
+	getVirtualNetwork    *connect.Client[v1.GetVirtualNetworkRequest, v1.GetVirtualNetworkResponse]
+	deleteVirtualNetwork *connect.Client[v1.DeleteVirtualNetworkRequest, v1.DeleteVirtualNetworkResponse]
+	updateOverlay        *connect.Client[v1.UpdateOverlayRequest, v1.UpdateOverlayResponse]
+	getOverlay           *connect.Client[v1.GetOverlayRequest, v1.GetOverlayResponse]
+	deleteOverlay        *connect.Client[v1.DeleteOverlayRequest, v1.DeleteOverlayResponse]
+	listEvents           *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
+	watchEvents          *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
+	listNodes            *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
+	getNode              *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	deleteNode           *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
+	getStatus            *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
+	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
 }
 
 // ApplyVIPs calls weir.v1.WeirService.ApplyVIPs.
@@ -598,6 +706,87 @@ func (c *weirServiceClient) DeletePrefixList(ctx context.Context, req *v1.Delete
 	return nil, err
 }
 
+// CreateVirtualNetwork calls weir.v1.WeirService.CreateVirtualNetwork.
+func (c *weirServiceClient) CreateVirtualNetwork(ctx context.Context, req *v1.CreateVirtualNetworkRequest) (*v1.CreateVirtualNetworkResponse, error) {
+	response, err := c.createVirtualNetwork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateVirtualNetwork calls weir.v1.WeirService.UpdateVirtualNetwork.
+func (c *weirServiceClient) UpdateVirtualNetwork(ctx context.Context, req *v1.UpdateVirtualNetworkRequest) (*v1.UpdateVirtualNetworkResponse, error) {
+	response, err := c.updateVirtualNetwork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PatchVirtualNetwork calls weir.v1.WeirService.PatchVirtualNetwork.
+func (c *weirServiceClient) PatchVirtualNetwork(ctx context.Context, req *v1.PatchVirtualNetworkRequest) (*v1.PatchVirtualNetworkResponse, error) {
+	response, err := c.patchVirtualNetwork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListVirtualNetworks calls weir.v1.WeirService.ListVirtualNetworks.
+func (c *weirServiceClient) ListVirtualNetworks(ctx context.Context, req *v1.ListVirtualNetworksRequest) (*v1.ListVirtualNetworksResponse, error) {
+	response, err := c.listVirtualNetworks.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetVirtualNetwork calls weir.v1.WeirService.GetVirtualNetwork.
+func (c *weirServiceClient) GetVirtualNetwork(ctx context.Context, req *v1.GetVirtualNetworkRequest) (*v1.GetVirtualNetworkResponse, error) {
+	response, err := c.getVirtualNetwork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteVirtualNetwork calls weir.v1.WeirService.DeleteVirtualNetwork.
+func (c *weirServiceClient) DeleteVirtualNetwork(ctx context.Context, req *v1.DeleteVirtualNetworkRequest) (*v1.DeleteVirtualNetworkResponse, error) {
+	response, err := c.deleteVirtualNetwork.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateOverlay calls weir.v1.WeirService.UpdateOverlay.
+func (c *weirServiceClient) UpdateOverlay(ctx context.Context, req *v1.UpdateOverlayRequest) (*v1.UpdateOverlayResponse, error) {
+	response, err := c.updateOverlay.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetOverlay calls weir.v1.WeirService.GetOverlay.
+func (c *weirServiceClient) GetOverlay(ctx context.Context, req *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error) {
+	response, err := c.getOverlay.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteOverlay calls weir.v1.WeirService.DeleteOverlay.
+func (c *weirServiceClient) DeleteOverlay(ctx context.Context, req *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error) {
+	response, err := c.deleteOverlay.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListEvents calls weir.v1.WeirService.ListEvents.
 func (c *weirServiceClient) ListEvents(ctx context.Context, req *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {
 	response, err := c.listEvents.CallUnary(ctx, connect.NewRequest(req))
@@ -673,7 +862,7 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 
 // WeirServiceHandler is an implementation of the weir.v1.WeirService service.
 type WeirServiceHandler interface {
-	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
+	// Creates or updates VIPs, address pools, prefix lists, virtual networks and the overlay, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
@@ -714,6 +903,22 @@ type WeirServiceHandler interface {
 	GetPrefixList(context.Context, *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error)
 	// Deletes a prefix list. Refused while an endpoint names it.
 	DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error)
+	// Creates a virtual network. Refused if there is one of that name.
+	CreateVirtualNetwork(context.Context, *v1.CreateVirtualNetworkRequest) (*v1.CreateVirtualNetworkResponse, error)
+	// Replaces a virtual network as a whole. VIPs whose tenant is not allowed any more are detached.
+	UpdateVirtualNetwork(context.Context, *v1.UpdateVirtualNetworkRequest) (*v1.UpdateVirtualNetworkResponse, error)
+	// Changes fields of a virtual network by a JSON merge patch (RFC 7396).
+	PatchVirtualNetwork(context.Context, *v1.PatchVirtualNetworkRequest) (*v1.PatchVirtualNetworkResponse, error)
+	// Lists virtual networks by name, in pages.
+	ListVirtualNetworks(context.Context, *v1.ListVirtualNetworksRequest) (*v1.ListVirtualNetworksResponse, error)
+	GetVirtualNetwork(context.Context, *v1.GetVirtualNetworkRequest) (*v1.GetVirtualNetworkResponse, error)
+	// Deletes a virtual network. Refused while a VIP is attached.
+	DeleteVirtualNetwork(context.Context, *v1.DeleteVirtualNetworkRequest) (*v1.DeleteVirtualNetworkResponse, error)
+	// Makes the overlay, or replaces it as a whole.
+	UpdateOverlay(context.Context, *v1.UpdateOverlayRequest) (*v1.UpdateOverlayResponse, error)
+	GetOverlay(context.Context, *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error)
+	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
+	DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -874,6 +1079,63 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("DeletePrefixList")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceCreateVirtualNetworkHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceCreateVirtualNetworkProcedure,
+		svc.CreateVirtualNetwork,
+		connect.WithSchema(weirServiceMethods.ByName("CreateVirtualNetwork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUpdateVirtualNetworkHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdateVirtualNetworkProcedure,
+		svc.UpdateVirtualNetwork,
+		connect.WithSchema(weirServiceMethods.ByName("UpdateVirtualNetwork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServicePatchVirtualNetworkHandler := connect.NewUnaryHandlerSimple(
+		WeirServicePatchVirtualNetworkProcedure,
+		svc.PatchVirtualNetwork,
+		connect.WithSchema(weirServiceMethods.ByName("PatchVirtualNetwork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceListVirtualNetworksHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListVirtualNetworksProcedure,
+		svc.ListVirtualNetworks,
+		connect.WithSchema(weirServiceMethods.ByName("ListVirtualNetworks")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetVirtualNetworkHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetVirtualNetworkProcedure,
+		svc.GetVirtualNetwork,
+		connect.WithSchema(weirServiceMethods.ByName("GetVirtualNetwork")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceDeleteVirtualNetworkHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDeleteVirtualNetworkProcedure,
+		svc.DeleteVirtualNetwork,
+		connect.WithSchema(weirServiceMethods.ByName("DeleteVirtualNetwork")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUpdateOverlayHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdateOverlayProcedure,
+		svc.UpdateOverlay,
+		connect.WithSchema(weirServiceMethods.ByName("UpdateOverlay")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetOverlayHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetOverlayProcedure,
+		svc.GetOverlay,
+		connect.WithSchema(weirServiceMethods.ByName("GetOverlay")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceDeleteOverlayHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDeleteOverlayProcedure,
+		svc.DeleteOverlay,
+		connect.WithSchema(weirServiceMethods.ByName("DeleteOverlay")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListEventsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListEventsProcedure,
 		svc.ListEvents,
@@ -978,6 +1240,24 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceGetPrefixListHandler.ServeHTTP(w, r)
 		case WeirServiceDeletePrefixListProcedure:
 			weirServiceDeletePrefixListHandler.ServeHTTP(w, r)
+		case WeirServiceCreateVirtualNetworkProcedure:
+			weirServiceCreateVirtualNetworkHandler.ServeHTTP(w, r)
+		case WeirServiceUpdateVirtualNetworkProcedure:
+			weirServiceUpdateVirtualNetworkHandler.ServeHTTP(w, r)
+		case WeirServicePatchVirtualNetworkProcedure:
+			weirServicePatchVirtualNetworkHandler.ServeHTTP(w, r)
+		case WeirServiceListVirtualNetworksProcedure:
+			weirServiceListVirtualNetworksHandler.ServeHTTP(w, r)
+		case WeirServiceGetVirtualNetworkProcedure:
+			weirServiceGetVirtualNetworkHandler.ServeHTTP(w, r)
+		case WeirServiceDeleteVirtualNetworkProcedure:
+			weirServiceDeleteVirtualNetworkHandler.ServeHTTP(w, r)
+		case WeirServiceUpdateOverlayProcedure:
+			weirServiceUpdateOverlayHandler.ServeHTTP(w, r)
+		case WeirServiceGetOverlayProcedure:
+			weirServiceGetOverlayHandler.ServeHTTP(w, r)
+		case WeirServiceDeleteOverlayProcedure:
+			weirServiceDeleteOverlayHandler.ServeHTTP(w, r)
 		case WeirServiceListEventsProcedure:
 			weirServiceListEventsHandler.ServeHTTP(w, r)
 		case WeirServiceWatchEventsProcedure:
@@ -1087,6 +1367,42 @@ func (UnimplementedWeirServiceHandler) GetPrefixList(context.Context, *v1.GetPre
 
 func (UnimplementedWeirServiceHandler) DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeletePrefixList is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) CreateVirtualNetwork(context.Context, *v1.CreateVirtualNetworkRequest) (*v1.CreateVirtualNetworkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.CreateVirtualNetwork is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdateVirtualNetwork(context.Context, *v1.UpdateVirtualNetworkRequest) (*v1.UpdateVirtualNetworkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdateVirtualNetwork is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) PatchVirtualNetwork(context.Context, *v1.PatchVirtualNetworkRequest) (*v1.PatchVirtualNetworkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchVirtualNetwork is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListVirtualNetworks(context.Context, *v1.ListVirtualNetworksRequest) (*v1.ListVirtualNetworksResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListVirtualNetworks is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetVirtualNetwork(context.Context, *v1.GetVirtualNetworkRequest) (*v1.GetVirtualNetworkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetVirtualNetwork is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DeleteVirtualNetwork(context.Context, *v1.DeleteVirtualNetworkRequest) (*v1.DeleteVirtualNetworkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteVirtualNetwork is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdateOverlay(context.Context, *v1.UpdateOverlayRequest) (*v1.UpdateOverlayResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdateOverlay is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetOverlay(context.Context, *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetOverlay is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteOverlay is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {

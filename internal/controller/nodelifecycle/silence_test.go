@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 func TestSilentHosts(t *testing.T) {
@@ -70,7 +71,7 @@ func TestReplacedHostsDoNotCount(t *testing.T) {
 			if i >= 9 {
 				seen = begin.Add(-2 * staleAfter)
 			}
-			s.Status.Set(name, store.NodeStatus{Seen: seen})
+			s.Status.Set(name, nodestatus.Status{Seen: seen})
 		}
 		return s
 	}

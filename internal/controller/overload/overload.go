@@ -25,6 +25,7 @@ import (
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 const (
@@ -41,8 +42,8 @@ const (
 // Controller takes and ends the steps of overload policies.
 type Controller struct {
 	Store  *store.Store
-	Newest func(mux string, stored store.NodeStatus) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
-	Stale  time.Duration                                                                                    // how old a report that counts may be: longer than the store takes to have it
+	Newest func(mux string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
+	Stale  time.Duration                                                                                     // how old a report that counts may be: longer than the store takes to have it
 	Events *events.Recorder
 	Steps  *prometheus.CounterVec // by action
 	Now    func() time.Time

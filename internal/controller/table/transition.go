@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // transitions knows since when the muxes run each move that goes on. It is made anew by a manager that
@@ -24,7 +25,7 @@ type transitions struct {
 // sighting is when a count was first seen in the store. Managers' clocks may differ, so at which time another
 // one was told it does not matter.
 type sighting struct {
-	store.SessionCount
+	nodestatus.SessionCount
 	at time.Time
 }
 
@@ -64,7 +65,7 @@ func (t *transitions) newest(host string, told sessioncount.Counts) (sessioncoun
 	if !there || said && !c.At.Before(stored.at) {
 		return c, said
 	}
-	if said && stored.Equal(store.SessionCount{At: c.At, Generation: c.Generation}) {
+	if said && stored.Equal(nodestatus.SessionCount{At: c.At, Generation: c.Generation}) {
 		return c, true
 	}
 	c = sessioncount.Count{At: stored.at, Generation: stored.Generation, Of: map[model.HostBackendKey]model.BackendSessions{}}

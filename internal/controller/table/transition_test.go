@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 var (
@@ -35,7 +36,7 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		s.PutNode(model.Node{Name: name, Role: role})
 		s.Streams.Set(name, true)
 	}
-	s.Status = sorted.Of(map[string]store.NodeStatus{"mux1": {Generation: 10}, "mux2": {Generation: 9}})
+	s.Status = sorted.Of(map[string]nodestatus.Status{"mux1": {Generation: 10}, "mux2": {Generation: 9}})
 	rows := []desired.Row{
 		{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Tunnel: first.Tunnel},
 		{Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.11:8080"), Tunnel: netip.MustParseAddr("10.3.2.11")},
@@ -56,12 +57,12 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		over bool
 	}{
 		{"a mux is behind", func() { now = now.Add(time.Minute); report(10, 0) }, false},
-		{"all muxes are current", func() { s.Status.Set("mux2", store.NodeStatus{Generation: 11}) }, false},
+		{"all muxes are current", func() { s.Status.Set("mux2", nodestatus.Status{Generation: 11}) }, false},
 		{"the report is from before", func() { now = now.Add(desired.SettleTime) }, false},
 		{"a connection is left", func() { report(10, 1) }, false},
 		{"the host did not know of the move", func() { report(9, 0) }, false},
 		{"none is left", func() { report(10, 0) }, true},
-		{"a mux that joins is behind", func() { s.Status.Set("mux2", store.NodeStatus{}) }, false},
+		{"a mux that joins is behind", func() { s.Status.Set("mux2", nodestatus.Status{}) }, false},
 		{"it went away", func() { s.Streams.Delete("mux2") }, true},
 		{"no mux is there to tell", func() { s.Streams.Delete("mux1") }, false},
 		{"the idle bound", func() { now = now.Add(model.DefaultIdleTCP) }, true},
@@ -80,7 +81,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	t0 := newTransitions(desired.SettleTime)
 	s := &store.State{}
 	tell := func(generation model.Generation, draining ...model.HostBackendKey) {
-		s.Status.Set("host1", store.NodeStatus{SessionCount: store.SessionCount{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
+		s.Status.Set("host1", nodestatus.Status{SessionCount: nodestatus.SessionCount{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
 		t0.observe(s, now)
 	}
 	own := sessioncount.New()

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/manifestfile"
 	"github.com/weirlb/weir/internal/ctl/output"
 	"github.com/weirlb/weir/internal/ctl/session"
+	"github.com/weirlb/weir/internal/ctl/table"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -25,9 +26,9 @@ func ApplyCommand(s *session.Session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or update VIPs, address pools, prefix lists and tenants from manifests",
-		Long: `Create or update the VIPs, address pools and prefix lists that manifests describe: all
-of them, or none if there is anything wrong with one. Tenants are applied before them, by themselves:
+		Short: "Create or update VIPs, pools, prefix lists, virtual networks and tenants from manifests",
+		Long: `Create or update the VIPs, address pools, prefix lists, virtual networks and the overlay
+that manifests describe: all of them, or none if there is anything wrong with one. Tenants are applied before them, by themselves:
 all of them or none.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
@@ -41,7 +42,8 @@ With --dry-run nothing changes. For each endpoint whose table would, it says how
 buckets would move to another backend, and how many wait for the end of earlier moves;
 how many connections hosts remember, how many of these carry no cookie, and about how
 many of those depend on hosts handing packets on, as their bucket moves; and the memory
-of the table in each mux.`,
+of the table in each mux. For each virtual network it says how many workloads come and
+go, and which VIPs would be detached.`,
 		Example: `  weir apply -f shop.yaml --dry-run
   weir apply -f shop.yaml --wait
   weir get vip shop -o yaml | sed 's/weight: 1$/weight: 0/' | weir apply -f -`,
@@ -91,6 +93,10 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 			request.Pools = append(request.Pools, m)
 		case *weirv1.PrefixList:
 			request.PrefixLists = append(request.PrefixLists, m)
+		case *weirv1.VirtualNetwork:
+			request.Networks = append(request.Networks, m)
+		case *weirv1.Overlay:
+			request.Overlays = append(request.Overlays, m)
 		case *weirv1.VIP:
 			request.Vips = append(request.Vips, m)
 		}
@@ -106,6 +112,12 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 		for _, list := range response.GetPrefixLists() {
 			printApplied(w, list)
 		}
+		for _, overlay := range response.GetOverlays() {
+			fmt.Fprintf(w, "overlay %s\n", overlay.GetChange())
+		}
+		for _, network := range response.GetNetworks() {
+			fmt.Fprintln(w, table.AppliedNetwork(network))
+		}
 		if dryRun {
 			return printDryRun(w, response.GetVips())
 		}
@@ -120,7 +132,7 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 	return wait.forMuxes(s, cmd, response.GetGeneration())
 }
 
-// isVIP is 1 for a VIP, 0 for a pool or a prefix list.
+// isVIP is 1 for a VIP, 0 for what comes before VIPs.
 func isVIP(r manifest.Resource) int {
 	if r.Kind() == manifest.Kind {
 		return 1

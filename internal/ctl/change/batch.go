@@ -28,17 +28,24 @@ const (
 // writes is the number of writes of a VIP.
 func writes(vip *weirv1.VIP) int { return 1 + len(vip.GetEndpoints()) }
 
+// beside is the number of writes of what is no VIP.
+func beside(r *weirv1.ApplyVIPsRequest) int {
+	return len(r.GetPools()) + len(r.GetPrefixLists()) + len(r.GetNetworks()) + len(r.GetOverlays())
+}
+
 // parts splits a request into changes; into one, if it fits.
 func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
-	all := len(whole.GetPools()) + len(whole.GetPrefixLists())
+	all := beside(whole)
 	for _, vip := range whole.GetVips() {
 		all += writes(vip)
 	}
 	if all <= wholeMost {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
-	part := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists()}
-	n := len(part.GetPools()) + len(part.GetPrefixLists())
+	part := &weirv1.ApplyVIPsRequest{
+		Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), Networks: whole.GetNetworks(), Overlays: whole.GetOverlays(),
+	}
+	n := beside(part)
 	list := []*weirv1.ApplyVIPsRequest{part}
 	for _, vip := range whole.GetVips() {
 		if n += writes(vip); n > partMost && len(part.GetVips()) > 0 {

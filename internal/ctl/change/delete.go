@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/manifestfile"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -20,12 +21,12 @@ func DeleteCommand(s *session.Session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete VIPs, address pools, prefix lists and tenants, or forget nodes",
-		Long: `Delete VIPs, address pools, prefix lists and tenants, or forget nodes that are gone
-for good.
+		Short: "Delete VIPs, pools, prefix lists, virtual networks and tenants, or forget nodes",
+		Long: `Delete VIPs, address pools, prefix lists, virtual networks and tenants, or forget nodes
+that are gone for good.
 
-With -f, delete the VIPs that manifests describe, then their prefix lists, then their
-pools, then their tenants.`,
+With -f, delete the VIPs that manifests describe, then their virtual networks and the
+overlay, then their prefix lists, then their pools, then their tenants.`,
 		Example: `  weir delete vip shop
   weir delete -f shop.yaml
   weir delete node mux7`,
@@ -47,6 +48,12 @@ pools, then their tenants.`,
 		if err := deleteVIPs(s, cmd, names[manifest.Kind], wait); err != nil {
 			return err
 		}
+		if err := deleteEach(s, cmd, network, names[manifest.KindNetwork]); err != nil {
+			return err
+		}
+		if err := deleteEach(s, cmd, overlay, names[manifest.KindOverlay]); err != nil {
+			return err
+		}
 		if err := deleteEach(s, cmd, prefixList, names[manifest.KindPrefixList]); err != nil {
 			return err
 		}
@@ -58,7 +65,7 @@ pools, then their tenants.`,
 	manifestfile.AddFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
 	cmd.AddCommand(deleteVIPCommand(s))
-	for _, k := range []kind{node, manager, pool, prefixList, tenant} {
+	for _, k := range []kind{node, manager, pool, prefixList, network, overlay, tenant} {
 		cmd.AddCommand(k.deleteCommand(s))
 	}
 	return cmd
@@ -132,6 +139,23 @@ it needs an empty data directory.`,
 		names: session.PrefixListNames,
 		remove: func(ctx context.Context, client *rpc.Client, name string) error {
 			_, err := client.DeletePrefixList(ctx, &weirv1.DeletePrefixListRequest{Name: name})
+			return err
+		},
+	}
+	network = kind{
+		name: "network", short: "Delete virtual networks. It is refused while a VIP is attached", names: session.NetworkNames,
+		remove: func(ctx context.Context, client *rpc.Client, name string) error {
+			_, err := client.DeleteVirtualNetwork(ctx, &weirv1.DeleteVirtualNetworkRequest{Name: name})
+			return err
+		},
+	}
+	overlay = kind{
+		name: "overlay", short: "Delete the overlay, default. It is refused while a VIP is attached to a virtual network", one: true,
+		remove: func(ctx context.Context, client *rpc.Client, name string) error {
+			if name != vnet.OverlayName {
+				return fmt.Errorf("there is one overlay only, named %s", vnet.OverlayName)
+			}
+			_, err := client.DeleteOverlay(ctx, &weirv1.DeleteOverlayRequest{})
 			return err
 		},
 	}

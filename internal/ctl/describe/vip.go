@@ -79,6 +79,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		fmt.Fprintf(w, "Rejected:    %s\n", rejection)
 	}
 	snatText(w, vip)
+	if err := attachmentsText(w, vip); err != nil {
+		return err
+	}
 	for _, e := range vip.GetEndpoints() {
 		fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), table.PortName(e.GetPort()))
 		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))

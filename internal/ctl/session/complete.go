@@ -93,6 +93,12 @@ func PrefixListNames(ctx context.Context, client *rpc.Client) ([]string, error) 
 	return names(lists, err, (*weirv1.PrefixList).GetName)
 }
 
+// NetworkNames is a NameLister of virtual networks.
+func NetworkNames(ctx context.Context, client *rpc.Client) ([]string, error) {
+	networks, err := ListNetworks(ctx, client, &weirv1.ListVirtualNetworksRequest{})
+	return names(networks, err, (*weirv1.VirtualNetwork).GetName)
+}
+
 // TenantNames is a NameLister of tenants.
 func TenantNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 	response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})

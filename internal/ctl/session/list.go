@@ -61,6 +61,17 @@ func ListPrefixLists(
 	})
 }
 
+// ListNetworks reads all pages.
+func ListNetworks(
+	ctx context.Context, client *rpc.Client, r *weirv1.ListVirtualNetworksRequest,
+) ([]*weirv1.VirtualNetwork, error) {
+	return readPages(func(token string) ([]*weirv1.VirtualNetwork, string, error) {
+		r.PageToken = token
+		response, err := client.ListVirtualNetworks(ctx, r)
+		return response.GetNetworks(), response.GetNextPageToken(), err
+	})
+}
+
 // ListMuxes reads the muxes that are in the pool.
 func ListMuxes(ctx context.Context, client *rpc.Client) ([]*weirv1.Node, error) {
 	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleMux)})

@@ -23,6 +23,8 @@ func EventObject(e *weirv1.Event) string {
 		return "vip " + e.GetObject()
 	case "AddressPool":
 		return "pool " + e.GetObject()
+	case "VirtualNetwork":
+		return "network " + e.GetObject()
 	}
 	return e.GetKind() + " " + e.GetObject()
 }

@@ -95,6 +95,9 @@ func (a *nodeAdmission) address(field string, address netip.Addr) {
 			a.refuse(field, "%s is an address of node %s: if that is gone, weir delete node %s", address, u.Name, u.Name)
 		}
 	}
+	if reason := ofOverlay(a.State, address); reason != "" {
+		a.refuse(field, "%s %s", address, reason)
+	}
 	if mux := spread(a.State, address); mux != "" && mux != a.node.Name {
 		a.refuse(field, "%s is a source address of mux %s", address, mux)
 	}

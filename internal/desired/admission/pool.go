@@ -145,7 +145,7 @@ func (a *admission) free(pool model.AddressPool, prefix netip.Prefix) netip.Addr
 		}
 		if around, excluded := exclusion(pool, next); excluded {
 			next = last(around).Next()
-		} else if spread(a.State, next) != "" {
+		} else if spread(a.State, next) != "" || ofOverlay(a.State, next) != "" {
 			next = next.Next()
 		}
 		if next == before {

@@ -52,6 +52,16 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 			after.Add(vip)
 		}
 	}
+	wasAttached := s.Networks.Usage(tenant.Name).Attachments
+	attached := wasAttached
+	for name, vip := range written {
+		if old := s.VIPs.At(name); old.Tenant == tenant.Name {
+			attached -= uint32(len(old.Attachments))
+		}
+		if vip.Tenant == tenant.Name {
+			attached += uint32(len(vip.Attachments))
+		}
+	}
 	var errs []error
 	for _, q := range []struct {
 		field, what   string
@@ -62,6 +72,7 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 		{"endpoints", "endpoints", tenant.Limits.Endpoints, before.Endpoints, after.Endpoints},
 		{"endpoints", "backends", tenant.Limits.Backends, before.Backends, after.Backends},
 		{"endpoints", "ports", tenant.Limits.Ports, before.Ports, after.Ports},
+		{"attachments", "attachments to virtual networks", tenant.Limits.Attachments, wasAttached, attached},
 	} {
 		if q.limit != nil && q.after > *q.limit && q.after > q.before {
 			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("vips[%d].%s", last, q.field), Reason: fmt.Sprintf(

@@ -38,6 +38,7 @@ func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 		}
 		a.pooled(path, vip)
 		a.vip(path, vip)
+		a.attachments(path, s.VIPs.At(vip.Name), vip)
 	}
 	return a.admitted, errors.Join(a.errs...)
 }
@@ -100,6 +101,9 @@ func (a *admission) vip(path string, vip model.VIP) {
 	if mux := spread(a.State, vip.Address); mux != "" {
 		a.refuse(path+".address", "%s is a source address of mux %s", vip.Address, mux)
 	}
+	if reason := ofOverlay(a.State, vip.Address); reason != "" {
+		a.refuse(path+".address", "%s %s", vip.Address, reason)
+	}
 	for i, e := range vip.Endpoints {
 		for j, b := range e.Backends {
 			a.backend(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j), vip, b)
@@ -135,6 +139,12 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 				b.TunnelAddress(), other.Host, a.other(other.Name, vip))
 			return
 		}
+	}
+	if reason := ofOverlay(a.State, b.Address); reason != "" {
+		a.refuse(path+".address", "%s %s", b.Address, reason)
+	}
+	if reason := ofOverlay(a.State, b.Tunnel); reason != "" {
+		a.refuse(field, "%s %s", b.Tunnel, reason)
 	}
 	if mux := spread(a.State, b.TunnelAddress()); mux != "" {
 		a.refuse(field, "%s is a source address of mux %s", b.TunnelAddress(), mux)

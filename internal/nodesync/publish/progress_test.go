@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // pool is a State with muxes that are connected, at generation 20.
@@ -28,7 +29,7 @@ func TestAwaitMuxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgress()
 		s, pool := poolOf("here", "there", "stored", "joins")
-		s.Status.Set("stored", store.NodeStatus{Generation: 12})
+		s.Status.Set("stored", nodestatus.Status{Generation: 12})
 		has := func(here, there model.Generation) {
 			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}}, true)
 			p.setOther("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
@@ -54,7 +55,7 @@ func TestAwaitMuxes(t *testing.T) {
 		go func() { reached <- p.Await(ctx, 13) }()
 		<-reached
 		p.setOther("m2", nil)
-		s.Status.Set("stored", store.NodeStatus{Generation: 12, Rejected: 14})
+		s.Status.Set("stored", nodestatus.Status{Generation: 12, Rejected: 14})
 		p.updateFloor(s, pool)
 		synctest.Wait()
 		if len(reached) != 0 {
@@ -138,7 +139,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 	p := newProgress()
 	s, _ := poolOf("on", "silent", "back")
 	for _, name := range []string{"on", "silent", "back"} {
-		s.Status.Set(name, store.NodeStatus{Generation: 10, Reason: "kept"})
+		s.Status.Set(name, nodestatus.Status{Generation: 10, Reason: "kept"})
 	}
 	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}}, true)
 	shown := p.WithProgress(s)

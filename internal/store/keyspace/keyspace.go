@@ -12,6 +12,8 @@
 //	/weir/v1/pools/NAME      an address pool
 //	/weir/v1/prefix-lists/NAME        a prefix list, by the ids of its chunks
 //	/weir/v1/prefix-chunks/LIST/ID    a chunk of its prefixes, which never changes; written before the list that names it
+//	/weir/v1/networks/NAME   a virtual network, hosts resolved
+//	/weir/v1/overlay         what virtual networks need of the cluster
 //	/weir/v1/conditions/NAME the conditions of a VIP, as the leader found them, and since when
 //	/weir/v1/steps/NAME      what is in force of a VIP's overload policy
 //	/weir/v1/tables/VIP/...  an endpoint's slots and buckets
@@ -51,6 +53,8 @@ const (
 	Pools        = Root + "pools/"
 	PrefixLists  = Root + "prefix-lists/"
 	PrefixChunks = Root + "prefix-chunks/" // LIST/ID; read before the lists, by their order
+	Networks     = Root + "networks/"
+	Overlay      = Root + "overlay"
 	Conditions   = Root + "conditions/"
 	Steps        = Root + "steps/"
 	Tables       = Root + "tables/"

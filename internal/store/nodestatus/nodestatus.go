@@ -1,9 +1,11 @@
-package store
+// Package nodestatus writes to the store what nodes report.
+package nodestatus
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,34 +17,36 @@ import (
 	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
-// statusPatience is how long what is no news may wait to be written.
-const statusPatience = time.Second
+// patience is how long what is no news may wait to be written.
+const patience = time.Second
 
-// StatusWriter writes what nodes report. What comes while a transaction is under way goes into the next: however many nodes
+// Writer writes what nodes report. What comes while a transaction is under way goes into the next: however many nodes
 // report, there is one transaction at a time.
-type StatusWriter struct {
-	*cache
+type Writer struct {
+	etcd *etcd.Client
+	log  *slog.Logger
 
 	waitingMu sync.Mutex
-	waiting   map[string]StatusWrite // by node
-	news      chan struct{}          // holds at most one
-	rest      chan struct{}          // holds at most one
+	waiting   map[string]Write // by node
+	news      chan struct{}    // holds at most one
+	rest      chan struct{}    // holds at most one
 }
 
-// StatusWrite is what shall be written of a node.
-type StatusWrite struct {
-	Status NodeStatus
+// Write is what shall be written of a node.
+type Write struct {
+	Status Status
 	Detail func() ([]byte, error) // makes the Detail of Status, when it is written
 	News   bool                   // it is written at once, else with others
 	Failed func(error)            // is called if it could not be written
 }
 
-func newStatusWriter(c *cache) *StatusWriter {
-	return &StatusWriter{cache: c, waiting: map[string]StatusWrite{}, news: make(chan struct{}, 1), rest: make(chan struct{}, 1)}
+// New makes a Writer, which writes while Run runs.
+func New(client *etcd.Client, log *slog.Logger) *Writer {
+	return &Writer{etcd: client, log: log, waiting: map[string]Write{}, news: make(chan struct{}, 1), rest: make(chan struct{}, 1)}
 }
 
 // Put has what a node said written soon. A node that was deleted meanwhile stays so.
-func (s *StatusWriter) Put(node string, w StatusWrite) {
+func (s *Writer) Put(node string, w Write) {
 	s.waitingMu.Lock()
 	s.waiting[node] = w
 	s.waitingMu.Unlock()
@@ -56,8 +60,8 @@ func (s *StatusWriter) Put(node string, w StatusWrite) {
 	}
 }
 
-// run writes what nodes said until ctx ends.
-func (s *StatusWriter) run(ctx context.Context) error {
+// Run writes what nodes said until ctx ends.
+func (s *Writer) Run(ctx context.Context) error {
 	var due <-chan time.Time
 	for {
 		select {
@@ -65,7 +69,7 @@ func (s *StatusWriter) run(ctx context.Context) error {
 		case <-due:
 		case <-s.rest:
 			if due == nil {
-				due = time.After(statusPatience)
+				due = time.After(patience)
 			}
 			continue
 		case <-ctx.Done():
@@ -74,7 +78,7 @@ func (s *StatusWriter) run(ctx context.Context) error {
 		due = nil
 		s.waitingMu.Lock()
 		waiting := s.waiting
-		s.waiting = map[string]StatusWrite{}
+		s.waiting = map[string]Write{}
 		s.waitingMu.Unlock()
 		if err := s.putAll(ctx, waiting); err != nil && ctx.Err() == nil {
 			err = etcd.Explain("write what nodes said", err)
@@ -86,7 +90,7 @@ func (s *StatusWriter) run(ctx context.Context) error {
 	}
 }
 
-func (w StatusWrite) encode() (value string, err error) {
+func (w Write) encode() (value string, err error) {
 	if w.Status.Detail, err = w.Detail(); err != nil {
 		return "", err
 	}
@@ -94,7 +98,7 @@ func (w StatusWrite) encode() (value string, err error) {
 }
 
 // putAll writes in as few transactions as an external etcd takes by default. What is too large for it is told of that node alone.
-func (s *StatusWriter) putAll(ctx context.Context, waiting map[string]StatusWrite) error {
+func (s *Writer) putAll(ctx context.Context, waiting map[string]Write) error {
 	var nodes []string
 	var ops []clientv3.Op
 	size := 0
@@ -125,7 +129,7 @@ func (s *StatusWriter) putAll(ctx context.Context, waiting map[string]StatusWrit
 }
 
 // putSome writes the statuses of nodes at once, or one by one if they are too large together.
-func (s *StatusWriter) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, waiting map[string]StatusWrite) error {
+func (s *Writer) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, waiting map[string]Write) error {
 	one, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
 	_, err := s.etcd.Txn(one).Then(ops...).Commit()
 	cancel()
@@ -145,8 +149,8 @@ func (s *StatusWriter) putSome(ctx context.Context, nodes []string, ops []client
 	return nil
 }
 
-// NodeStatus is what a node said last.
-type NodeStatus struct {
+// Status is what a node said last.
+type Status struct {
 	Seen         time.Time        `json:"seen"`
 	Generation   model.Generation `json:"generation"` // that it runs
 	Rejected     model.Generation `json:"rejected,omitempty"`

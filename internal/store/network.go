@@ -1,0 +1,97 @@
+package store
+
+import (
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/keyspace"
+)
+
+// decodeNetwork takes over a virtual network, or the overlay.
+func (b *builder) decodeNetwork(key string, value []byte, generation model.Generation) error {
+	if key == keyspace.Overlay {
+		overlay, unknown, err := codec.DecodeMessage(key, value, &weirv1.Overlay{}, compile.StoredOverlay)
+		if err == nil {
+			b.noteUnknown(key, value, unknown)
+			b.setOverlay(&overlay, generation)
+		}
+		return err
+	}
+	n, unknown, err := codec.DecodeMessage(key, value, &weirv1.VirtualNetwork{}, compile.StoredNetwork)
+	if err == nil {
+		b.noteUnknown(key, value, unknown)
+		b.putNetwork(n, generation)
+	}
+	return err
+}
+
+func (b *builder) putNetwork(n vnet.Network, generation model.Generation) {
+	b.noteWanted(n.Name)
+	b.next.Networks.Put(n)
+	b.next.NetworkWritten.Set(n.Name, generation)
+	b.delta.Networks[n.Name] = true
+}
+
+func (b *builder) removeNetwork(name string) {
+	b.noteWanted(name)
+	b.next.Networks.Remove(name)
+	b.next.NetworkWritten.Delete(name)
+	b.delta.Networks[name] = true
+}
+
+// setOverlay takes over the overlay; nil: there is none.
+func (b *builder) setOverlay(overlay *vnet.Overlay, generation model.Generation) {
+	if (overlay == nil) != (b.next.Networks.Overlay == nil) { // VIPs are attached, or detached
+		for n := range b.next.Networks.All() {
+			b.noteWanted(n.Name)
+			b.delta.Networks[n.Name] = true
+		}
+	}
+	b.next.Networks.Overlay, b.next.OverlayWritten, b.delta.Overlay = overlay, generation, true
+}
+
+// noteWanted has those who watch VIPs hear of the ones that want to be in a network: whether they are may change.
+func (b *builder) noteWanted(network string) {
+	for vip := range b.next.Networks.Wanting(network) {
+		b.note(vip)
+	}
+}
+
+// networkOperations adds the writes of virtual networks and of the overlay.
+func (c Change) networkOperations(s *State, ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
+	for _, n := range c.Networks {
+		value, err := encodeMessageIn(s, keyspace.Networks+n.Name, compile.NetworkMessage(n))
+		ops, errs = append(ops, clientv3.OpPut(keyspace.Networks+n.Name, value)), append(errs, err)
+	}
+	for _, name := range c.DeleteNetworks {
+		ops = append(ops, clientv3.OpDelete(keyspace.Networks+name))
+	}
+	switch {
+	case c.Overlay != nil:
+		value, err := encodeMessageIn(s, keyspace.Overlay, compile.OverlayMessage(*c.Overlay))
+		ops, errs = append(ops, clientv3.OpPut(keyspace.Overlay, value)), append(errs, err)
+	case c.DeleteOverlay:
+		ops = append(ops, clientv3.OpDelete(keyspace.Overlay))
+	}
+	return ops, errs
+}
+
+// applyNetworks makes the State that is being built hold the virtual networks and the overlay of a change.
+func (b *builder) applyNetworks(c Change, generation model.Generation) {
+	for _, name := range c.DeleteNetworks {
+		b.removeNetwork(name)
+	}
+	switch {
+	case c.Overlay != nil:
+		b.setOverlay(c.Overlay, generation)
+	case c.DeleteOverlay:
+		b.setOverlay(nil, 0)
+	}
+	for _, n := range c.Networks {
+		b.putNetwork(n, generation)
+	}
+}
