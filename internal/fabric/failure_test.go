@@ -110,7 +110,8 @@ func TestWithoutALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !left.Links[2].Down || !left.Links[3].Down || left.Links[0].Down || !left.Switches[1].Down || !slices.Equal(racks, []int32{0, -1}) {
-		t.Errorf("links %+v, racks %v", left.Links, racks)
+	tor := f.RackSwitch(1)
+	if !left.Links[2].Down || !left.Links[3].Down || left.Links[0].Down || !left.Switches[tor].Down || !slices.Equal(racks, []int32{0, -1}) {
+		t.Errorf("links %+v, switches %+v, racks %v", left.Links, left.Switches, racks)
 	}
 }

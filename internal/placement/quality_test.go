@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/weirlb/weir/internal/traffic"
@@ -23,28 +22,22 @@ func muxesFor(t *testing.T, w traffic.Workload, p Policy) (muxes, least int64, r
 	return Muxes(software, muxRate), Muxes(LeastSoftware(f, demands, p.Spread), muxRate), result
 }
 
-// The paper's network with the paper's traffic needs few software muxes more than any placement does. Seeds and skews
-// of all figures are in make papers; here is one of each.
+// The paper's network with the paper's traffic needs few software muxes more than any placement does.
 func TestFewSoftwareMuxesAreNeeded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("places 30 000 VIPs several times")
 	}
-	for _, w := range []traffic.Workload{
-		{Total: 1_250_000_000, Skew: 2.5, Seed: 1}, {Total: 5_000_000_000, Skew: 2, Seed: 2}, {Total: 10_000_000_000, Skew: 3, Seed: 3},
-	} {
-		t.Run(fmt.Sprint(w.Total/1e6, "G-", w.Skew), func(t *testing.T) {
-			t.Parallel()
-			muxes, least, result := muxesFor(t, w, Policy{Spread: Anycast})
-			if float64(muxes) > 1.8*float64(least) {
-				t.Errorf("%d software muxes are needed, more than 1.8 times the least of %d", muxes, least)
-			}
-			if len(result.Placed) != 16384 {
-				t.Errorf("%d VIPs are on switches, whose host tables hold 16384", len(result.Placed))
-			}
-		})
-	}
+	t.Run("anycast", func(t *testing.T) {
+		w := traffic.Workload{Total: 5_000_000_000, Skew: 2, Seed: 2}
+		muxes, least, result := muxesFor(t, w, Policy{Spread: Anycast})
+		if float64(muxes) > 1.8*float64(least) {
+			t.Errorf("%d software muxes are needed, more than 1.8 times the least of %d", muxes, least)
+		}
+		if len(result.Placed) != 16384 {
+			t.Errorf("%d VIPs are on switches, whose host tables hold 16384", len(result.Placed))
+		}
+	})
 	t.Run("twins", func(t *testing.T) {
-		t.Parallel()
 		w := traffic.Workload{Total: 10_000_000_000}
 		weir, _, result := muxesFor(t, w, Policy{Spread: Twins})
 		paper, _, _ := muxesFor(t, w, Policy{Algorithm: Greedy})
