@@ -27,12 +27,12 @@ func pick[T any](g generator, from ...T) T { return from[g.IntN(len(from))] }
 func (g generator) in(n int) bool { return g.IntN(n) == 0 }
 
 func (g generator) next() (program string, frame []byte) {
-	switch g.IntN(6) {
+	switch g.IntN(10) {
 	case 0, 1:
 		program, frame = pick(g, toUnderlay, "from_server"), g.fromServer()
-	case 2:
+	case 2, 3:
 		program, frame = "from_client", g.fromClient()
-	case 3:
+	case 4, 5:
 		program, frame = fromUnderlay, g.toClient()
 	default:
 		program, frame = fromUnderlay, g.fromUnderlay()
