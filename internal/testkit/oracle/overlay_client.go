@@ -50,7 +50,7 @@ func (o *Overlay) FromClient(frame []byte) Outcome {
 	if verdict == "pass_malformed" {
 		return Outcome{Verdict: "pass_other"}
 	}
-	number, a := o.attachmentOf(o.PortVNI, p.to)
+	number, a := attachmentOf(o.Attachments, o.PortVNI, p.to)
 	switch {
 	case number == 0:
 		return Outcome{Verdict: "pass_not_a_vip"}
@@ -69,8 +69,8 @@ func (o *Overlay) FromClient(frame []byte) Outcome {
 	return o.send(p, a, direct, verdict == "")
 }
 
-func (o *Overlay) attachmentOf(vni uint32, vip netip.Addr) (uint32, OverlayAttachment) {
-	for number, a := range o.Attachments {
+func attachmentOf(all map[uint32]OverlayAttachment, vni uint32, vip netip.Addr) (uint32, OverlayAttachment) {
+	for number, a := range all {
 		if a.VNI == vni && a.VIP == vip {
 			return number, a
 		}
@@ -150,7 +150,7 @@ func (o *Overlay) answerARP(frame []byte) Outcome {
 	if len(frame) < 42 || !bytes.Equal(frame[14:22], []byte{0, 1, 8, 0, 6, 4, 0, 1}) {
 		return Outcome{Verdict: "pass_other"}
 	}
-	number, a := o.attachmentOf(o.PortVNI, netip.AddrFrom4([4]byte(frame[38:])))
+	number, a := attachmentOf(o.Attachments, o.PortVNI, netip.AddrFrom4([4]byte(frame[38:])))
 	if number == 0 {
 		return Outcome{Verdict: "pass_not_a_vip"}
 	}
@@ -167,7 +167,7 @@ func (o *Overlay) answerND(frame []byte) (Outcome, bool) {
 		return Outcome{}, false
 	}
 	target := netip.AddrFrom16([16]byte(frame[62:]))
-	number, a := o.attachmentOf(o.PortVNI, target)
+	number, a := attachmentOf(o.Attachments, o.PortVNI, target)
 	if number == 0 || target.Is4In6() {
 		return Outcome{}, false
 	}
@@ -238,7 +238,7 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 		return foreign
 	}
 	client, known := o.Clients[inner.to]
-	number, a := o.attachmentOf(binary.BigEndian.Uint32(rest[12:])>>8, inner.from)
+	number, a := attachmentOf(o.Attachments, binary.BigEndian.Uint32(rest[12:])>>8, inner.from)
 	from := o.Tunnels[outer.from]
 	switch {
 	case !known || number == 0 || a.VNI != o.PortVNI:
