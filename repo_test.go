@@ -336,7 +336,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 var logKeys = []string{
 	"action", "added", "addresses", "adopted", "as", "backend", "backends", "change", "changed", "collector", "drain", "enabled",
 	"ended", "endpoint", "endpoints", "epoch", "err", "fields", "file", "generation", "health", "identity", "ifindex",
-	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node",
+	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "network", "new", "node",
 	"nodes", "old", "peer", "pins", "pool", "procedure", "reason", "refused", "remedy", "remote", "result", "role", "store", "stream",
 	"subject", "uplink", "vip", "vips", "workload",
 }

@@ -22,21 +22,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 	}
 	switch r := message.(type) {
 	case *weirv1.ApplyVIPsRequest:
-		if len(r.GetPools()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
-			return rpc.NewError(connect.CodePermissionDenied,
-				&model.FieldError{Field: "pools", Reason: fmt.Sprintf("%s may not write pools: that takes the role admin in all tenants", caller)})
-		}
-		if len(r.GetOverlays()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
-			return rpc.NewError(connect.CodePermissionDenied,
-				&model.FieldError{Field: "overlays", Reason: fmt.Sprintf("%s may not write the overlay: that takes the role admin in all tenants", caller)})
-		}
-		if err := permitLists(caller, "prefixLists", r.GetPrefixLists()...); err != nil {
-			return err
-		}
-		if err := permitNetworks(caller, s, "networks", r.GetNetworks()...); err != nil {
-			return err
-		}
-		return permitWrites(caller, s, "vips", r.GetVips()...)
+		return permitApply(caller, s, r)
 	case *weirv1.CreateVIPRequest:
 		return permitWrites(caller, s, "vip", r.GetVip())
 	case *weirv1.UpdateVIPRequest:
@@ -76,6 +62,25 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not make this call: that takes the role %s in all tenants", caller, role))
 	}
 	return nil
+}
+
+// permitApply is permitTenant of an apply.
+func permitApply(caller trust.Identity, s *store.State, r *weirv1.ApplyVIPsRequest) error {
+	if len(r.GetPools()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
+		return rpc.NewError(connect.CodePermissionDenied,
+			&model.FieldError{Field: "pools", Reason: fmt.Sprintf("%s may not write pools: that takes the role admin in all tenants", caller)})
+	}
+	if len(r.GetOverlays()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
+		return rpc.NewError(connect.CodePermissionDenied,
+			&model.FieldError{Field: "overlays", Reason: fmt.Sprintf("%s may not write the overlay: that takes the role admin in all tenants", caller)})
+	}
+	if err := permitLists(caller, "prefixLists", r.GetPrefixLists()...); err != nil {
+		return err
+	}
+	if err := permitNetworks(caller, s, "networks", r.GetNetworks()...); err != nil {
+		return err
+	}
+	return permitWrites(caller, s, "vips", r.GetVips()...)
 }
 
 // permitListCall is permitTenant of calls about one prefix list.

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -13,20 +12,8 @@ import (
 )
 
 // Fields reads fields of a message and collects what is wrong with them, so that a user sees all of
-// it at once. Paths are those of the JSON that users write.
-type Fields struct {
-	errs   []error
-	within []place // where the message lies that is read: its path is written only for an error
-}
-
-// place is a message of a message; an index of -1 is no element of a list.
-type place struct {
-	field string
-	index int
-}
-
-// mostErrors bounds how many reasons a refusal has: nobody mends more at a time, and each costs those behind it.
-const mostErrors = 128
+// it at once.
+type Fields struct{ refusals }
 
 // read ends the reading of a value.
 func read[T any](value T, f *Fields) (T, error) { return value, f.Err() }
@@ -35,55 +22,6 @@ func read[T any](value T, f *Fields) (T, error) { return value, f.Err() }
 func validated[T interface{ Validate() error }](value T, f *Fields) (T, error) {
 	f.Add(value.Validate())
 	return value, f.Err()
-}
-
-// enter begins the reading of a message in a field; leave ends it.
-func (f *Fields) enter(field string, index int) { f.within = append(f.within, place{field, index}) }
-
-func (f *Fields) leave() { f.within = f.within[:len(f.within)-1] }
-
-// path is that of a field of the message that is read; an empty field is the message itself.
-func (f *Fields) path(field string) string {
-	var path strings.Builder
-	for _, p := range f.within {
-		path.WriteString(p.field)
-		if p.index >= 0 {
-			fmt.Fprintf(&path, "[%d]", p.index)
-		}
-		path.WriteByte('.')
-	}
-	return strings.TrimSuffix(path.String()+field, ".")
-}
-
-// Refuse collects a reason why the field at path is wrong.
-func (f *Fields) Refuse(path, format string, args ...any) {
-	if len(f.errs) >= mostErrors {
-		return
-	}
-	f.errs = append(f.errs, &model.FieldError{Field: f.path(path), Reason: fmt.Sprintf(format, args...)})
-}
-
-// Err joins what was refused; nil: nothing was.
-func (f *Fields) Err() error { return errors.Join(f.errs...) }
-
-// refused says whether a reason to refuse path was found already.
-func (f *Fields) refused(path string) bool {
-	for _, err := range model.FieldErrors(f.Err()) {
-		if err.Field == path {
-			return true
-		}
-	}
-	return false
-}
-
-// Add takes over the field errors of a check of the whole value, except where reading the field
-// failed already.
-func (f *Fields) Add(err error) {
-	for _, e := range model.FieldErrors(err) {
-		if len(f.errs) < mostErrors && !f.refused(e.Field) {
-			f.errs = append(f.errs, e)
-		}
-	}
 }
 
 // Address reads an address that must be there.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
@@ -18,32 +18,24 @@ import (
 // others, and with what their tenants may have. It returns VIPs and networks with what is theirs.
 func (m *writer) admitted(
 	ctx context.Context, s *store.State, lists []model.PrefixList, along beside, vips []model.VIP,
-) ([]model.VIP, []vnet.Network, error) {
+) ([]model.VIP, network.Batch, error) {
 	caller := trust.FromContext(ctx)
 	confined := !caller.May(trust.Operator, trust.AllTenants)
 	if err := authz.PermitVIPs(caller, s, vips); err != nil {
-		return nil, nil, err
-	}
-	if err := authz.PermitNetworks(caller, s, along.networks); err != nil {
-		return nil, nil, err
+		return nil, network.Batch{}, err
 	}
 	if err := m.admitLists(ctx, s, lists, vips); err != nil {
-		return nil, nil, err
+		return nil, network.Batch{}, err
 	}
-	if along.overlay != nil {
-		if err := admission.Overlay(s.State, *along.overlay); err != nil {
-			return nil, nil, err
-		}
-	}
-	networks, err := admission.Networks(admission.WithNetworks(s.State, nil, along.overlay), along.networks, m.Tenants(), confined)
+	networks, err := m.networks.Admit(ctx, s, along.networks)
 	if err != nil {
-		return nil, nil, err
+		return nil, network.Batch{}, err
 	}
 	errPools := admission.Pools(s.State, along.pools, vips)
-	with := admission.WithNetworks(admission.With(s.State, lists, along.pools), networks, along.overlay)
+	with := admission.WithNetworks(admission.With(s.State, lists, along.pools), networks.Networks, networks.Overlay)
 	admitted, err := admission.VIPs(with, vips)
 	if err := errors.Join(errPools, err); err != nil {
-		return nil, nil, err
+		return nil, network.Batch{}, err
 	}
 	return admitted, networks, admission.TenantVIPs(s.State, admitted, m.Tenants(), confined)
 }

@@ -1,5 +1,5 @@
-// Package resource serves VIPs, address pools, prefix lists, virtual networks, nodes and events to users: what WeirService reads and
-// writes.
+// Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and writes.
+// Virtual networks are served by package network, and written here along with VIPs.
 //
 //	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
 //	ListVIPs, WatchVIPs  ... ─▶ State as users are shown it, with status and conditions
@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -59,7 +60,8 @@ func (m *Config) view() *store.State { return m.Hub.WithProgress(m.Store.State()
 type writer struct {
 	*Config
 
-	indexed indexedTenants
+	indexed  indexedTenants
+	networks *network.Networks
 }
 
 // The resources, each with its calls.
@@ -67,7 +69,6 @@ type (
 	VIPs        struct{ *writer }
 	Pools       struct{ *writer }
 	PrefixLists struct{ *writer }
-	Networks    struct{ *writer }
 	Events      struct{ *Config }
 	Nodes       struct {
 		*Config
@@ -82,7 +83,7 @@ type Service struct {
 	*VIPs
 	*Pools
 	*PrefixLists
-	*Networks
+	*network.Networks
 	*Events
 	*Nodes
 }
@@ -90,5 +91,6 @@ type Service struct {
 // New makes a Service.
 func New(cfg *Config) *Service {
 	w := &writer{Config: cfg}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, &Networks{w}, &Events{cfg}, &Nodes{Config: cfg}}
+	w.networks = &network.Networks{Store: cfg.Store, Recorder: cfg.Recorder, Tenants: w.Tenants, Log: cfg.Log}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, &Events{cfg}, &Nodes{Config: cfg}}
 }

@@ -20,15 +20,14 @@ func (m *writer) dryRun(ctx context.Context, g staged, along beside, vips []mode
 		return nil, err
 	}
 	change, applied := m.apply(s, admitted)
+	done := networks.Change(ctx, s, &change)
 	for i, vip := range admitted {
 		applied[i].Effects = m.effects(s, vip, change)
 	}
 	_, appliedPools := changedPools(s, along.pools)
-	_, appliedNetworks := changedNetworks(ctx, s, networks)
-	_, appliedOverlay := changedOverlay(s, along.overlay)
 	return &weirv1.ApplyVIPsResponse{
 		Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools, PrefixLists: g.applied,
-		Networks: appliedNetworks, Overlays: appliedOverlay,
+		Networks: done.Networks, Overlays: done.Overlays,
 	}, nil
 }
 

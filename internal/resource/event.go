@@ -19,17 +19,14 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// reasons of events, by what an apply did.
-var reasons = map[string]string{rpc.Created: reason.Created, rpc.Updated: reason.Updated}
-
 func eventOf(a *weirv1.AppliedVIP) eventlog.Event {
 	return eventlog.Event{
-		Kind: events.KindVIP, Object: a.GetName(), Reason: reasons[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
+		Kind: events.KindVIP, Object: a.GetName(), Reason: reason.OfChange[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
 	}
 }
 
@@ -117,9 +114,9 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	size := maxPage
+	size := query.MaxPage
 	if n := r.GetPageSize(); n > 0 {
-		size = int(min(n, maxPage))
+		size = int(min(n, query.MaxPage))
 	}
 	response := &weirv1.ListEventsResponse{ResourceVersion: revision}
 	var last eventlog.Event

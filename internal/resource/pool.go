@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -132,24 +133,24 @@ func seenPools(ctx context.Context) func(model.AddressPool) bool {
 // ListAddressPools lists pools by name.
 func (m *Pools) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoolsRequest) (*weirv1.ListAddressPoolsResponse, error) {
 	state := m.Store.State()
-	f, err := newFilter("", r.GetLabelSelector(), r.GetNamePrefix())
+	f, err := query.NewFilter("", r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := newPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	response := &weirv1.ListAddressPoolsResponse{}
-	for name, p := range state.Pools.From(f.from(page.After)) {
-		if !f.inRange(name) {
+	for name, p := range state.Pools.From(f.From(page.After)) {
+		if !f.InRange(name) {
 			break
 		}
-		if name <= page.After || !f.labels.Matches(p.Labels) || !authz.CanViewPool(ctx, p) {
+		if name <= page.After || !f.Fits("", p.Labels) || !authz.CanViewPool(ctx, p) {
 			continue
 		}
-		if len(response.Pools) == page.size {
-			response.NextPageToken = page.token(response.Pools[page.size-1].GetName())
+		if len(response.Pools) == page.Size {
+			response.NextPageToken = page.Token(response.Pools[page.Size-1].GetName())
 			break
 		}
 		response.Pools = append(response.Pools, poolWithStatus(state, p))

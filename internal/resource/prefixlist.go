@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -165,7 +166,7 @@ func (m *writer) happenedToLists(ctx context.Context, applied []*weirv1.AppliedP
 		}
 		m.Log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
 		m.Recorder.RecordCall(ctx, eventlog.Event{
-			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.Store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
+			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.Store.State().PrefixLists.At(a.Name).Tenant, Reason: reason.OfChange[a.Change],
 			Message: fmt.Sprintf("prefix list %s: %d prefixes added, %d removed", a.Change, a.Added, a.Removed),
 		})
 	}
@@ -314,25 +315,24 @@ func noList(ctx context.Context, s *store.State, name string) error {
 // ListPrefixLists lists prefix lists by name.
 func (m *PrefixLists) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixListsRequest) (*weirv1.ListPrefixListsResponse, error) {
 	state := m.Store.State()
-	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	f, err := query.NewFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := newPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	response := &weirv1.ListPrefixListsResponse{}
-	for name, list := range state.PrefixLists.From(f.from(page.After)) {
-		if !f.inRange(name) {
+	for name, list := range state.PrefixLists.From(f.From(page.After)) {
+		if !f.InRange(name) {
 			break
 		}
-		wanted := f.tenant == "" || f.tenant == list.Tenant
-		if name <= page.After || !wanted || !f.labels.Matches(list.Labels) || !authz.CanViewPrefixList(ctx, list) {
+		if name <= page.After || !f.Fits(list.Tenant, list.Labels) || !authz.CanViewPrefixList(ctx, list) {
 			continue
 		}
-		if len(response.PrefixLists) == page.size {
-			response.NextPageToken = page.token(response.PrefixLists[page.size-1].GetName())
+		if len(response.PrefixLists) == page.Size {
+			response.NextPageToken = page.Token(response.PrefixLists[page.Size-1].GetName())
 			break
 		}
 		response.PrefixLists = append(response.PrefixLists, listWithStatus(ctx, state, list))

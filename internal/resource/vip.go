@@ -14,8 +14,9 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
@@ -44,7 +45,7 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	if err := errors.Join(errVIPs, errPools, errLists, errNetworks, errOverlay); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	along := beside{pools, networks, overlay}
+	along := beside{pools, network.Batch{Networks: networks, Overlay: overlay}}
 	if r.GetDryRun() {
 		response, err := m.dryRun(ctx, edited(m.Store.State(), replacing(lists)), along, vips)
 		if err != nil {
@@ -58,15 +59,14 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	}
 	return &weirv1.ApplyVIPsResponse{
 		Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools, PrefixLists: done.lists,
-		Networks: done.networks, Overlays: done.overlays,
+		Networks: done.networks.Networks, Overlays: done.networks.Overlays,
 	}, nil
 }
 
 // beside are what is written along with VIPs, and prefix lists.
 type beside struct {
 	pools    []model.AddressPool
-	networks []vnet.Network
-	overlay  *vnet.Overlay // nil: as it was
+	networks network.Batch
 }
 
 // outcome is what a write did.
@@ -75,8 +75,7 @@ type outcome struct {
 	vips       []*weirv1.AppliedVIP
 	pools      []*weirv1.AppliedAddressPool
 	lists      []*weirv1.AppliedPrefixList
-	networks   []*weirv1.AppliedVirtualNetwork
-	overlays   []*weirv1.AppliedOverlay
+	networks   network.Done
 }
 
 // write writes what is beside VIPs, and the VIPs that choose makes of the State that they are written to. The paths of its
@@ -121,8 +120,7 @@ func (m *writer) putOn(
 		change, applied := m.apply(s, admitted)
 		done.vips = applied
 		change.Pools, done.pools = changedPools(s, along.pools)
-		change.Networks, done.networks = changedNetworks(ctx, s, networks)
-		change.Overlay, done.overlays = changedOverlay(s, along.overlay)
+		done.networks = networks.Change(ctx, s, &change)
 		change.PrefixLists = g.differ
 		change.Records = m.records(ctx, s, change.VIPs)
 		return change, nil
@@ -132,7 +130,7 @@ func (m *writer) putOn(
 	}
 	done.generation = generation
 	m.happenedToLists(ctx, done.lists, generation)
-	m.happenedToNetworks(ctx, done, generation)
+	m.networks.Tell(ctx, done.networks, generation)
 	for _, a := range done.vips {
 		if a.Change != rpc.Unchanged {
 			m.Log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
@@ -142,7 +140,7 @@ func (m *writer) putOn(
 	for _, a := range done.pools {
 		if a.Change != rpc.Unchanged {
 			m.Log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
-			m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
+			m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindPool, Object: a.Name, Reason: reason.OfChange[a.Change], Message: "pool " + a.Change})
 		}
 	}
 	return done, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -79,7 +80,7 @@ func (m *VIPs) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream
 
 // EachVIP sends VIPs as they change until ctx ends, the manager stops, or send fails.
 func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send func(*weirv1.WatchVIPsResponse) error) error {
-	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	f, err := query.NewFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return err
 	}
@@ -146,13 +147,13 @@ func (m *VIPs) unchangedUntil(at uint64) uint64 {
 }
 
 // sendAll sends all VIPs that fit, and returns the revision that they are of.
-func (m *VIPs) sendAll(ctx context.Context, f filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
+func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
 	state := m.view()
-	for _, vip := range state.VIPs.From(f.prefix) {
-		if !f.inRange(vip.Name) {
+	for _, vip := range state.VIPs.From(f.From("")) {
+		if !f.InRange(vip.Name) {
 			break
 		}
-		if !f.fits(ctx, vip) {
+		if !fits(ctx, f, vip) {
 			continue
 		}
 		if err := send(&weirv1.WatchVIPsResponse{Type: watchAdded, Vip: m.vipWithStatus(state, vip)}); err != nil {
@@ -193,10 +194,10 @@ func (m *VIPs) awaitRevision(ctx context.Context, revision uint64) error {
 }
 
 // changed is what a change of a VIP is to a watch: nothing, if it chooses the VIP neither before nor after.
-func (m *VIPs) changed(ctx context.Context, f filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
+func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
 	vip, there := state.VIPs.Get(change.Name)
-	before := change.Before != nil && f.fits(ctx, *change.Before)
-	after := there && f.fits(ctx, vip)
+	before := change.Before != nil && fits(ctx, f, *change.Before)
+	after := there && fits(ctx, f, vip)
 	message := &weirv1.WatchVIPsResponse{}
 	switch {
 	case after:

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/mergepatch"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
@@ -78,7 +79,7 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 		}
 		p := compile.VIPMessage(old)
-		if err := applyPatch(p, r.GetPatch()); err != nil {
+		if err := mergepatch.Apply(p, r.GetPatch()); err != nil {
 			return model.VIP{}, err
 		}
 		if err := apierr.CheckName(r.GetName(), p.GetName()); err != nil {

@@ -11,8 +11,11 @@ import (
 	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
-// decodeNetwork takes over a virtual network, or the overlay.
-func (b *builder) decodeNetwork(key string, value []byte, generation model.Generation) error {
+// networks are the virtual networks and the overlay of the State that is being built.
+type networks struct{ *builder }
+
+// decode takes over a virtual network, or the overlay.
+func (b networks) decode(key string, value []byte, generation model.Generation) error {
 	if key == keyspace.Overlay {
 		overlay, unknown, err := codec.DecodeMessage(key, value, &weirv1.Overlay{}, compile.StoredOverlay)
 		if err == nil {
@@ -24,19 +27,19 @@ func (b *builder) decodeNetwork(key string, value []byte, generation model.Gener
 	n, unknown, err := codec.DecodeMessage(key, value, &weirv1.VirtualNetwork{}, compile.StoredNetwork)
 	if err == nil {
 		b.noteUnknown(key, value, unknown)
-		b.putNetwork(n, generation)
+		b.put(n, generation)
 	}
 	return err
 }
 
-func (b *builder) putNetwork(n vnet.Network, generation model.Generation) {
+func (b networks) put(n vnet.Network, generation model.Generation) {
 	b.noteWanted(n.Name)
 	b.next.Networks.Put(n)
 	b.next.NetworkWritten.Set(n.Name, generation)
 	b.delta.Networks[n.Name] = true
 }
 
-func (b *builder) removeNetwork(name string) {
+func (b networks) remove(name string) {
 	b.noteWanted(name)
 	b.next.Networks.Remove(name)
 	b.next.NetworkWritten.Delete(name)
@@ -44,7 +47,7 @@ func (b *builder) removeNetwork(name string) {
 }
 
 // setOverlay takes over the overlay; nil: there is none.
-func (b *builder) setOverlay(overlay *vnet.Overlay, generation model.Generation) {
+func (b networks) setOverlay(overlay *vnet.Overlay, generation model.Generation) {
 	if (overlay == nil) != (b.next.Networks.Overlay == nil) { // VIPs are attached, or detached
 		for n := range b.next.Networks.All() {
 			b.noteWanted(n.Name)
@@ -55,7 +58,7 @@ func (b *builder) setOverlay(overlay *vnet.Overlay, generation model.Generation)
 }
 
 // noteWanted has those who watch VIPs hear of the ones that want to be in a network: whether they are may change.
-func (b *builder) noteWanted(network string) {
+func (b networks) noteWanted(network string) {
 	for vip := range b.next.Networks.Wanting(network) {
 		b.note(vip)
 	}
@@ -80,10 +83,10 @@ func (c Change) networkOperations(s *State, ops []clientv3.Op, errs []error) ([]
 	return ops, errs
 }
 
-// applyNetworks makes the State that is being built hold the virtual networks and the overlay of a change.
-func (b *builder) applyNetworks(c Change, generation model.Generation) {
+// apply makes the State that is being built hold the virtual networks and the overlay of a change.
+func (b networks) apply(c Change, generation model.Generation) {
 	for _, name := range c.DeleteNetworks {
-		b.removeNetwork(name)
+		b.remove(name)
 	}
 	switch {
 	case c.Overlay != nil:
@@ -92,6 +95,6 @@ func (b *builder) applyNetworks(c Change, generation model.Generation) {
 		b.setOverlay(nil, 0)
 	}
 	for _, n := range c.Networks {
-		b.putNetwork(n, generation)
+		b.put(n, generation)
 	}
 }

@@ -104,21 +104,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		s.Restored = desired.Restored{At: generation, Settled: d.Settled}
 	case keyspace.Managers:
 		err = s.putManager(name, kv.Value)
-	case keyspace.HashKey:
-		var secret []byte
-		if secret, err = codec.Decode[[]byte](key, kv.Value); err == nil {
-			s.HashKey, err = flowhash.NewKey(secret)
-		}
-	case keyspace.FastpathKeys:
-		var d []codec.SecretDocument
-		if d, err = codec.Decode[[]codec.SecretDocument](key, kv.Value); err == nil {
-			s.FastpathKeys, err = codec.FastpathKeys(d)
-		}
-	case keyspace.SYNSecrets:
-		var d []codec.SecretDocument
-		if d, err = codec.Decode[[]codec.SecretDocument](key, kv.Value); err == nil {
-			s.SYNSecrets, err = codec.SYNSecrets(d)
-		}
+	case keyspace.HashKey, keyspace.FastpathKeys, keyspace.SYNSecrets:
+		err = s.putSecrets(key, kv.Value)
 	case keyspace.VIPs, keyspace.Tables:
 		err = read(kv).put(b)
 	case keyspace.Pools:
@@ -128,7 +115,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 			b.putPool(pool, generation)
 		}
 	case keyspace.Networks, keyspace.Overlay:
-		err = b.decodeNetwork(key, kv.Value, generation)
+		err = networks{b}.decode(key, kv.Value, generation)
 	case keyspace.PrefixChunks:
 		err = b.putChunk(key, name, kv.Value)
 	case keyspace.PrefixLists:
@@ -270,9 +257,9 @@ func (b *builder) remove(key string) error {
 	case keyspace.Pools:
 		b.removePool(name)
 	case keyspace.Networks:
-		b.removeNetwork(name)
+		networks{b}.remove(name)
 	case keyspace.Overlay:
-		b.setOverlay(nil, 0)
+		networks{b}.setOverlay(nil, 0)
 	case keyspace.PrefixChunks:
 		s.chunks.Delete(name)
 	case keyspace.PrefixLists:
@@ -328,6 +315,28 @@ func (b *builder) removeOfNode(prefix, name string) {
 func (s *State) putLeader(kv *mvccpb.KeyValue) error {
 	d, err := codec.Decode[election.Document](keyspace.Leader, kv.Value)
 	s.Leader, s.LeaderAddress, s.Epoch = d.Name, d.Address, model.Epoch(kv.CreateRevision)
+	return err
+}
+
+// putSecrets takes over the secrets of a key.
+func (s *State) putSecrets(key string, value []byte) (err error) {
+	switch key {
+	case keyspace.HashKey:
+		var secret []byte
+		if secret, err = codec.Decode[[]byte](key, value); err == nil {
+			s.HashKey, err = flowhash.NewKey(secret)
+		}
+	case keyspace.FastpathKeys:
+		var d []codec.SecretDocument
+		if d, err = codec.Decode[[]codec.SecretDocument](key, value); err == nil {
+			s.FastpathKeys, err = codec.FastpathKeys(d)
+		}
+	case keyspace.SYNSecrets:
+		var d []codec.SecretDocument
+		if d, err = codec.Decode[[]codec.SecretDocument](key, value); err == nil {
+			s.SYNSecrets, err = codec.SYNSecrets(d)
+		}
+	}
 	return err
 }
 

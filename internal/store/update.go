@@ -95,7 +95,7 @@ func (s *writer) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epo
 func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
 	ops, errs := c.networkOperations(s, ops, []error{err})
-	ops, errs = c.tenantOperations(c.restoredOperation(ops, errs))
+	ops, errs = c.secretOperations(c.tenantOperations(c.restoredOperation(ops, errs)))
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
@@ -109,14 +109,6 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	for _, pool := range c.Pools {
 		value, err := encodeMessageIn(s, keyspace.Pools+pool.Name, compile.AddressPoolMessage(pool))
 		put(keyspace.Pools+pool.Name, value, err)
-	}
-	if c.FastpathKeys != nil {
-		value, err := codec.Encode(codec.NewFastpathKeys(c.FastpathKeys))
-		put(keyspace.FastpathKeys, value, err)
-	}
-	if c.SYNSecrets != nil {
-		value, err := codec.Encode(codec.NewSYNSecrets(c.SYNSecrets))
-		put(keyspace.SYNSecrets, value, err)
 	}
 	for _, name := range c.DeletePools {
 		ops = append(ops, clientv3.OpDelete(keyspace.Pools+name))
@@ -152,6 +144,19 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 			clientv3.OpDelete(keyspace.Status+name), clientv3.OpDelete(keyspace.Health+name))
 	}
 	return ops, errors.Join(errs...)
+}
+
+// secretOperations adds the writes of secrets.
+func (c Change) secretOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
+	if c.FastpathKeys != nil {
+		value, err := codec.Encode(codec.NewFastpathKeys(c.FastpathKeys))
+		ops, errs = append(ops, clientv3.OpPut(keyspace.FastpathKeys, value)), append(errs, err)
+	}
+	if c.SYNSecrets != nil {
+		value, err := codec.Encode(codec.NewSYNSecrets(c.SYNSecrets))
+		ops, errs = append(ops, clientv3.OpPut(keyspace.SYNSecrets, value)), append(errs, err)
+	}
+	return ops, errs
 }
 
 // restoredOperation adds the write of the next step of a restore.

@@ -383,7 +383,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 		b.removePool(name)
 	}
 	b.applyPrefixLists(c, generation)
-	b.applyNetworks(c, generation)
+	networks{b}.apply(c, generation)
 	if c.FastpathKeys != nil {
 		b.next.FastpathKeys = c.FastpathKeys
 	}

@@ -84,23 +84,10 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 	if len(resources) == 0 {
 		return nil
 	}
-	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
 	// VIPs come last, as an apply in parts has the others first.
 	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
-	for _, r := range resources {
-		switch m := r.Message.(type) {
-		case *weirv1.AddressPool:
-			request.Pools = append(request.Pools, m)
-		case *weirv1.PrefixList:
-			request.PrefixLists = append(request.PrefixLists, m)
-		case *weirv1.VirtualNetwork:
-			request.Networks = append(request.Networks, m)
-		case *weirv1.Overlay:
-			request.Overlays = append(request.Overlays, m)
-		case *weirv1.VIP:
-			request.Vips = append(request.Vips, m)
-		}
-	}
+	request := applyRequest(resources)
+	request.DryRun = dryRun
 	response, err := applyVIPs(s, cmd, request, resources)
 	if err != nil {
 		return err
@@ -130,6 +117,26 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 		return err
 	}
 	return wait.forMuxes(s, cmd, response.GetGeneration())
+}
+
+// applyRequest is the request that applies resources, none of which is a tenant.
+func applyRequest(resources []manifest.Resource) *weirv1.ApplyVIPsRequest {
+	request := &weirv1.ApplyVIPsRequest{}
+	for _, r := range resources {
+		switch m := r.Message.(type) {
+		case *weirv1.AddressPool:
+			request.Pools = append(request.Pools, m)
+		case *weirv1.PrefixList:
+			request.PrefixLists = append(request.PrefixLists, m)
+		case *weirv1.VirtualNetwork:
+			request.Networks = append(request.Networks, m)
+		case *weirv1.Overlay:
+			request.Overlays = append(request.Overlays, m)
+		case *weirv1.VIP:
+			request.Vips = append(request.Vips, m)
+		}
+	}
+	return request
 }
 
 // isVIP is 1 for a VIP, 0 for what comes before VIPs.

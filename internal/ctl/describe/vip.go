@@ -83,31 +83,36 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		return err
 	}
 	for _, e := range vip.GetEndpoints() {
-		fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), table.PortName(e.GetPort()))
-		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))
-		fmt.Fprintf(w, "  All unhealthy:  %s\n", unhealthyText(e.GetAllUnhealthy()))
-		if e.GetAffinity() == string(model.AffinityClient) {
-			fmt.Fprintf(w, "  Affinity:       client\n")
-		}
-		if e.GetSynCookies() != "" {
-			fmt.Fprintf(w, "  SYN cookies:    %s\n", e.GetSynCookies())
-		}
-		if e.GetIdleTimeout() != nil {
-			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
-		}
-		clientsText(w, e)
-		t := table.New("  ", "no backends: the muxes drop what arrives",
-			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
-		for _, b := range e.GetBackends() {
-			s := b.GetStatus()
-			t.Add(s.GetSlot(), table.HostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
-				s.GetBuckets(), s.GetBucketsDraining(), s.GetSessions(), s.GetSessionsWithoutCookie(), table.BackendState(b))
-		}
-		if err := t.Write(w); err != nil {
+		if err := endpointText(w, e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// endpointText is what describe says of an endpoint, and of its backends.
+func endpointText(w io.Writer, e *weirv1.Endpoint) error {
+	fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), table.PortName(e.GetPort()))
+	fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))
+	fmt.Fprintf(w, "  All unhealthy:  %s\n", unhealthyText(e.GetAllUnhealthy()))
+	if e.GetAffinity() == string(model.AffinityClient) {
+		fmt.Fprintf(w, "  Affinity:       client\n")
+	}
+	if e.GetSynCookies() != "" {
+		fmt.Fprintf(w, "  SYN cookies:    %s\n", e.GetSynCookies())
+	}
+	if e.GetIdleTimeout() != nil {
+		fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
+	}
+	clientsText(w, e)
+	t := table.New("  ", "no backends: the muxes drop what arrives",
+		"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
+	for _, b := range e.GetBackends() {
+		s := b.GetStatus()
+		t.Add(s.GetSlot(), table.HostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
+			s.GetBuckets(), s.GetBucketsDraining(), s.GetSessions(), s.GetSessionsWithoutCookie(), table.BackendState(b))
+	}
+	return t.Write(w)
 }
 
 // clientsText tells who may come.

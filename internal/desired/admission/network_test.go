@@ -58,20 +58,37 @@ func refusals(err error, want []string) (all []string) {
 	return all
 }
 
-func TestAdmitNetworks(t *testing.T) {
-	limit := func(n uint32) *uint32 { return &n }
-	change := func(n vnet.Network, do func(*vnet.Network)) vnet.Network {
-		n.Workloads = slices.Clone(n.Workloads)
-		do(&n)
-		return n
+// networkCase is networks that are written to joinedTown, and what the call is refused with.
+type networkCase struct {
+	networks []vnet.Network
+	limits   model.Quotas
+	want     []string
+}
+
+func admitNetworks(t *testing.T, cases map[string]networkCase) {
+	t.Helper()
+	for what, c := range cases {
+		_, err := Networks(joinedTown(), c.networks, acme(c.limits), false)
+		if got := refusals(err, c.want); !slices.Equal(got, c.want) {
+			t.Errorf("%s: refused with %q, want %q", what, got, c.want)
+		}
 	}
-	for what, c := range map[string]struct {
-		networks []vnet.Network
-		limits   model.Quotas
-		want     []string
-	}{
+}
+
+// changed is n after do.
+func changed(n vnet.Network, do func(*vnet.Network)) vnet.Network {
+	n.Workloads = slices.Clone(n.Workloads)
+	do(&n)
+	return n
+}
+
+// most is a quota.
+func most(n uint32) *uint32 { return &n }
+
+func TestAdmitNetworks(t *testing.T) {
+	admitNetworks(t, map[string]networkCase{
 		"another":               {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{}, nil},
-		"the same again":        {[]vnet.Network{newNetwork("prod", 100)}, model.Quotas{Networks: limit(0)}, nil},
+		"the same again":        {[]vnet.Network{newNetwork("prod", 100)}, model.Quotas{Networks: most(0)}, nil},
 		"another VNI":           {[]vnet.Network{newNetwork("prod", 7)}, model.Quotas{}, nil},
 		"VNIs that are swapped": {[]vnet.Network{newNetwork("prod", 101), newNetwork("test", 100)}, model.Quotas{}, nil},
 		"a VNI twice":           {[]vnet.Network{newNetwork("test", 100)}, model.Quotas{}, []string{"networks[0].vni: 100 is that of network prod already"}},
@@ -80,7 +97,7 @@ func TestAdmitNetworks(t *testing.T) {
 			[]string{"networks[1].vni: 101 is that of network test already"},
 		},
 		"another tenant's VNI": {
-			[]vnet.Network{change(newNetwork("test", 100), func(n *vnet.Network) { n.Tenant, n.Workloads = "bolt", nil })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 100), func(n *vnet.Network) { n.Tenant, n.Workloads = "bolt", nil })}, model.Quotas{},
 			[]string{"networks[0].vni: 100 is that of another tenant's network already"},
 		},
 		"a name twice": {
@@ -88,42 +105,42 @@ func TestAdmitNetworks(t *testing.T) {
 			[]string{"networks[1].name: is test again", "networks[1].workloads[0].interface: tap-test of host1 is in network test already"},
 		},
 		"local prefixes": {
-			[]vnet.Network{change(newNetwork("test", 101), func(n *vnet.Network) { n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("100.96.0.0/12")) })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("100.96.0.0/12")) })}, model.Quotas{},
 			[]string{"networks[0].prefixes[1]: 100.96.0.0/12 overlaps 100.64.0.0/10"},
 		},
+		"one that is not allowed any more": {
+			[]vnet.Network{changed(newNetwork("prod", 100), func(n *vnet.Network) { n.AllowedTenants = nil })}, model.Quotas{}, nil,
+		},
+		"too many": {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{Networks: most(1)}, []string{"networks[0].tenant: tenant acme may have 1 virtual networks, and would have 2"}},
+	})
+}
+
+func TestAdmitWorkloads(t *testing.T) {
+	admitNetworks(t, map[string]networkCase{
 		"a host by its address": {
-			[]vnet.Network{change(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "10.2.2.2" })}, model.Quotas{}, nil,
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "10.2.2.2" })}, model.Quotas{}, nil,
 		},
 		"no host": {
-			[]vnet.Network{change(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "host9" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "host9" })}, model.Quotas{},
 			[]string{`networks[0].workloads[0].host: no host "host9" is registered`, "networks[0].workloads[0].host: host9 is not in backends.hosts of tenant acme"},
 		},
 		"a mux": {
-			[]vnet.Network{change(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "mux1" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "mux1" })}, model.Quotas{},
 			[]string{"networks[0].workloads[0].host: mux1 is a mux, not a host", "networks[0].workloads[0].host: mux1 is not in"},
 		},
 		"another network's interface": {
-			[]vnet.Network{change(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Interface = "tap-prod" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Interface = "tap-prod" })}, model.Quotas{},
 			[]string{"networks[0].workloads[0].interface: tap-prod of host1 is in network prod already"},
 		},
 		"an address of its VIP": {
-			[]vnet.Network{change(newNetwork("prod", 100), func(n *vnet.Network) {
+			[]vnet.Network{changed(newNetwork("prod", 100), func(n *vnet.Network) {
 				n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("10.99.0.0/16"))
 				n.Workloads[0].Addresses = append(slices.Clone(n.Workloads[0].Addresses), addr("10.99.0.1"))
 			})}, model.Quotas{},
 			[]string{"networks[0].workloads[0].addresses[1]: 10.99.0.1 is the address of a VIP of another tenant"},
 		},
-		"one that is not allowed any more": {
-			[]vnet.Network{change(newNetwork("prod", 100), func(n *vnet.Network) { n.AllowedTenants = nil })}, model.Quotas{}, nil,
-		},
-		"too many":           {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{Networks: limit(1)}, []string{"networks[0].tenant: tenant acme may have 1 virtual networks, and would have 2"}},
-		"too many workloads": {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{Workloads: limit(1)}, []string{"networks[0].workloads: tenant acme may have 1 workloads in virtual networks, and would have 2"}},
-	} {
-		_, err := Networks(joinedTown(), c.networks, acme(c.limits), false)
-		if got := refusals(err, c.want); !slices.Equal(got, c.want) {
-			t.Errorf("%s: refused with %q, want %q", what, got, c.want)
-		}
-	}
+		"too many workloads": {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{Workloads: most(1)}, []string{"networks[0].workloads: tenant acme may have 1 workloads in virtual networks, and would have 2"}},
+	})
 }
 
 // A tenant whose backends name no host has no workloads on any, nor has one that there is none of, if it is confined.

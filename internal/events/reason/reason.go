@@ -7,6 +7,8 @@ package reason
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 // Reasons of managers.
@@ -25,6 +27,9 @@ const (
 	PortsDiffer      = "PortsDiffer" // of a node and of the store
 	PortsMended      = "PortsMended"
 )
+
+// OfChange are the reasons of what an apply did.
+var OfChange = map[string]string{rpc.Created: Created, rpc.Updated: Updated}
 
 // Reasons that muxes report.
 const (

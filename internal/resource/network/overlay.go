@@ -1,4 +1,4 @@
-package resource
+package network
 
 import (
 	"context"
@@ -35,16 +35,16 @@ func (m *Networks) UpdateOverlay(ctx context.Context, r *weirv1.UpdateOverlayReq
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	done, err := m.write(ctx, beside{overlay: &overlay}, func(s *store.State) ([]model.VIP, error) {
+	generation, err := m.write(ctx, func(s *store.State) (batch Batch, err error) {
 		if version := r.GetOverlay().GetResourceVersion(); version != 0 {
-			return nil, currentOverlay(s, version)
+			err = currentOverlay(s, version)
 		}
-		return nil, nil
+		return Batch{Overlay: &overlay}, err
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("overlays[0].", err))
 	}
-	return &weirv1.UpdateOverlayResponse{Overlay: overlayMessage(m.Store.State()), Generation: uint64(done.generation)}, nil
+	return &weirv1.UpdateOverlayResponse{Overlay: overlayMessage(m.Store.State()), Generation: uint64(generation)}, nil
 }
 
 var errNoOverlay = connect.NewError(connect.CodeNotFound, errors.New("there is no overlay: apply one"))

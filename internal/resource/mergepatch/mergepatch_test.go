@@ -1,4 +1,4 @@
-package resource
+package mergepatch
 
 import (
 	"testing"
@@ -23,7 +23,7 @@ func patch(t *testing.T, text string) (*weirv1.VIP, error) {
 	if err := protojson.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	err := applyPatch(&vip, &p)
+	err := Apply(&vip, &p)
 	return &vip, err
 }
 
@@ -70,11 +70,11 @@ func FuzzMergePatch(f *testing.F) {
 		if protojson.Unmarshal(text, &p) != nil || protojson.Unmarshal([]byte(patched), &vip) != nil {
 			return
 		}
-		if applyPatch(&vip, &p) != nil {
+		if Apply(&vip, &p) != nil {
 			return
 		}
 		once := proto.Clone(&vip)
-		if err := applyPatch(&vip, &p); err != nil || !proto.Equal(once, &vip) {
+		if err := Apply(&vip, &p); err != nil || !proto.Equal(once, &vip) {
 			t.Errorf("%s: a second time it is %v, %v, not %v", text, &vip, err, once)
 		}
 	})

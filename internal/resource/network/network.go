@@ -1,12 +1,12 @@
-package resource
+// Package network serves virtual networks and the overlay to users: what WeirService reads and writes of them.
+package network
 
 import (
 	"context"
 	"fmt"
-	"reflect"
+	"log/slog"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
@@ -17,6 +17,8 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/resource/mergepatch"
+	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -24,115 +26,49 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// changedNetworks are those of networks that s does not have so.
-func changedNetworks(ctx context.Context, s *store.State, networks []vnet.Network) (changed []vnet.Network, applied []*weirv1.AppliedVirtualNetwork) {
-	for _, n := range networks {
-		old, had := s.Networks.Get(n.Name)
-		did := &weirv1.AppliedVirtualNetwork{Name: n.Name, Change: rpc.Created}
-		switch {
-		case had && sameNetwork(old, n):
-			did.Change = rpc.Unchanged
-		case had:
-			did.Change = rpc.Updated
-		}
-		if did.Change != rpc.Unchanged {
-			changed = append(changed, n)
-			did.Added, did.Removed = differ(n.Workloads, old.Workloads), differ(old.Workloads, n.Workloads)
-			for at := range s.Networks.Attached(n.Name) {
-				if !n.Allows(at.Tenant) && authz.CanView(ctx, at.Tenant) {
-					did.Detached = append(did.Detached, at.VIP)
-				}
-			}
-		}
-		applied = append(applied, did)
-	}
-	return changed, applied
+// Networks are the virtual networks and the overlay, with their calls.
+type Networks struct {
+	Store    *store.Store
+	Recorder *events.Recorder
+	Tenants  func() *admission.Tenants // all that there are now
+	Log      *slog.Logger
 }
 
-// sameNetwork says whether both are the same; what is empty may be left out.
-func sameNetwork(a, b vnet.Network) bool {
-	return proto.Equal(compile.NetworkMessage(a), compile.NetworkMessage(b))
+// Batch is what one call writes.
+type Batch struct {
+	Networks []vnet.Network
+	Overlay  *vnet.Overlay // nil: as it was
 }
 
-// differ counts the workloads of a that are not so in b.
-func differ(a, b []vnet.Workload) (n uint32) {
-	there := make(map[string]vnet.Workload, len(b))
-	for _, w := range b {
-		there[w.Name] = w
-	}
-	for _, w := range a {
-		if !reflect.DeepEqual(there[w.Name], w) {
-			n++
-		}
-	}
-	return n
+// Done is what writing a Batch changed.
+type Done struct {
+	Networks []*weirv1.AppliedVirtualNetwork
+	Overlays []*weirv1.AppliedOverlay
 }
 
-// changedOverlay is the overlay if s does not have it so.
-func changedOverlay(s *store.State, overlay *vnet.Overlay) (changed *vnet.Overlay, applied []*weirv1.AppliedOverlay) {
-	if overlay == nil {
-		return nil, nil
+// Admit says whether the caller may write the batch, and whether it fits to s and to what tenants may have. It returns
+// the batch with every host as the name of a node. The paths of its field errors begin with networks[i] or overlays[0].
+func (m *Networks) Admit(ctx context.Context, s *store.State, b Batch) (Batch, error) {
+	caller := trust.FromContext(ctx)
+	if err := authz.PermitNetworks(caller, s, b.Networks); err != nil {
+		return b, err
 	}
-	did := &weirv1.AppliedOverlay{Name: vnet.OverlayName, Change: rpc.Created}
-	switch old := s.Networks.Overlay; {
-	case old != nil && reflect.DeepEqual(old, overlay):
-		did.Change, overlay = rpc.Unchanged, nil
-	case old != nil:
-		did.Change = rpc.Updated
+	if b.Overlay != nil {
+		if err := admission.Overlay(s.State, *b.Overlay); err != nil {
+			return b, err
+		}
 	}
-	return overlay, []*weirv1.AppliedOverlay{did}
+	confined := !caller.May(trust.Operator, trust.AllTenants)
+	var err error
+	b.Networks, err = admission.Networks(admission.WithNetworks(s.State, nil, b.Overlay), b.Networks, m.Tenants(), confined)
+	return b, err
 }
 
-// happenedToNetworks tells of networks and of the overlay that were written.
-func (m *writer) happenedToNetworks(ctx context.Context, done outcome, generation model.Generation) {
-	for _, a := range done.networks {
-		if a.Change == rpc.Unchanged {
-			continue
-		}
-		m.Log.InfoContext(ctx, "virtual network applied", "network", a.Name, "change", a.Change, "generation", generation)
-		n, _ := m.Store.State().Networks.Get(a.Name)
-		m.Recorder.RecordCall(ctx, eventlog.Event{
-			Kind: events.KindNetwork, Object: a.Name, Tenant: n.Tenant, Reason: reasons[a.Change],
-			Message: fmt.Sprintf("virtual network %s: %d workloads added, %d removed, %d VIPs detached", a.Change, a.Added, a.Removed, len(a.Detached)),
-		})
-	}
-	for _, a := range done.overlays {
-		if a.Change == rpc.Unchanged {
-			continue
-		}
-		m.Log.InfoContext(ctx, "overlay applied", "change", a.Change, "generation", generation)
-		m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindOverlay, Object: a.Name, Reason: reasons[a.Change], Message: "overlay " + a.Change})
-	}
-}
-
-// writeNetwork writes the one network that choose makes of the State, and returns it as it is then.
-func (m *Networks) writeNetwork(
-	ctx context.Context, name string, choose func(*store.State) (vnet.Network, error),
-) (*weirv1.VirtualNetwork, uint64, error) {
-	var done outcome
-	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
-		n, err := choose(s)
-		if err != nil {
-			return store.Change{}, err
-		}
-		_, networks, err := m.admitted(ctx, s, nil, beside{networks: []vnet.Network{n}}, nil)
-		if err != nil {
-			return store.Change{}, err
-		}
-		change := store.Change{}
-		change.Networks, done.networks = changedNetworks(ctx, s, networks)
-		return change, nil
-	})
-	if err != nil {
-		return nil, 0, apierr.ToConnect(apierr.TrimField("networks[0].", err))
-	}
-	m.happenedToNetworks(ctx, done, generation)
-	state := m.Store.State()
-	n, there := state.Networks.Get(name)
-	if !there {
-		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("network %s was written, and deleted by another call since", name))
-	}
-	return networkWithStatus(ctx, state, n), uint64(generation), nil
+// Change adds to change what makes s hold the batch, and says what that does.
+func (b Batch) Change(ctx context.Context, s *store.State, change *store.Change) (done Done) {
+	change.Networks, done.Networks = changedNetworks(ctx, s, b.Networks)
+	change.Overlay, done.Overlays = changedOverlay(s, b.Overlay)
+	return done
 }
 
 // CreateVirtualNetwork creates a network.
@@ -194,7 +130,7 @@ func (m *Networks) PatchVirtualNetwork(ctx context.Context, r *weirv1.PatchVirtu
 			return old, noNetwork(ctx, s, r.GetName())
 		}
 		p := compile.NetworkMessage(old)
-		if err := applyPatch(p, r.GetPatch()); err != nil {
+		if err := mergepatch.Apply(p, r.GetPatch()); err != nil {
 			return old, err
 		}
 		if err := apierr.CheckName(r.GetName(), p.GetName()); err != nil {
@@ -262,25 +198,24 @@ func noNetwork(ctx context.Context, s *store.State, name string) error {
 // ListVirtualNetworks lists networks by name.
 func (m *Networks) ListVirtualNetworks(ctx context.Context, r *weirv1.ListVirtualNetworksRequest) (*weirv1.ListVirtualNetworksResponse, error) {
 	state := m.Store.State()
-	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	f, err := query.NewFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	page, err := newPage(r.GetPageSize(), r.GetPageToken())
+	page, err := query.NewPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	response := &weirv1.ListVirtualNetworksResponse{}
-	for name, n := range state.Networks.From(f.from(page.After)) {
-		if !f.inRange(name) {
+	for name, n := range state.Networks.From(f.From(page.After)) {
+		if !f.InRange(name) {
 			break
 		}
-		wanted := f.tenant == "" || f.tenant == n.Tenant
-		if name <= page.After || !wanted || !f.labels.Matches(n.Labels) || !authz.CanView(ctx, n.Tenant) {
+		if name <= page.After || !f.Fits(n.Tenant, n.Labels) || !authz.CanView(ctx, n.Tenant) {
 			continue
 		}
-		if len(response.Networks) == page.size {
-			response.NextPageToken = page.token(response.Networks[page.size-1].GetName())
+		if len(response.Networks) == page.Size {
+			response.NextPageToken = page.Token(response.Networks[page.Size-1].GetName())
 			break
 		}
 		response.Networks = append(response.Networks, networkWithStatus(ctx, state, n))

@@ -1,4 +1,5 @@
-package resource
+// Package mergepatch changes messages of the API by JSON merge patches (RFC 7396).
+package mergepatch
 
 import (
 	"encoding/json"
@@ -17,12 +18,12 @@ import (
 	"github.com/weirlb/weir/internal/typo"
 )
 
-// applyPatch changes m by a JSON merge patch (RFC 7396) of m as JSON: null removes a field, an object
+// Apply changes m by a JSON merge patch (RFC 7396) of m as JSON: null removes a field, an object
 // is merged, and anything else, a list too, replaces what was there. A field that m does not have is
 // refused, by its path.
-func applyPatch(m proto.Message, patch *structpb.Struct) error {
+func Apply(m proto.Message, patch *structpb.Struct) error {
 	var f compile.Fields
-	refusePatch(&f, "", m.ProtoReflect().Descriptor(), patch.AsMap())
+	refuse(&f, "", m.ProtoReflect().Descriptor(), patch.AsMap())
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func applyPatch(m proto.Message, patch *structpb.Struct) error {
 	if err := json.Unmarshal(text, &before); err != nil {
 		return fmt.Errorf("read what is to be patched: %w", err)
 	}
-	text, err = json.Marshal(mergePatch(before, patch.AsMap()))
+	text, err = json.Marshal(merge(before, patch.AsMap()))
 	if err != nil {
 		return &model.FieldError{Field: "patch", Reason: fmt.Sprintf("must be JSON: %v", err)}
 	}
@@ -46,8 +47,8 @@ func applyPatch(m proto.Message, patch *structpb.Struct) error {
 	return nil
 }
 
-// mergePatch is the algorithm of RFC 7396, section 2.
-func mergePatch(target any, patch map[string]any) map[string]any {
+// merge is the algorithm of RFC 7396, section 2.
+func merge(target any, patch map[string]any) map[string]any {
 	merged, ok := target.(map[string]any)
 	if !ok {
 		merged = map[string]any{}
@@ -57,7 +58,7 @@ func mergePatch(target any, patch map[string]any) map[string]any {
 		case nil:
 			delete(merged, name)
 		case map[string]any:
-			merged[name] = mergePatch(merged[name], value)
+			merged[name] = merge(merged[name], value)
 		default:
 			merged[name] = value
 		}
@@ -65,8 +66,8 @@ func mergePatch(target any, patch map[string]any) map[string]any {
 	return merged
 }
 
-// refusePatch refuses the fields of a patch that a message does not have.
-func refusePatch(f *compile.Fields, path string, m protoreflect.MessageDescriptor, patch map[string]any) {
+// refuse refuses the fields of a patch that a message does not have.
+func refuse(f *compile.Fields, path string, m protoreflect.MessageDescriptor, patch map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(patch)) {
 		at := strings.TrimPrefix(path+"."+name, ".")
 		field := m.Fields().ByJSONName(name)
@@ -79,11 +80,11 @@ func refusePatch(f *compile.Fields, path string, m protoreflect.MessageDescripto
 		}
 		switch value := patch[name].(type) {
 		case map[string]any:
-			refusePatch(f, at, field.Message(), value)
+			refuse(f, at, field.Message(), value)
 		case []any:
 			for i, element := range value {
 				if object, ok := element.(map[string]any); ok {
-					refusePatch(f, fmt.Sprintf("%s[%d]", at, i), field.Message(), object)
+					refuse(f, fmt.Sprintf("%s[%d]", at, i), field.Message(), object)
 				}
 			}
 		}

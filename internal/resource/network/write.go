@@ -1,0 +1,143 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
+)
+
+// changedNetworks are those of networks that s does not have so.
+func changedNetworks(ctx context.Context, s *store.State, networks []vnet.Network) (changed []vnet.Network, applied []*weirv1.AppliedVirtualNetwork) {
+	for _, n := range networks {
+		old, had := s.Networks.Get(n.Name)
+		did := &weirv1.AppliedVirtualNetwork{Name: n.Name, Change: rpc.Created}
+		switch {
+		case had && sameNetwork(old, n):
+			did.Change = rpc.Unchanged
+		case had:
+			did.Change = rpc.Updated
+		}
+		if did.Change != rpc.Unchanged {
+			changed = append(changed, n)
+			did.Added, did.Removed = differ(n.Workloads, old.Workloads), differ(old.Workloads, n.Workloads)
+			for at := range s.Networks.Attached(n.Name) {
+				if !n.Allows(at.Tenant) && authz.CanView(ctx, at.Tenant) {
+					did.Detached = append(did.Detached, at.VIP)
+				}
+			}
+		}
+		applied = append(applied, did)
+	}
+	return changed, applied
+}
+
+// sameNetwork says whether both are the same; what is empty may be left out.
+func sameNetwork(a, b vnet.Network) bool {
+	return proto.Equal(compile.NetworkMessage(a), compile.NetworkMessage(b))
+}
+
+// differ counts the workloads of a that are not so in b.
+func differ(a, b []vnet.Workload) (n uint32) {
+	there := make(map[string]vnet.Workload, len(b))
+	for _, w := range b {
+		there[w.Name] = w
+	}
+	for _, w := range a {
+		if !reflect.DeepEqual(there[w.Name], w) {
+			n++
+		}
+	}
+	return n
+}
+
+// changedOverlay is the overlay if s does not have it so.
+func changedOverlay(s *store.State, overlay *vnet.Overlay) (changed *vnet.Overlay, applied []*weirv1.AppliedOverlay) {
+	if overlay == nil {
+		return nil, nil
+	}
+	did := &weirv1.AppliedOverlay{Name: vnet.OverlayName, Change: rpc.Created}
+	switch old := s.Networks.Overlay; {
+	case old != nil && reflect.DeepEqual(old, overlay):
+		did.Change, overlay = rpc.Unchanged, nil
+	case old != nil:
+		did.Change = rpc.Updated
+	}
+	return overlay, []*weirv1.AppliedOverlay{did}
+}
+
+// Tell logs and records what a write did.
+func (m *Networks) Tell(ctx context.Context, done Done, generation model.Generation) {
+	for _, a := range done.Networks {
+		if a.Change == rpc.Unchanged {
+			continue
+		}
+		m.Log.InfoContext(ctx, "virtual network applied", "network", a.Name, "change", a.Change, "generation", generation)
+		n, _ := m.Store.State().Networks.Get(a.Name)
+		m.Recorder.RecordCall(ctx, eventlog.Event{
+			Kind: events.KindNetwork, Object: a.Name, Tenant: n.Tenant, Reason: reason.OfChange[a.Change],
+			Message: fmt.Sprintf("virtual network %s: %d workloads added, %d removed, %d VIPs detached", a.Change, a.Added, a.Removed, len(a.Detached)),
+		})
+	}
+	for _, a := range done.Overlays {
+		if a.Change == rpc.Unchanged {
+			continue
+		}
+		m.Log.InfoContext(ctx, "overlay applied", "change", a.Change, "generation", generation)
+		m.Recorder.RecordCall(ctx, eventlog.Event{Kind: events.KindOverlay, Object: a.Name, Reason: reason.OfChange[a.Change], Message: "overlay " + a.Change})
+	}
+}
+
+// write admits and writes the batch that choose makes of the State.
+func (m *Networks) write(ctx context.Context, choose func(*store.State) (Batch, error)) (model.Generation, error) {
+	var done Done
+	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
+		batch, err := choose(s)
+		if err != nil {
+			return store.Change{}, err
+		}
+		if batch, err = m.Admit(ctx, s, batch); err != nil {
+			return store.Change{}, err
+		}
+		var change store.Change
+		done = batch.Change(ctx, s, &change)
+		return change, nil
+	})
+	if err == nil {
+		m.Tell(ctx, done, generation)
+	}
+	return generation, err
+}
+
+// writeNetwork writes the one network that choose makes of the State, and returns it as it is then.
+func (m *Networks) writeNetwork(
+	ctx context.Context, name string, choose func(*store.State) (vnet.Network, error),
+) (*weirv1.VirtualNetwork, uint64, error) {
+	generation, err := m.write(ctx, func(s *store.State) (Batch, error) {
+		n, err := choose(s)
+		return Batch{Networks: []vnet.Network{n}}, err
+	})
+	if err != nil {
+		return nil, 0, apierr.ToConnect(apierr.TrimField("networks[0].", err))
+	}
+	state := m.Store.State()
+	n, there := state.Networks.Get(name)
+	if !there {
+		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("network %s was written, and deleted by another call since", name))
+	}
+	return networkWithStatus(ctx, state, n), uint64(generation), nil
+}
