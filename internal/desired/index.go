@@ -30,7 +30,7 @@ func (s State) Clone() State {
 	s.Health, s.Tables, s.Ports, s.PrefixLists = s.Health.Clone(), s.Tables.Clone(), s.Ports.Clone(), s.PrefixLists.Clone()
 	s.Networks = s.Networks.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
-	s.places.Map, s.usage.Map = s.places.Map.Clone(), s.usage.Map.Clone()
+	s.places.Map, s.usage.Map = s.places.Clone(), s.usage.Clone()
 	return s
 }
 

@@ -281,15 +281,13 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removePorts(workload)
-	case keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded:
+	case keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded, keyspace.Ready:
 		b.removeOfNode(prefix, name)
-	case keyspace.Ready:
-		s.Ready.Delete(name)
 	}
 	return nil
 }
 
-// removeOfNode forgets a node, or something of what is said of it.
+// removeOfNode forgets a node, or something of what is said of it, or of a manager.
 func (b *builder) removeOfNode(prefix, name string) {
 	s := b.next
 	switch prefix {
@@ -308,6 +306,8 @@ func (b *builder) removeOfNode(prefix, name string) {
 	case keyspace.Excluded:
 		s.Excluded.Delete(name)
 		b.delta.Streams[name] = true
+	case keyspace.Ready:
+		s.Ready.Delete(name)
 	}
 }
 

@@ -48,14 +48,14 @@ func Networks(s desired.State, networks []vnet.Network, tenants *Tenants, confin
 	before := s.Networks
 	a.State = s.Clone()
 	for _, n := range resolved {
-		a.State.Networks.Remove(n.Name)
+		a.Networks.Remove(n.Name)
 	}
 	for i, n := range resolved {
 		a.network(fmt.Sprintf("networks[%d]", i), n)
-		a.State.Networks.Put(n)
+		a.Networks.Put(n)
 	}
-	if a.State.Networks.Len() > max(vnet.MaxNetworks, before.Len()) {
-		a.refuse("networks", "there may be %d networks, and would be %d", vnet.MaxNetworks, a.State.Networks.Len())
+	if a.Networks.Len() > max(vnet.MaxNetworks, before.Len()) {
+		a.refuse("networks", "there may be %d networks, and would be %d", vnet.MaxNetworks, a.Networks.Len())
 	}
 	for i, n := range resolved {
 		a.quotas(fmt.Sprintf("networks[%d]", i), n.Tenant, before)
@@ -83,11 +83,11 @@ func (a *networkAdmission) resolveNetwork(path string, n vnet.Network) vnet.Netw
 
 // network looks at one that State does not hold yet.
 func (a *networkAdmission) network(path string, n vnet.Network) {
-	if other, taken := a.State.Networks.OfVNI(n.VNI); taken {
+	if other, taken := a.Networks.OfVNI(n.VNI); taken {
 		a.refuse(path+".vni", "%d is that of %s already", n.VNI, otherNetwork(other, n.Tenant))
 	}
 	for i, p := range n.Prefixes {
-		if o := a.State.Networks.Overlay; o != nil && slices.ContainsFunc(o.LocalPrefixes, p.Overlaps) {
+		if o := a.Networks.Overlay; o != nil && slices.ContainsFunc(o.LocalPrefixes, p.Overlaps) {
 			a.refuse(fmt.Sprintf("%s.prefixes[%d]", path, i), "%s overlaps %s, by which servers know clients: the overlay's localPrefixes",
 				p, o.Local(p.Addr().Is4()))
 		}
@@ -110,8 +110,8 @@ func (a *networkAdmission) workloads(path string, n vnet.Network) {
 	ports := map[network.Port]int{}
 	for i, w := range n.Workloads {
 		at, port := fmt.Sprintf("%s.workloads[%d]", path, i), network.Port{Host: w.Host, Interface: w.Interface}
-		if other, taken := a.State.Networks.OfPort(port); taken {
-			of, _ := a.State.Networks.Get(other)
+		if other, taken := a.Networks.OfPort(port); taken {
+			of, _ := a.Networks.Get(other)
 			a.refuse(at+".interface", "%s of %s is in %s already", w.Interface, w.Host, otherNetwork(of, n.Tenant))
 		}
 		if j, taken := ports[port]; taken { // by the host's name, and by an address of it
@@ -126,9 +126,9 @@ func (a *networkAdmission) workloads(path string, n vnet.Network) {
 
 // attachedTo holds that no VIP which the network allows has an address of a workload, or of another VIP.
 func (a *networkAdmission) attachedTo(path string, n vnet.Network) {
-	a.State.Networks.Put(n)
+	a.Networks.Put(n)
 	last := network.Attached{}
-	for at := range a.State.Networks.Allowed(n.Name) {
+	for at := range a.Networks.Allowed(n.Name) {
 		if at.Address == last.Address {
 			a.refuse(path+".allowedTenants", "%s would be the address of %s and of %s: one must be detached first",
 				at.Address, a.vipFor(last.VIP, n.Tenant), a.vipFor(at.VIP, n.Tenant))
@@ -160,7 +160,7 @@ func workloadAt(n vnet.Network, address netip.Addr) (workload, index int) {
 
 // quotas compares what a tenant has of networks before and after with its limits.
 func (a *networkAdmission) quotas(path, tenant string, before network.Set) {
-	limits, was, is := a.tenants.all[tenant].Limits, before.Usage(tenant), a.State.Networks.Usage(tenant)
+	limits, was, is := a.tenants.all[tenant].Limits, before.Usage(tenant), a.Networks.Usage(tenant)
 	a.quota(path+".tenant", tenant, "virtual networks", limits.Networks, was.Networks, is.Networks)
 	a.quota(path+".workloads", tenant, "workloads in virtual networks", limits.Workloads, was.Workloads, is.Workloads)
 }

@@ -93,19 +93,23 @@ func TestAdmitNetworks(t *testing.T) {
 		"VNIs that are swapped": {[]vnet.Network{newNetwork("prod", 101), newNetwork("test", 100)}, model.Quotas{}, nil},
 		"a VNI twice":           {[]vnet.Network{newNetwork("test", 100)}, model.Quotas{}, []string{"networks[0].vni: 100 is that of network prod already"}},
 		"a VNI twice at once": {
-			[]vnet.Network{newNetwork("test", 101), newNetwork("next", 101)}, model.Quotas{},
+			[]vnet.Network{newNetwork("test", 101), newNetwork("next", 101)},
+			model.Quotas{},
 			[]string{"networks[1].vni: 101 is that of network test already"},
 		},
 		"another tenant's VNI": {
-			[]vnet.Network{changed(newNetwork("test", 100), func(n *vnet.Network) { n.Tenant, n.Workloads = "bolt", nil })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 100), func(n *vnet.Network) { n.Tenant, n.Workloads = "bolt", nil })},
+			model.Quotas{},
 			[]string{"networks[0].vni: 100 is that of another tenant's network already"},
 		},
 		"a name twice": {
-			[]vnet.Network{newNetwork("test", 101), newNetwork("test", 102)}, model.Quotas{},
+			[]vnet.Network{newNetwork("test", 101), newNetwork("test", 102)},
+			model.Quotas{},
 			[]string{"networks[1].name: is test again", "networks[1].workloads[0].interface: tap-test of host1 is in network test already"},
 		},
 		"local prefixes": {
-			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("100.96.0.0/12")) })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("100.96.0.0/12")) })},
+			model.Quotas{},
 			[]string{"networks[0].prefixes[1]: 100.96.0.0/12 overlaps 100.64.0.0/10"},
 		},
 		"one that is not allowed any more": {
@@ -121,22 +125,26 @@ func TestAdmitWorkloads(t *testing.T) {
 			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "10.2.2.2" })}, model.Quotas{}, nil,
 		},
 		"no host": {
-			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "host9" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "host9" })},
+			model.Quotas{},
 			[]string{`networks[0].workloads[0].host: no host "host9" is registered`, "networks[0].workloads[0].host: host9 is not in backends.hosts of tenant acme"},
 		},
 		"a mux": {
-			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "mux1" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Host = "mux1" })},
+			model.Quotas{},
 			[]string{"networks[0].workloads[0].host: mux1 is a mux, not a host", "networks[0].workloads[0].host: mux1 is not in"},
 		},
 		"another network's interface": {
-			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Interface = "tap-prod" })}, model.Quotas{},
+			[]vnet.Network{changed(newNetwork("test", 101), func(n *vnet.Network) { n.Workloads[0].Interface = "tap-prod" })},
+			model.Quotas{},
 			[]string{"networks[0].workloads[0].interface: tap-prod of host1 is in network prod already"},
 		},
 		"an address of its VIP": {
 			[]vnet.Network{changed(newNetwork("prod", 100), func(n *vnet.Network) {
 				n.Prefixes = append(n.Prefixes, netip.MustParsePrefix("10.99.0.0/16"))
 				n.Workloads[0].Addresses = append(slices.Clone(n.Workloads[0].Addresses), addr("10.99.0.1"))
-			})}, model.Quotas{},
+			})},
+			model.Quotas{},
 			[]string{"networks[0].workloads[0].addresses[1]: 10.99.0.1 is the address of a VIP of another tenant"},
 		},
 		"too many workloads": {[]vnet.Network{newNetwork("test", 101)}, model.Quotas{Workloads: most(1)}, []string{"networks[0].workloads: tenant acme may have 1 workloads in virtual networks, and would have 2"}},
