@@ -130,7 +130,7 @@ func New(config Config) (*Agent, error) {
 		t.listed = append(t.listed, s.Key.Address)
 	}
 	r := newReports(config, t, p)
-	c := healthcheck.New(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.trigger)
+	c := healthcheck.New(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.wake.Set)
 	r.findings = c.Findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
 	a.leaving = evacuation.New(config.Log, slices.Collect(maps.Values(config.Live)), config.Workloads.Locate, config.EvacuateSessions)
@@ -179,7 +179,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	update, err := wire.HostUpdateFromProto(message)
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)
-		a.reports.trigger()
+		a.reports.wake.Set()
 		return fmt.Errorf("read generation %d: %w", message.GetGeneration(), err)
 	}
 	if update.Snapshot {
@@ -198,7 +198,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	a.stream.Applied(time.Since(began), err)
 	a.checks.Set(backends, time.Now())
 	a.reports.repeat(update.Backends)
-	a.reports.trigger()
+	a.reports.wake.Set()
 	return nil
 }
 

@@ -78,13 +78,7 @@ func (a *Agent) observe() {
 
 func (a *Agent) samplePackets(to *telemetry.Sample) {
 	verdicts, err := a.config.Datapath.Verdicts()
-	if err != nil {
-		to.Fail("weir_agent_packets_total", err)
-	}
-	for name, c := range verdicts {
-		telemetry.Put(to, "weir_agent_packets_total", c.Packets, name)
-		telemetry.Put(to, "weir_agent_bytes_total", c.Bytes, name)
-	}
+	telemetry.PutCounters(to, "weir_agent", verdicts, err)
 	lost, err := a.config.Datapath.LostDatagrams()
 	if err != nil {
 		to.Fail("weir_agent_datagrams_evicted_total", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -34,7 +35,7 @@ type reports struct {
 	tables   *tables
 	findings func() []healthcheck.Finding
 	ports    *snat.Ports
-	wake     chan struct{} // holds at most one
+	wake     wake.Signal // sends a report at once
 
 	mu            sync.Mutex
 	stream        int                         // number of the stream: snapshots so far
@@ -51,15 +52,7 @@ type reports struct {
 }
 
 func newReports(config Config, tables *tables, ports *snat.Ports) *reports {
-	return &reports{config: config, tables: tables, ports: ports, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
-}
-
-// trigger sends a report at once.
-func (r *reports) trigger() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	return &reports{config: config, tables: tables, ports: ports, wake: wake.New(), told: map[int]model.BackendHealth{}}
 }
 
 // restart forgets what was reported: the stream is a new one, perhaps of another manager.

@@ -128,13 +128,7 @@ func (m *Mux) managerReady() (string, error) {
 // samplePackets tells the counters of the data plane.
 func (m *Mux) samplePackets(to *telemetry.Sample) {
 	verdicts, err := m.config.Datapath.Verdicts()
-	if err != nil {
-		to.Fail("weir_mux_packets_total", err)
-	}
-	for name, c := range verdicts {
-		telemetry.Put(to, "weir_mux_packets_total", c.Packets, name)
-		telemetry.Put(to, "weir_mux_bytes_total", c.Bytes, name)
-	}
+	telemetry.PutCounters(to, "weir_mux", verdicts, err)
 	lost, err := m.config.Datapath.LostDatagrams()
 	if err != nil {
 		to.Fail("weir_mux_datagrams_evicted_total", err)
@@ -157,21 +151,9 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_mux_endpoint_bytes_total", c.Bytes, vip, protocol, port)
 	}
 	refused, err := m.config.Datapath.RefusedCounters()
-	if err != nil {
-		to.Fail("weir_mux_vip_dropped_packets_total", err)
-	}
-	for vip, c := range refused {
-		telemetry.Put(to, "weir_mux_vip_dropped_packets_total", c.Packets, vip.String())
-		telemetry.Put(to, "weir_mux_vip_dropped_bytes_total", c.Bytes, vip.String())
-	}
-	answers, err := m.config.Datapath.SNATCounters()
-	if err != nil {
-		to.Fail("weir_mux_snat_packets_total", err)
-	}
-	for vip, c := range answers { // a mux has room for few of them
-		telemetry.Put(to, "weir_mux_snat_packets_total", c.Packets, vip.String())
-		telemetry.Put(to, "weir_mux_snat_bytes_total", c.Bytes, vip.String())
-	}
+	telemetry.PutCounters(to, "weir_mux_vip_dropped", refused, err)
+	answers, err := m.config.Datapath.SNATCounters() // a mux has room for few of them
+	telemetry.PutCounters(to, "weir_mux_snat", answers, err)
 }
 
 // sampleUsage tells how full the tables are.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 // Config of NextHops.
@@ -51,7 +52,7 @@ type NextHops struct {
 	config   Config
 	requests *vnl.Handle
 	events   *nl.NetlinkSocket
-	wake     chan struct{} // the destinations were set
+	wake     wake.Signal // the destinations were set
 
 	mu     sync.Mutex
 	wanted []netip.Addr
@@ -89,7 +90,7 @@ func New(config Config) (*NextHops, error) {
 		return nil, err
 	}
 	return &NextHops{
-		config: config, requests: requests, events: events, wake: make(chan struct{}, 1), link: link,
+		config: config, requests: requests, events: events, wake: wake.New(), link: link,
 		neighbors: newNeighbors(requests, link.Index), destinations: map[netip.Addr]*destination{},
 	}, nil
 }
@@ -99,10 +100,7 @@ func (h *NextHops) SetDestinations(destinations []netip.Addr) {
 	h.mu.Lock()
 	h.wanted = slices.Clone(destinations)
 	h.mu.Unlock()
-	select {
-	case h.wake <- struct{}{}:
-	default: // Run will look anyway
-	}
+	h.wake.Set()
 }
 
 // Run follows the tables until ctx is done. It can run once.

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/health"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 // Probe runs one check of a backend and says why it failed.
@@ -50,7 +51,7 @@ type Checks struct {
 	entries map[key]*check
 	created int // checks so far
 	queue   dueQueue
-	wake    chan struct{} // holds at most one: the head of the queue may have changed
+	wake    wake.Signal // the head of the queue may have changed
 
 	Took *prometheus.HistogramVec // seconds, by result
 }
@@ -60,7 +61,7 @@ type Checks struct {
 func New(log *slog.Logger, probe Probe, jitter func() float64, limit int, changed func()) *Checks {
 	return &Checks{
 		log: log, probe: probe, jitter: jitter, limit: limit, changed: changed,
-		entries: map[key]*check{}, wake: make(chan struct{}, 1),
+		entries: map[key]*check{}, wake: wake.New(),
 		Took: NewDurations(),
 	}
 }
@@ -96,7 +97,7 @@ func (c *Checks) Set(backends []model.HostBackend, now time.Time) {
 			heap.Remove(&c.queue, entry.place)
 		}
 	}
-	c.wakeQueue()
+	c.wake.Set()
 }
 
 // update gives entry new parameters. Its state and streak stay.
@@ -247,16 +248,8 @@ func (c *Checks) observe(entry *check, job job, err error) (state health.Tracker
 	}
 	entry.due = entry.started.Add(health.Next(check.Interval, c.jitter()))
 	heap.Push(&c.queue, entry)
-	c.wakeQueue()
+	c.wake.Set()
 	return entry.tracker, changed
-}
-
-// wakeQueue tells run that the queue's head may have changed.
-func (c *Checks) wakeQueue() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 // dueQueue is a heap of checks, the one that is due first on top.
