@@ -37,16 +37,16 @@ func (r *reports) snatQuotaEvents(vips []session.SNATRefusal) {
 	refused := make(map[netip.Addr]bool)
 	for _, v := range vips {
 		refused[v.VIP] = true
-		if !r.leaving[v.VIP] {
+		if !r.snatRefused[v.VIP] {
 			r.addEvent(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: reason.SNATQuotaOn, Used: uint64(v.Used), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
-	for vip := range r.leaving {
+	for vip := range r.snatRefused {
 		if !refused[vip] {
 			r.addEvent(&weirv1.MuxEvent{Vip: vip.String(), Reason: reason.SNATQuotaOff})
 		}
 	}
-	r.leaving = refused
+	r.snatRefused = refused
 }
 
 // addEvent adds an event to the next report.

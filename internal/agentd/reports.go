@@ -46,7 +46,7 @@ type reports struct {
 	counts        bool                        // the session report is not sent yet
 	trouble       string                      // of the sweep
 	refused       map[netip.Addr]bool         // VIPs at their limit of sessions
-	leaving       map[netip.Addr]bool         // VIPs whose workloads were refused source NAT rows
+	snatRefused   map[netip.Addr]bool         // VIPs whose workloads were refused source NAT rows
 	events        []*weirv1.MuxEvent          // not reported yet
 	failure       string                      // of the last report
 }

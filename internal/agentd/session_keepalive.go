@@ -6,7 +6,7 @@ import (
 )
 
 // keepAliveInterval is the time between two scans for silent sessions: short enough for several attempts within
-// agent.CookieBound(agent.DefaultCookieTick).
+// session.CookieBound(session.DefaultCookieTick).
 const keepAliveInterval = time.Minute
 
 // keepAlive sends keepalive probes to workloads that have been silent for long.

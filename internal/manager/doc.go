@@ -1,7 +1,7 @@
 // Package manager is the control plane: it admits what users write, computes tables, and streams
 // them to muxes and hosts.
 //
-//	ApplyVIPs ─▶ authz.Permit ─▶ desired.Admit, tables ─▶ store.Update (one transaction)
+//	ApplyVIPs ─▶ authz.Permit ─▶ admission.VIPs, tables ─▶ store.Update (one transaction)
 //	ReportMux, ReportHost ─▶ status, health ──────▶ store
 //	                                                 │ newest State
 //	         controllers: health ─▶ tables ◀─────────┤

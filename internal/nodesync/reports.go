@@ -109,10 +109,10 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
 	}
 	if host := detail.GetHost(); host != nil {
-		verdicts, sessions, snat, tenants, leaving := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat
+		verdicts, sessions, snat, tenants, tenantSNAT := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat
 		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil
 		defer func() {
-			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = verdicts, sessions, snat, tenants, leaving
+			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = verdicts, sessions, snat, tenants, tenantSNAT
 		}()
 	}
 	return proto.CloneOf(detail)

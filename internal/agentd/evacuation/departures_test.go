@@ -21,8 +21,8 @@ func (c *clients) Ask() error {
 	return nil
 }
 
-// snatClients are workloads, those that are here, and those that have departed.
-type snatClients struct {
+// host has workloads: those that are here, and those that have departed.
+type host struct {
 	*Departures
 	t        *testing.T
 	time     time.Time
@@ -30,8 +30,8 @@ type snatClients struct {
 	departed []netip.Addr
 }
 
-func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
-	l := &snatClients{t: t, time: time.Unix(1_700_000_000, 0), here: map[netip.Addr]bool{}}
+func newHost(t *testing.T, here ...netip.Addr) *host {
+	l := &host{t: t, time: time.Unix(1_700_000_000, 0), here: map[netip.Addr]bool{}}
 	for _, a := range here {
 		l.here[a] = true
 	}
@@ -55,7 +55,7 @@ func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
 }
 
 // expect looks, and holds which have departed until now.
-func (l *snatClients) expect(when string, want ...netip.Addr) {
+func (l *host) expect(when string, want ...netip.Addr) {
 	l.t.Helper()
 	if err := l.evacuate(); err != nil {
 		l.t.Fatal(err)
@@ -68,7 +68,7 @@ func (l *snatClients) expect(when string, want ...netip.Addr) {
 // TestDepartures takes two backends from a host: one lives on it for a while yet, one for long.
 func TestDepartures(t *testing.T) {
 	stays, moves := netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00:1::6")
-	l := newSNATClients(t, stays, moves)
+	l := newHost(t, stays, moves)
 	backend := func(a netip.Addr) model.HostBackend {
 		return model.HostBackend{Backend: netip.AddrPortFrom(a, 80)}
 	}
@@ -95,7 +95,7 @@ func TestDepartures(t *testing.T) {
 // A workload whose connections could not be looked after is not forgotten.
 func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	moves := netip.MustParseAddr("10.1.0.5")
-	l := newSNATClients(t, moves)
+	l := newHost(t, moves)
 	depart, failure := l.depart, errors.New("no memory")
 	l.depart = func(map[netip.Addr]bool) (session.EvacuatedSessions, error) {
 		return session.EvacuatedSessions{}, failure

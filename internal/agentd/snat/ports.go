@@ -31,7 +31,7 @@ type Translation interface {
 	SNATUse(whole bool) ([]agentsnat.Use, error)
 }
 
-// Sender sends packets from client space.
+// Sender sends packets from user space.
 type Sender interface {
 	// Transmit sends a packet to the network, Reject one to a workload.
 	Transmit(to netip.Addr, packet []byte) error
@@ -125,7 +125,7 @@ type closedRange struct {
 type queuedFlow struct {
 	flow     agentsnat.Flow
 	since    time.Time // when it was queued, or got its port
-	received uint32    // packets that reached client space
+	received uint32    // packets that reached user space
 	notices  []agentsnat.Notice
 	port     netip.AddrPort // invalid: none yet
 }
