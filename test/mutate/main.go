@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -90,12 +91,16 @@ type mutation struct {
 
 func (m mutation) String() string { return m.file + ": " + m.wrong }
 
-// put returns the source with the fault.
+var spaces = regexp.MustCompile(` +`)
+
+// put returns the source with the fault. Several spaces are as many as gofmt puts there.
 func (m mutation) put(source []byte) ([]byte, error) {
-	if n := bytes.Count(source, []byte(m.what)); n != 1 {
-		return nil, fmt.Errorf("%q stands there %d times", m.what, n)
+	what := regexp.MustCompile(spaces.ReplaceAllString(regexp.QuoteMeta(m.what), " +"))
+	places := what.FindAllIndex(source, -1)
+	if len(places) != 1 {
+		return nil, fmt.Errorf("%q stands there %d times", m.what, len(places))
 	}
-	return bytes.Replace(source, []byte(m.what), []byte(m.with), 1), nil
+	return slices.Replace(slices.Clone(source), places[0][0], places[0][1], []byte(m.with)...), nil
 }
 
 // tests are those of a package, as go test's -run has them.
