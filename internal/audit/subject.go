@@ -28,21 +28,7 @@ func subject(procedure string, message any) string {
 	add := func(kind, name string) { names = append(names, kind+"/"+shortened(name)) }
 	switch r := message.(type) {
 	case *weirv1.ApplyVIPsRequest:
-		for _, pool := range r.GetPools() {
-			add("pool", pool.GetName())
-		}
-		for _, list := range r.GetPrefixLists() {
-			add("prefixlist", list.GetName())
-		}
-		for _, n := range r.GetNetworks() {
-			add("network", n.GetName())
-		}
-		for _, o := range r.GetOverlays() {
-			add("overlay", o.GetName())
-		}
-		for _, vip := range r.GetVips() {
-			add("vip", vip.GetName())
-		}
+		addApplied(r, add)
 	case *weirv1.ApplyTenantsRequest:
 		for _, t := range r.GetTenants() {
 			add("tenant", t.GetName())
@@ -81,6 +67,25 @@ func subject(procedure string, message any) string {
 		names = append(names[:most], fmt.Sprintf("and %d more", n-most))
 	}
 	return shortened(strings.Join(names, " "))
+}
+
+// addApplied adds what an apply is about.
+func addApplied(r *weirv1.ApplyVIPsRequest, add func(kind, name string)) {
+	for _, pool := range r.GetPools() {
+		add("pool", pool.GetName())
+	}
+	for _, list := range r.GetPrefixLists() {
+		add("prefixlist", list.GetName())
+	}
+	for _, n := range r.GetNetworks() {
+		add("network", n.GetName())
+	}
+	for _, o := range r.GetOverlays() {
+		add("overlay", o.GetName())
+	}
+	for _, vip := range r.GetVips() {
+		add("vip", vip.GetName())
+	}
 }
 
 // shortened cuts a text that strangers may have written.

@@ -92,5 +92,5 @@ func (d descriptor) open() (net.Conn, error) {
 // close resets it: the kernel is to remember nothing of a connection that is refused.
 func (d descriptor) close() {
 	unix.SetsockoptLinger(int(d), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) //nolint:errcheck // then it ends with a FIN
-	unix.Close(int(d))                                                                     //nolint:errcheck // it is gone whatever close returns
+	unix.Close(int(d))
 }

@@ -19,24 +19,40 @@ const maxSeries = 10000
 // metrics are what a mux tells, beside those of its stream. Their labels take values from the mux's
 // configuration and the names of verdicts alone.
 var metrics = []telemetry.Metric{
-	{Name: "weir_mux_info", Labels: []string{"interface", "mode", "encapsulation"},
-		Help: "How the mux forwards: always 1."},
+	{
+		Name: "weir_mux_info", Labels: []string{"interface", "mode", "encapsulation"},
+		Help: "How the mux forwards: always 1.",
+	},
 	{Name: "weir_mux_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
-	{Name: "weir_mux_endpoint_packets_total", Labels: []string{"vip", "protocol", "port"},
-		Help: "Packets sent to backends of the endpoint."},
-	{Name: "weir_mux_endpoint_bytes_total", Labels: []string{"vip", "protocol", "port"},
-		Help: "Bytes of packets sent to backends of the endpoint."},
-	{Name: "weir_mux_vip_dropped_packets_total", Labels: []string{"vip"},
-		Help: "Packets dropped by rate limits of the VIP, or by its fair share of the mux."},
-	{Name: "weir_mux_vip_dropped_bytes_total", Labels: []string{"vip"},
-		Help: "Bytes of packets dropped by rate limits of the VIP, or by its fair share of the mux."},
-	{Name: "weir_mux_snat_packets_total", Labels: []string{"vip"},
-		Help: "Return packets of source NAT sent to workloads of the VIP."},
-	{Name: "weir_mux_snat_bytes_total", Labels: []string{"vip"},
-		Help: "Bytes of return packets of source NAT sent to workloads of the VIP."},
-	{Name: "weir_mux_snat_ranges", Labels: []string{"vip"},
-		Help: "Ranges of 8 source NAT ports of the VIP that are allocated."},
+	{
+		Name: "weir_mux_endpoint_packets_total", Labels: []string{"vip", "protocol", "port"},
+		Help: "Packets sent to backends of the endpoint.",
+	},
+	{
+		Name: "weir_mux_endpoint_bytes_total", Labels: []string{"vip", "protocol", "port"},
+		Help: "Bytes of packets sent to backends of the endpoint.",
+	},
+	{
+		Name: "weir_mux_vip_dropped_packets_total", Labels: []string{"vip"},
+		Help: "Packets dropped by rate limits of the VIP, or by its fair share of the mux.",
+	},
+	{
+		Name: "weir_mux_vip_dropped_bytes_total", Labels: []string{"vip"},
+		Help: "Bytes of packets dropped by rate limits of the VIP, or by its fair share of the mux.",
+	},
+	{
+		Name: "weir_mux_snat_packets_total", Labels: []string{"vip"},
+		Help: "Return packets of source NAT sent to workloads of the VIP.",
+	},
+	{
+		Name: "weir_mux_snat_bytes_total", Labels: []string{"vip"},
+		Help: "Bytes of return packets of source NAT sent to workloads of the VIP.",
+	},
+	{
+		Name: "weir_mux_snat_ranges", Labels: []string{"vip"},
+		Help: "Ranges of 8 source NAT ports of the VIP that are allocated.",
+	},
 	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},
@@ -44,46 +60,78 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
 	{Name: "weir_mux_table_rows", Help: "Rows of a table in use.", Labels: []string{"table"}},
 	{Name: "weir_mux_table_capacity", Help: "Rows that a table has room for.", Labels: []string{"table"}},
-	{Name: "weir_mux_flows", Labels: []string{"vip", "state"},
-		Help: "Flows of a VIP in the flow table: seen once, or trusted."},
-	{Name: "weir_mux_flow_limit", Labels: []string{"vip"},
-		Help: "Most trusted flows of a VIP; untrusted ones, seen once, have half of that."},
-	{Name: "weir_mux_flow_guaranteed", Labels: []string{"vip"},
+	{
+		Name: "weir_mux_flows", Labels: []string{"vip", "state"},
+		Help: "Flows of a VIP in the flow table: seen once, or trusted.",
+	},
+	{
+		Name: "weir_mux_flow_limit", Labels: []string{"vip"},
+		Help: "Most trusted flows of a VIP; untrusted ones, seen once, have half of that.",
+	},
+	{
+		Name: "weir_mux_flow_guaranteed", Labels: []string{"vip"},
 		Help: "Trusted flows of a VIP that are never evicted for another tenant's: its guaranteed share of " +
-			"the table; untrusted ones have half of that."},
-	{Name: "weir_mux_tenant_flows", Labels: []string{"tenant", "state"},
-		Help: "Flows of all of a tenant's VIPs in the flow table: seen once, or trusted."},
-	{Name: "weir_mux_tenant_flow_limit", Labels: []string{"tenant"},
-		Help: "Most trusted flows of a tenant; untrusted ones, seen once, have half of that."},
-	{Name: "weir_mux_tenant_flow_guaranteed", Labels: []string{"tenant"},
+			"the table; untrusted ones have half of that.",
+	},
+	{
+		Name: "weir_mux_tenant_flows", Labels: []string{"tenant", "state"},
+		Help: "Flows of all of a tenant's VIPs in the flow table: seen once, or trusted.",
+	},
+	{
+		Name: "weir_mux_tenant_flow_limit", Labels: []string{"tenant"},
+		Help: "Most trusted flows of a tenant; untrusted ones, seen once, have half of that.",
+	},
+	{
+		Name: "weir_mux_tenant_flow_guaranteed", Labels: []string{"tenant"},
 		Help: "Trusted flows of a tenant that are never evicted for another tenant's: its guaranteed share of " +
-			"the table; untrusted ones have half of that."},
+			"the table; untrusted ones have half of that.",
+	},
 	{Name: "weir_mux_flow_capacity", Help: "Flows that the flow table has room for."},
-	{Name: "weir_mux_hosts", Labels: []string{"reachable"},
-		Help: "Tunnel endpoints, by whether their next hop is resolved."},
+	{
+		Name: "weir_mux_hosts", Labels: []string{"reachable"},
+		Help: "Tunnel endpoints, by whether their next hop is resolved.",
+	},
 	{Name: "weir_mux_warnings", Help: "Warnings that the mux reports."},
-	{Name: "weir_mux_overloaded",
-		Help: "1 while packets are lost before the program sees them, or fair dropping prevents that."},
-	{Name: "weir_mux_interface_dropped_packets_total",
-		Help: "Packets that the interface dropped before the program saw them."},
-	{Name: "weir_mux_bgp_session_up", Labels: []string{"peer"},
-		Help: "1 while the BGP session with the peer is established."},
-	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Labels: []string{"peer"},
-		Help: "When the session was established, or lost."},
+	{
+		Name: "weir_mux_overloaded",
+		Help: "1 while packets are lost before the program sees them, or fair dropping prevents that.",
+	},
+	{
+		Name: "weir_mux_interface_dropped_packets_total",
+		Help: "Packets that the interface dropped before the program saw them.",
+	},
+	{
+		Name: "weir_mux_bgp_session_up", Labels: []string{"peer"},
+		Help: "1 while the BGP session with the peer is established.",
+	},
+	{
+		Name: "weir_mux_bgp_session_changed_timestamp_seconds", Labels: []string{"peer"},
+		Help: "When the session was established, or lost.",
+	},
 	{Name: "weir_mux_bgp_routes", Help: "Routes announced to the peer.", Labels: []string{"peer"}},
-	{Name: "weir_mux_bfd_up", Labels: []string{"peer"},
-		Help: "1 while BFD with the peer is up. Only of peers that have BFD."},
-	{Name: "weir_mux_slow_path_packets_total", Labels: []string{"reason"},
-		Help: "Packets that the fast path handed to the slow path, by reason."},
+	{
+		Name: "weir_mux_bfd_up", Labels: []string{"peer"},
+		Help: "1 while BFD with the peer is up. Only of peers that have BFD.",
+	},
+	{
+		Name: "weir_mux_slow_path_packets_total", Labels: []string{"reason"},
+		Help: "Packets that the fast path handed to the slow path, by reason.",
+	},
 	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by result.", Labels: []string{"result"}},
-	{Name: "weir_mux_redirects_total", Labels: []string{"result"},
-		Help: "Fastpath redirects to hosts, by result: sent, stays, failed."},
+	{
+		Name: "weir_mux_redirects_total", Labels: []string{"result"},
+		Help: "Fastpath redirects to hosts, by result: sent, stays, failed.",
+	},
 	{Name: "weir_mux_syn_floods_total", Help: "SYN floods that were detected."},
-	{Name: "weir_mux_syn_flooded_endpoints",
-		Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood."},
-	{Name: "weir_mux_datagrams_evicted_total", Labels: []string{"reason"},
+	{
+		Name: "weir_mux_syn_flooded_endpoints",
+		Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood.",
+	},
+	{
+		Name: "weir_mux_datagrams_evicted_total", Labels: []string{"reason"},
 		Help: "Fragmented datagrams whose state was evicted early, by whose datagrams took the room: the same " +
-			"tenant's or another's."},
+			"tenant's or another's.",
+	},
 	{Name: "weir_mux_slow_path_queued_fragments", Help: "Fragments that wait for the first fragment of their datagram."},
 }
 

@@ -99,14 +99,14 @@ func candidateSets(f *fabric.Fabric, spread Spread) []candidateSet {
 			continue
 		}
 		kind := "aggregation switch"
-		switch {
-		case s.Tier == 0: // a neighbour has racks, too
+		switch s.Tier {
+		case 0: // a neighbour has racks, too
 			kind = "ToR"
-		case s.Tier == f.Tiers-1:
+		case f.Tiers - 1:
 			kind = "core"
 			all = append(all, sw)
 			cores[s.Plane] = append(cores[s.Plane], sw)
-		case s.Tier == f.Tiers-2:
+		case f.Tiers - 2:
 			aggs[s.Container] = append(aggs[s.Container], sw)
 		}
 		sets = append(sets, candidateSet{kind, []int32{sw}})

@@ -98,7 +98,9 @@ func writeCapacity(w io.Writer, c *plan.Capacity) error {
 		name  string
 		table *table.Table
 	}{
-		{"Software muxes", muxTable(c)}, {"Not on switches", unplacedTable(c)}, {"Hottest links", linkTable(c)},
+		{"Software muxes", muxTable(c)},
+		{"Not on switches", unplacedTable(c)},
+		{"Hottest links", linkTable(c)},
 		{"Failures", failureTable(c)},
 	}
 	for _, s := range sections {

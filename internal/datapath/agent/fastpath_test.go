@@ -44,7 +44,7 @@ func fastpathRig(t *testing.T) (*rig, *agentfastpath.ControlMessages) {
 func (r *rig) leavable(vips ...string) {
 	r.t.Helper()
 	var all []model.HostBackend
-	for _, b := range r.Rules.All() {
+	for _, b := range r.All() {
 		b.Fastpath = slices.Contains(vips, b.Endpoint.VIP.String())
 		all = append(all, b)
 	}

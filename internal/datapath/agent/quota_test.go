@@ -93,7 +93,7 @@ func TestQuotasSpareOtherVIPs(t *testing.T) {
 
 // backends are the rules as they are.
 func (r *rig) backends() (all []model.HostBackend) {
-	for _, b := range r.Rules.All() {
+	for _, b := range r.All() {
 		all = append(all, b)
 	}
 	return all
@@ -284,7 +284,7 @@ func TestQuotasFollowRules(t *testing.T) {
 		return all
 	}
 	want := map[netip.Addr]bool{session.Borrowed: true}
-	for key := range r.Rules.All() {
+	for key := range r.All() {
 		want[key.Endpoint.VIP] = true
 	}
 	if got := vips(); !maps.Equal(got, want) || len(want) < 4 {

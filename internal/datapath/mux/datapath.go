@@ -158,7 +158,7 @@ func (d *Datapath) readLive() error {
 	e := d.endpoints
 	for _, adopt := range []func() error{
 		e.Rows.Adopt, e.SNAT.Adopt, e.Adopt, e.Policers.Adopt, d.shares.Adopt, e.AdoptEndpointIndex, d.members.Adopt, e.Hops.Read,
-		d.Networks.Adopt,
+		d.Adopt,
 	} {
 		if err := adopt(); err != nil {
 			return err

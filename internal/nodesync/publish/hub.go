@@ -119,7 +119,7 @@ func (h *Hub) follow(s *store.State) time.Duration {
 	}
 	ready, wait := h.gate.ready(s, now)
 	h.notifyManagers(s, ready)
-	ready, wait = h.gate.all(h.Progress.hostsReady(s), ready, wait, now)
+	ready, wait = h.gate.all(h.hostsReady(s), ready, wait, now)
 	h.release(h.skipUnaffected(ready))
 	if s != h.poolState {
 		h.poolState = s
@@ -146,7 +146,7 @@ func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
 			own.floor = at.answered
 		}
 	}
-	h.Progress.set(own, h.awaited(own.hostsReady))
+	h.set(own, h.awaited(own.hostsReady))
 	h.ready = own.hostsReady
 	h.store.Presence.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
 }

@@ -53,7 +53,7 @@ func (h *Hub) SetPeerProgress(manager string, message *weirv1.FollowProgressResp
 		read := progressFromProto(message)
 		said = &read
 	}
-	hosts := h.Progress.setOther(manager, said)
+	hosts := h.setOther(manager, said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if hosts && len(h.held) > 0 {

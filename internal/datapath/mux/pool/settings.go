@@ -187,10 +187,10 @@ func (t *Table) write(change func(*bpf.MuxMuxSettings)) error {
 }
 
 // Source is one outer source of the family.
-func (p Settings) Source(v4 bool) netip.Addr {
-	addr, prefix := p.Source6, p.Prefix6
+func (s Settings) Source(v4 bool) netip.Addr {
+	addr, prefix := s.Source6, s.Prefix6
 	if v4 {
-		addr, prefix = p.Source4, p.Prefix4
+		addr, prefix = s.Source4, s.Prefix4
 	}
 	if prefix.IsValid() {
 		return prefix.Masked().Addr()
