@@ -149,7 +149,7 @@ func TestClocksWithoutCookies(t *testing.T) {
 	r := newRig(t)
 	r.withSYNCookies(model.SYNCookiesAuto)
 	var all []model.HostBackend
-	for _, rule := range r.Rules.All() {
+	for _, rule := range r.All() {
 		rule.Cookies = false
 		all = append(all, rule)
 	}

@@ -37,7 +37,7 @@ func synSecrets(first uint32) []model.SYNSecret {
 func (r *rig) withSYNCookies(mode model.SYNCookies) {
 	r.t.Helper()
 	var all []model.HostBackend
-	for _, rule := range r.Rules.All() {
+	for _, rule := range r.All() {
 		if rule.Endpoint.Protocol == model.TCP {
 			rule.SYNCookies = mode
 			all = append(all, rule)

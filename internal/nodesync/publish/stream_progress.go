@@ -16,10 +16,10 @@ func (h *Hub) StreamProgress(
 	ctx context.Context, manager string, stops <-chan struct{}, send func(*weirv1.FollowProgressResponse) error,
 ) error {
 	defer h.recheck.Set()
-	defer h.Progress.listen(manager)()
+	defer h.listen(manager)()
 	var sent nodesProgress
 	for first := true; ; first = false {
-		own, next := h.Progress.get()
+		own, next := h.get()
 		if first || own.notes != sent.notes || own.hostsReady != sent.hostsReady || !maps.Equal(own.muxes, sent.muxes) {
 			if err := send(progressToProto(own)); err != nil {
 				return err
