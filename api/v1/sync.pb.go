@@ -1964,11 +1964,8 @@ func (x *AllocatePortsRequest) GetPorts() uint32 {
 }
 
 type AllocatePortsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Those that are new, in order.
-	Ranges []uint32 `protobuf:"varint,1,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
-	// At which they were given: HostSNAT.written.
-	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allocation    *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2003,18 +2000,11 @@ func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
 	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *AllocatePortsResponse) GetRanges() []uint32 {
+func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
 	if x != nil {
-		return x.Ranges
+		return x.Allocation
 	}
 	return nil
-}
-
-func (x *AllocatePortsResponse) GetGeneration() uint64 {
-	if x != nil {
-		return x.Generation
-	}
-	return 0
 }
 
 type ReleasePortsRequest struct {
@@ -2087,9 +2077,8 @@ func (x *ReleasePortsRequest) GetRanges() []uint32 {
 }
 
 type ReleasePortsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At which they were taken back: HostSNAT.written.
-	Generation    uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allocation    *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2124,9 +2113,65 @@ func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
 	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *ReleasePortsResponse) GetGeneration() uint64 {
+func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
 	if x != nil {
-		return x.Generation
+		return x.Allocation
+	}
+	return nil
+}
+
+// All ranges of a workload, and not what a call changed of them: a host to which the answer to an earlier call was lost
+// has what the manager has again. Every healthy mux knows them.
+type PortAllocation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order.
+	Ranges []uint32 `protobuf:"varint,1,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// At which they last changed: HostSNAT.written.
+	Written       uint64 `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortAllocation) Reset() {
+	*x = PortAllocation{}
+	mi := &file_v1_sync_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortAllocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortAllocation) ProtoMessage() {}
+
+func (x *PortAllocation) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
+func (*PortAllocation) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PortAllocation) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *PortAllocation) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
 	}
 	return 0
 }
@@ -2171,7 +2216,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2228,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2241,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -2329,7 +2374,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2386,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2399,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -2389,7 +2434,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2446,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2459,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -2480,7 +2525,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2537,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2550,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -2565,7 +2610,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2622,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2635,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -2606,7 +2651,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2663,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2676,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -2663,7 +2708,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2720,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2733,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 type ReportHostRequest struct {
@@ -2716,7 +2761,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2773,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2786,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2823,7 +2868,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +2880,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +2893,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2902,7 +2947,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +2959,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +2972,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2973,7 +3018,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3030,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3043,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -3177,21 +3222,23 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05ports\x18\x04 \x01(\rR\x05ports\"O\n" +
-	"\x15AllocatePortsResponse\x12\x16\n" +
-	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x1e\n" +
+	"\x05ports\x18\x04 \x01(\rR\x05ports\"P\n" +
+	"\x15AllocatePortsResponse\x127\n" +
 	"\n" +
-	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"m\n" +
+	"allocation\x18\x01 \x01(\v2\x17.weir.v1.PortAllocationR\n" +
+	"allocation\"m\n" +
 	"\x13ReleasePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06ranges\x18\x04 \x03(\rR\x06ranges\"6\n" +
-	"\x14ReleasePortsResponse\x12\x1e\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\"O\n" +
+	"\x14ReleasePortsResponse\x127\n" +
 	"\n" +
-	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\x9c\x04\n" +
+	"allocation\x18\x01 \x01(\v2\x17.weir.v1.PortAllocationR\n" +
+	"allocation\"B\n" +
+	"\x0ePortAllocation\x12\x16\n" +
+	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x18\n" +
+	"\awritten\x18\x02 \x01(\x04R\awritten\"\x9c\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -3290,7 +3337,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -3316,32 +3363,33 @@ var file_v1_sync_proto_goTypes = []any{
 	(*AllocatePortsResponse)(nil),  // 21: weir.v1.AllocatePortsResponse
 	(*ReleasePortsRequest)(nil),    // 22: weir.v1.ReleasePortsRequest
 	(*ReleasePortsResponse)(nil),   // 23: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),            // 24: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 25: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 26: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 27: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 28: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 29: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 30: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 31: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 32: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 33: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 34: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 35: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 36: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 38: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 39: weir.v1.CapturedPacket
-	(*Fastpath)(nil),               // 40: weir.v1.Fastpath
-	(*Limits)(nil),                 // 41: weir.v1.Limits
-	(*HealthCheck)(nil),            // 42: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 43: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 44: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 45: weir.v1.HostStatus
+	(*PortAllocation)(nil),         // 24: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 25: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 26: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 27: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 28: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 29: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 30: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 31: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 32: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 33: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 34: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 35: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 36: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 37: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 39: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 40: weir.v1.CapturedPacket
+	(*Fastpath)(nil),               // 41: weir.v1.Fastpath
+	(*Limits)(nil),                 // 42: weir.v1.Limits
+	(*HealthCheck)(nil),            // 43: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 44: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 45: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 46: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	15, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	35, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	36, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	9,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	10, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
 	8,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -3353,58 +3401,60 @@ var file_v1_sync_proto_depIdxs = []int32{
 	3,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	11, // 11: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
 	12, // 12: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	36, // 13: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	37, // 14: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	38, // 15: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	39, // 16: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	35, // 17: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	37, // 13: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	38, // 14: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	39, // 15: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	40, // 16: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	36, // 17: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	16, // 18: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	37, // 19: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	40, // 20: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	41, // 21: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	24, // 22: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	25, // 23: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	38, // 19: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	41, // 20: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	42, // 21: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	25, // 22: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	26, // 23: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
 	19, // 24: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	7,  // 25: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	6,  // 26: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
 	5,  // 27: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	37, // 28: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 29: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	42, // 30: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	37, // 31: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 32: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	43, // 33: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	44, // 34: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	27, // 35: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	35, // 36: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	43, // 37: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	45, // 38: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	33, // 39: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	32, // 40: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	27, // 41: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	35, // 42: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	35, // 43: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 44: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	17, // 45: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	26, // 46: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	29, // 47: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	31, // 48: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	13, // 49: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	20, // 50: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	22, // 51: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 52: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	18, // 53: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	28, // 54: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	30, // 55: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	34, // 56: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	14, // 57: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	21, // 58: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	23, // 59: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	52, // [52:60] is the sub-list for method output_type
-	44, // [44:52] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	38, // 28: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	24, // 29: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	24, // 30: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	36, // 31: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	43, // 32: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	38, // 33: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	36, // 34: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	44, // 35: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	45, // 36: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	28, // 37: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	36, // 38: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	44, // 39: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	46, // 40: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	34, // 41: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	33, // 42: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	28, // 43: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	36, // 44: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	36, // 45: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 46: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	17, // 47: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	27, // 48: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	30, // 49: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	32, // 50: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	13, // 51: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	20, // 52: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	22, // 53: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 54: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	18, // 55: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	29, // 56: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	31, // 57: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	35, // 58: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	14, // 59: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	21, // 60: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	23, // 61: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	54, // [54:62] is the sub-list for method output_type
+	46, // [46:54] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -3424,7 +3474,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

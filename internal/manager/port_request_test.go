@@ -58,13 +58,18 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 		t.Fatalf("given %v, %v", given, err)
 	}
 	mux.setMute(true)
-	released, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
+	had := m.store.State().PortsWritten.At(firstSNATClient)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
+			Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
+		})
+		answered <- err
+	}()
+	eventually(t, "the mux reads it", func() bool {
+		written := m.store.State().PortsWritten.At(firstSNATClient)
+		return written > had && mux.has(uint64(written))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the mux reads it", func() bool { return mux.has(released.GetGeneration()) })
 	free := func() bool {
 		s := m.store.State()
 		h := s.Ports.At(firstSNATClient)
@@ -77,5 +82,8 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 	}
 	mux.setMute(false)
 	eventually(t, "the mux has reported", mux.report)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 	eventually(t, "they are free", free)
 }

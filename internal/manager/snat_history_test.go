@@ -17,21 +17,31 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// ledger is who was given which range, by the answers alone: what no manager can take back unseen.
+// ledger is who was given which range, by the answers alone: what no manager can take back unseen. A workload does not
+// use again what it released, though answers name it until a call that was cut off is carried out, if ever.
 type ledger struct {
-	mu    sync.Mutex
-	owner map[model.Range]netip.Addr
-	twice []string
+	mu       sync.Mutex
+	owner    map[model.Range]netip.Addr
+	released map[model.Range]netip.Addr
+	twice    []string
+}
+
+func newLedger() ledger {
+	return ledger{owner: map[model.Range]netip.Addr{}, released: map[model.Range]netip.Addr{}}
 }
 
 func (l *ledger) gave(to netip.Addr, ranges []model.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range ranges {
+		if l.released[r] == to {
+			continue
+		}
 		if other, given := l.owner[r]; given && other != to {
 			l.twice = append(l.twice, fmt.Sprintf("range %d is of %s, and was given to %s", r, other, to))
 		}
 		l.owner[r] = to
+		delete(l.released, r)
 	}
 }
 
@@ -53,6 +63,7 @@ func (l *ledger) back(ranges []model.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range ranges {
+		l.released[r] = l.owner[r]
 		delete(l.owner, r)
 	}
 }
@@ -73,7 +84,7 @@ func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	t.Helper()
 	t.Logf("history of seed %d", seed)
 	h := &history{
-		random: rand.New(rand.NewPCG(seed, 5)), urls: urls, ledger: ledger{owner: map[model.Range]netip.Addr{}}, listed: map[netip.Addr]bool{},
+		random: rand.New(rand.NewPCG(seed, 5)), urls: urls, ledger: newLedger(), listed: map[netip.Addr]bool{},
 	}
 	startHost(t, muxURL, "host1", "10.2.1.2")
 	startHost(t, muxURL, "host2", "10.2.2.2")
@@ -128,7 +139,7 @@ func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 			if err != nil {
 				return
 			}
-			ranges, err := wire.RangesFromProto(r.GetRanges())
+			ranges, err := wire.RangesFromProto(r.GetAllocation().GetRanges())
 			if err != nil {
 				t.Error(err)
 			}

@@ -48,6 +48,7 @@ func leaving(t *testing.T, change ...func(*Manager)) (url string, mux *fakeMux, 
 	return url, mux, hosts
 }
 
+// allocate asks for ports, and returns all ranges that the workload has then.
 func allocate(t *testing.T, client *rpc.Client, host string, key model.SNATKey, ports uint32) ([]model.Range, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -58,8 +59,8 @@ func allocate(t *testing.T, client *rpc.Client, host string, key model.SNATKey, 
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := wire.RangesFromProto(r.GetRanges())
-	if err != nil || r.GetGeneration() == 0 {
+	ranges, err := wire.RangesFromProto(r.GetAllocation().GetRanges())
+	if err != nil || r.GetAllocation().GetWritten() == 0 {
 		t.Errorf("answered %v: %v", r, err)
 	}
 	return ranges, nil
@@ -69,7 +70,7 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	url, mux, hosts := leaving(t)
 	client := dial(t, url)
 	given, err := allocate(t, client, "host1", firstSNATClient, 20)
-	if err != nil || len(given) != 3 {
+	if err != nil || len(given) != 4 {
 		t.Fatalf("given %v, %v", given, err)
 	}
 	owners := mux.owners(firstSNATClient.VIP)
@@ -200,7 +201,7 @@ func TestPortRequestsHaveLimits(t *testing.T) {
 	vip.Snat.MaxPorts, vip.Snat.RequestRate = 32, 5
 	apply(t, url, vip)
 	given, err := allocate(t, client, "host1", firstSNATClient, 500)
-	if err != nil || len(given) != 3 {
+	if err != nil || len(given) != 4 {
 		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
 	}
 	_, err = allocate(t, client, "host1", firstSNATClient, 1)
@@ -261,16 +262,22 @@ func TestManyAskAtOnce(t *testing.T) {
 func TestReleasedPortsAreQuarantined(t *testing.T) {
 	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Quarantine = 2 * time.Second })
 	client := dial(t, url)
+	preallocated := hosts[0].holds(firstSNATClient).Ranges
 	given, err := allocate(t, client, "host1", firstSNATClient, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
+	given = slices.DeleteFunc(given, func(r model.Range) bool { return slices.Contains(preallocated, r) })
 	release := &weirv1.ReleasePortsRequest{
 		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: wire.RangesToProto(given),
 	}
 	for range 2 { // it may be made again
-		if _, err := client.ReleasePorts(t.Context(), release); err != nil {
+		answer, err := client.ReleasePorts(t.Context(), release)
+		if err != nil {
 			t.Fatal(err)
+		}
+		if left := answer.GetAllocation(); !slices.Equal(left.GetRanges(), wire.RangesToProto(preallocated)) || left.GetWritten() == 0 {
+			t.Errorf("left are %v, not %v", left, preallocated)
 		}
 	}
 	eventually(t, "mux and host have them no more", func() bool {

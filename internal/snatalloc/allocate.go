@@ -179,7 +179,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	defer cancel()
 	var given []model.Range
 	asked, taken := time.Now(), time.Time{}
-	generation, err := a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+	_, err = a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		taken = time.Now()
 		vip, err := clientOf(s, r.GetName(), key)
 		if err != nil {
@@ -199,15 +199,26 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	}
 	gave = len(given)
 	written := time.Now()
-	if err := a.Hub.Await(ctx, generation); err != nil {
-		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
-			errors.New("the ports were given, and a mux does not know them yet: they come by the stream"), time.Second)
+	now, err := a.allocation(ctx, key)
+	if err != nil {
+		return nil, err
 	}
 	a.Metrics.stages.WithLabelValues(stageWait).Observe(taken.Sub(asked).Seconds())
 	a.Metrics.stages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
 	a.Metrics.stages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
 	a.Metrics.given.Add(float64(gave * model.RangePorts))
-	return &weirv1.AllocatePortsResponse{Ranges: wire.RangesToProto(given), Generation: uint64(generation)}, nil
+	return &weirv1.AllocatePortsResponse{Allocation: now}, nil
+}
+
+// allocation returns what the State has of a workload, as soon as every healthy mux knows it.
+func (a *Allocator) allocation(ctx context.Context, key model.SNATKey) (*weirv1.PortAllocation, error) {
+	s := a.Store.State()
+	written := s.PortsWritten.At(key)
+	if err := a.Hub.Await(ctx, written); err != nil {
+		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
+			errors.New("the ports were written, and a mux does not know them yet: they come by the stream"), time.Second)
+	}
+	return &weirv1.PortAllocation{Ranges: wire.RangesToProto(s.Ports.At(key).Ranges), Written: uint64(written)}, nil
 }
 
 // checkQuota says why a workload gets no more ports: it, or its VIP, has no room for more.
@@ -275,8 +286,10 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
+	defer cancel()
 	released := 0
-	generation, err := a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+	_, err = a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		if _, err := clientOf(s, r.GetName(), key); err != nil {
 			return store.Change{}, err
 		}
@@ -290,11 +303,12 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	if released == 0 {
-		generation = a.Store.State().PortsWritten.At(key)
-	}
 	a.Metrics.released.Add(float64(released * model.RangePorts))
-	return &weirv1.ReleasePortsResponse{Generation: uint64(generation)}, nil
+	now, err := a.allocation(ctx, key)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
+	}
+	return &weirv1.ReleasePortsResponse{Allocation: now}, nil
 }
 
 // ReclaimPorts has a workload's host give ranges back when their flows have ended.

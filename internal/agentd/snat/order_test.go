@@ -72,19 +72,58 @@ func TestRestartedAgentTakesNoOlderList(t *testing.T) {
 	}
 }
 
+// allocated is an answer of the manager that a workload has these ranges.
+func allocated(written uint64, ranges ...uint32) *weirv1.PortAllocation {
+	return &weirv1.PortAllocation{Ranges: ranges, Written: written}
+}
+
 // What is given by an answer that a newer list has overtaken may be somebody else's by now; what a newer list gives is
 // not taken by the answer to a release before it.
 func TestPortsOfALateAnswer(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301)
 	mustApply(t, p, listOf(0, model.HostSNAT{Key: portKey, Ranges: []model.Range{300, 301}, Written: 9}))
-	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 8}, nil)
+	client := p.workloads[portKey.Address]
+	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Allocation: allocated(8, 300, 301, 302)}, nil)
 	w.holds(t, "given before the list", 300, 301)
-	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 10}, nil)
+	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Allocation: allocated(10, 300, 301, 302)}, nil)
 	w.holds(t, "given after the list", 300, 301, 302)
-	p.handleReleased(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 8}, nil)
+	p.handleReleased(client, &weirv1.ReleasePortsResponse{Allocation: allocated(8, 300, 302)}, nil)
 	w.holds(t, "released before the list", 300, 301, 302)
-	p.handleReleased(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 11}, nil)
+	p.handleReleased(client, &weirv1.ReleasePortsResponse{Allocation: allocated(11, 300, 302)}, nil)
 	w.holds(t, "released after the list", 300, 302)
+}
+
+// The answer to a request was lost, and the list that tells of it is not here yet: the answer to the next request, or to
+// a release, has what the lost one gave and what it took.
+func TestALostAnswerIsMadeUpByTheNext(t *testing.T) {
+	for name, answer := range map[string]func(*Ports, *snatClient){
+		"allocate": func(p *Ports, _ *snatClient) {
+			p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Allocation: allocated(10, 300, 302, 303)}, nil)
+		},
+		"release": func(p *Ports, client *snatClient) {
+			p.handleReleased(client, &weirv1.ReleasePortsResponse{Allocation: allocated(10, 300, 302, 303)}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, p := newPortWorld(t, 300, 301)
+			client := p.workloads[portKey.Address]
+			client.releasing[301] = closedRange{since: time.Now(), offered: true}
+			answer(p, client)
+			w.holds(t, "after the next answer", 300, 302, 303)
+			if len(w.closed) != 0 || len(client.releasing) != 0 {
+				t.Errorf("closed are %v, and %v are to be released", w.closed, client.releasing)
+			}
+			mustApply(t, p, listOf(0, model.HostSNAT{Key: portKey, Ranges: []model.Range{300, 301, 302}, Written: 9}))
+			w.holds(t, "after the list of the lost answer", 300, 302, 303)
+		})
+	}
+}
+
+// A manager's answer that names ranges out of order is refused as a whole.
+func TestAMalformedAllocationIsRefused(t *testing.T) {
+	w, p := newPortWorld(t, 300, 301)
+	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Allocation: allocated(10, 303, 302)}, nil)
+	w.holds(t, "after it", 300, 301)
 }
 
 // A range that is opened again for what waits is not given back, and one that may have been given back is not opened.

@@ -185,9 +185,29 @@ func (p *Ports) Apply(update wire.HostUpdate) error {
 			s.Ranges, s.Reclaim, s.Written = has.Ranges, has.Reclaim, has.Written
 		}
 		client.config, client.refused = s, false
-		maps.DeleteFunc(client.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(s.Ranges, r) })
+		client.forgetReleased()
 	}
 	return p.applyPorts()
+}
+
+// take takes over what the manager answers that a workload has, unless an update of the stream that is as new has come
+// before it.
+func (c *snatClient) take(has *weirv1.PortAllocation) error {
+	ranges, err := wire.RangesFromProto(has.GetRanges())
+	if err != nil {
+		return err
+	}
+	if written := model.Generation(has.GetWritten()); written > c.config.Written {
+		c.config.Ranges, c.config.Written = ranges, written
+		c.config.Reclaim = slices.DeleteFunc(slices.Clone(c.config.Reclaim), func(r model.Range) bool { return !slices.Contains(ranges, r) })
+	}
+	c.forgetReleased()
+	return nil
+}
+
+// forgetReleased forgets what was to be released of the ranges that a workload has no more.
+func (c *snatClient) forgetReleased() {
+	maps.DeleteFunc(c.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(c.config.Ranges, r) })
 }
 
 // removeWorkload removes a workload and its queued packets.

@@ -90,12 +90,18 @@ func (w *portWorld) SNATUse(bool) ([]agentsnat.Use, error) {
 
 func (w *portWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	w.note("ask %d", r.GetPorts())
-	return &weirv1.AllocatePortsResponse{Ranges: w.given, Generation: 7}, w.refuse
+	return &weirv1.AllocatePortsResponse{Allocation: &weirv1.PortAllocation{Ranges: w.given, Written: 7}}, w.refuse
 }
 
 func (w *portWorld) ReleasePorts(_ context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
 	w.note("release %v", r.GetRanges())
-	return &weirv1.ReleasePortsResponse{Generation: 8}, w.unreleased
+	left := &weirv1.PortAllocation{Written: 8}
+	for _, held := range wire.RangesToProto(w.ranges) {
+		if !slices.Contains(r.GetRanges(), held) {
+			left.Ranges = append(left.Ranges, held)
+		}
+	}
+	return &weirv1.ReleasePortsResponse{Allocation: left}, w.unreleased
 }
 
 var portKey = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.1.0.2")}
@@ -198,7 +204,6 @@ func TestPortsRefused(t *testing.T) {
 	w.want(t, "ask 1", "ask 1", "end", "tell 3")
 }
 
-// For whom there is no room is told so; no ports would help.
 // Ranges are named while the manager asks for them, and kept while it tells nothing of them.
 func TestRangesAreToldWhenAskedFor(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301)
@@ -232,6 +237,7 @@ func TestWhatHasAPortIsNotGivenUp(t *testing.T) {
 	}
 }
 
+// For whom there is no room is told so; no ports would help.
 func TestNoRoomIsTold(t *testing.T) {
 	w, p := newPortWorld(t)
 	full := waits(1, "one")

@@ -195,14 +195,7 @@ func (p *Ports) handleAllocated(ctx context.Context, key model.SNATKey, answer *
 		return
 	}
 	client.refused = false
-	// Else a later update of the stream has replaced the ranges.
-	if written := model.Generation(answer.GetGeneration()); written > client.config.Written {
-		for _, r := range answer.GetRanges() {
-			client.config.Ranges = append(client.config.Ranges, model.Range(r))
-		}
-		slices.Sort(client.config.Ranges)
-		client.config.Ranges, client.config.Written = slices.Compact(client.config.Ranges), written
-	}
+	p.warn("take ports", client.take(answer.GetAllocation()))
 	if p.applyPorts() == nil {
 		p.assignPorts(ctx, client, now)
 	}

@@ -103,27 +103,18 @@ func (p *Ports) releaseRanges(ctx context.Context, client *snatClient, due []mod
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if client := p.workloads[key.Address]; client != nil && client.config.Key == key {
-			p.handleReleased(client, due, answer, err)
+			p.handleReleased(client, answer, err)
 		}
 	})
 }
 
-func (p *Ports) handleReleased(client *snatClient, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
+func (p *Ports) handleReleased(client *snatClient, answer *weirv1.ReleasePortsResponse, err error) {
 	client.requesting = false
 	if err != nil {
 		p.log.Debug("can't release ports, trying again", "vip", client.config.Key.VIP, "err", err)
 		return
 	}
-	for _, r := range due {
-		delete(client.releasing, r)
-	}
-	// Else a later update of the stream has replaced the ranges.
-	if written := model.Generation(answer.GetGeneration()); written >= client.config.Written {
-		gone := func(r model.Range) bool { return slices.Contains(due, r) }
-		client.config.Ranges = slices.DeleteFunc(slices.Clone(client.config.Ranges), gone)
-		client.config.Reclaim = slices.DeleteFunc(slices.Clone(client.config.Reclaim), gone)
-		client.config.Written = written
-	}
+	p.warn("release ports", client.take(answer.GetAllocation()))
 	p.warn("close ranges", p.applyPorts())
 }
 
