@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/connlimit"
 	"github.com/weirlb/weir/internal/limits"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -74,6 +75,58 @@ func (s *Server) entered(w http.ResponseWriter, r *http.Request, caller trust.Id
 		return leave, err
 	}
 	return s.enterRequest(r, caller, procedure, size)
+}
+
+// enterRequest takes what a request needs of what its kind of callers has, and returns what gives it back: before its body is
+// read.
+func (s *Server) enterRequest(r *http.Request, caller trust.Identity, procedure string, size int64) (leave func(), err error) {
+	if caller.Anonymous() {
+		return s.unauthenticated.enter(r.RemoteAddr, s.Now())
+	}
+	if streams(r.URL.Path) || s.Identity.Insecure() {
+		return func() {}, nil
+	}
+	kind, who := limits.KindOf(caller), caller.Share()
+	b := limits.Callers[kind]
+	if kind == limits.User && who != caller.String() {
+		b = limits.Callers[limits.Tenant]
+	}
+	refuse := func(why string) error {
+		return rpc.RetryAfter(connect.CodeResourceExhausted, errors.New(why+": try again"), time.Second)
+	}
+	leaveRequest := s.requests.Acquire(who, 0, b.Each)
+	if leaveRequest == nil {
+		return nil, refuse(who + " has too many requests under way")
+	}
+	if !isLarge(r, procedure, size) {
+		return leaveRequest, nil
+	}
+	leaveLarge := s.large.Acquire(who, limits.LargeAll, limits.LargeEach)
+	if leaveLarge == nil {
+		leaveRequest()
+		return nil, refuse("too many large requests are under way")
+	}
+	return func() { leaveRequest(); leaveLarge() }, nil
+}
+
+// isLarge says whether a request of that size, negative where it does not tell it, is, or may become, one of those that
+// few are taken of at once.
+func isLarge(r *http.Request, procedure string, size int64) bool {
+	const uncounted = 1 << 20
+	if !limits.Of(procedure).Large() {
+		return false
+	}
+	return size < 0 || size > uncounted || packed(r)
+}
+
+// packed says whether the body of a request is compressed.
+func packed(r *http.Request) bool {
+	for _, header := range []string{"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"} {
+		if encoding := r.Header.Get(header); encoding != "" && encoding != "identity" {
+			return true
+		}
+	}
+	return false
 }
 
 // boundReading bounds the time in which the body of a request must come. What streams has it for its first message, and

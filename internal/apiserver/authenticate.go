@@ -17,10 +17,10 @@ import (
 
 // authenticator says who makes a request, by what is trusted now.
 type authenticator struct {
-	identity  *pki.Identity
-	store     *store.Store
-	strangers *strangers
-	now       func() time.Time
+	identity        *pki.Identity
+	store           *store.Store
+	unauthenticated *unauthenticated
+	now             func() time.Time
 }
 
 // identify is who makes a request, by what it shows.
@@ -45,7 +45,7 @@ func (a *authenticator) shown(r *http.Request) (trust.Identity, error) {
 		return caller, err
 	}
 	// Another manager may have made the user a moment ago. To ask costs a read of the store.
-	if !a.strangers.askTrust(r.RemoteAddr, a.now()) {
+	if !a.unauthenticated.askTrust(r.RemoteAddr, a.now()) {
 		return trust.Identity{}, err
 	}
 	newest, failed := a.store.Trust.Newest(r.Context(), trusted)

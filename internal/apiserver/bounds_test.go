@@ -61,7 +61,7 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 
 // A stranger has a few places, and another address finds one; a place that was left is there again.
 func TestPlacesOfStrangersAreByAddress(t *testing.T) {
-	var s strangers
+	var s unauthenticated
 	now := time.Unix(1000, 0)
 	var last func()
 	for i := range limits.Callers[limits.Unauthenticated].Each {

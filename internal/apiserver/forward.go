@@ -31,13 +31,13 @@ const (
 	forwardTLS = 5 * time.Second
 )
 
-// elsewhere are calls of REST that are no GET and write nothing.
-func elsewhere(path string) bool { return strings.HasSuffix(path, "/explain") }
+// readsByPost says whether a path of REST is called by POST and writes nothing.
+func readsByPost(path string) bool { return strings.HasSuffix(path, "/explain") }
 
 // writes says whether a request is for the leader.
 func writes(r *http.Request) bool {
 	if strings.HasPrefix(r.URL.Path, restRoot) {
-		return r.Method != http.MethodGet && r.Method != http.MethodHead && !elsewhere(r.URL.Path)
+		return r.Method != http.MethodGet && r.Method != http.MethodHead && !readsByPost(r.URL.Path)
 	}
 	return handling[r.URL.Path] == byLeader
 }

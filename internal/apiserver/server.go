@@ -60,17 +60,17 @@ type Config struct {
 type Server struct {
 	*Config
 
-	observer  observer
-	callers   authenticator
-	strangers strangers
-	open      openStreams
-	requests  inflight.Limit // of known callers, streams left out
-	large     inflight.Limit // likewise, of those that need much memory
+	observer        observer
+	callers         authenticator
+	unauthenticated unauthenticated
+	open            openStreams
+	requests        inflight.Limit // of known callers, streams left out
+	large           inflight.Limit // likewise, of those that need much memory
 }
 
 // New returns a Server, which serves nothing before Run.
 func New(cfg *Config, metrics *Metrics) *Server {
 	s := &Server{Config: cfg, observer: observer{metrics, cfg.Tracer}, open: openStreams{trusted: cfg.Store.Trust.Watch}}
-	s.callers = authenticator{identity: cfg.Identity, store: cfg.Store, strangers: &s.strangers, now: cfg.Now}
+	s.callers = authenticator{identity: cfg.Identity, store: cfg.Store, unauthenticated: &s.unauthenticated, now: cfg.Now}
 	return s
 }

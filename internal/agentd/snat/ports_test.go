@@ -264,3 +264,24 @@ func TestPortsAreGivenBack(t *testing.T) {
 		t.Errorf("ranges are %v, closed %v", w.ranges, w.closed)
 	}
 }
+
+// A workload at its limit of ports is refused by the host itself: the manager is not asked, and what waits is told so.
+func TestAWorkloadAtItsLimitIsNotAskedFor(t *testing.T) {
+	ranges := make([]model.Range, 8) // of the 64 ports of newPortWorld
+	for i := range ranges {
+		ranges[i] = model.Range(300 + i)
+	}
+	w, p := newPortWorld(t, ranges...)
+	w.ranges = nil // all are in use
+	now := time.Now()
+	p.handleNotice(t.Context(), waits(1, "one"), now)
+	low := waits(2, "")
+	low.Kind = agentsnat.NoticeLow
+	p.handleNotice(t.Context(), low, now)
+	p.tick(t.Context(), now.Add(2*refusedFor))
+	p.asking.Wait()
+	w.want(t, "refuse", "end", "tell 3")
+	if p.workloads[portKey.Address].wantsPorts {
+		t.Error("it asks again at the next tick")
+	}
+}

@@ -120,11 +120,11 @@ func (w *Watcher) evaluate(sample overload.Sample) error {
 		w.setState(sample.Lost, w.Warning())
 		return nil
 	}
-	return w.report(sample, state)
+	return w.enforce(sample, state)
 }
 
-// report reads the VIPs' load, and sets their fair shares.
-func (w *Watcher) report(sample overload.Sample, state overload.State) error {
+// enforce reads the VIPs' load, and sets their fair shares.
+func (w *Watcher) enforce(sample overload.Sample, state overload.State) error {
 	vips, tenants, err := w.config.Datapath.OfferedLoad()
 	if err != nil {
 		return err

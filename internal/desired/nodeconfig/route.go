@@ -5,15 +5,6 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// limits are those of vip, and of the steps of its overload policy that are in force.
-func limits(s desired.State, vip model.VIP) *model.Limits {
-	limits := vip.Limits
-	for _, step := range s.Steps.At(vip.Name).InForce(vip) {
-		limits = limits.Least(step.Limits)
-	}
-	return limits
-}
-
 // Routes are those of the VIPs that muxes do not announce as usual, by name of the VIP. It costs what is in force.
 func Routes(s desired.State) []model.VIPRoute {
 	var routes []model.VIPRoute

@@ -1,0 +1,84 @@
+package nodeconfig
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// HostBackends are a host's backends as its agent runs them.
+type HostBackends map[model.HostBackendKey]model.HostBackend
+
+// BackendsOn are the backends of one host.
+func BackendsOn(s desired.State, host string) HostBackends {
+	backends := HostBackends{}
+	for vip := range s.VIPsOn(host) {
+		EachBackend(s, vip, func(name string, b model.HostBackend) {
+			if name == host {
+				backends[b.Key()] = b
+			}
+		})
+	}
+	return backends
+}
+
+// CheckedOn are the backends of one host whose health is checked.
+func CheckedOn(s desired.State, host string) map[desired.HealthKey]bool {
+	checked := map[desired.HealthKey]bool{}
+	for vip := range s.VIPsOn(host) {
+		for _, e := range vip.Endpoints {
+			for _, b := range e.Backends {
+				if b.Host == host && e.HealthCheck != nil {
+					checked[desired.HealthKey{Endpoint: desired.Key(vip, e), Backend: b.AddrPort()}] = true
+				}
+			}
+		}
+	}
+	return checked
+}
+
+// IsNeededBeforeMuxes says whether a host that has was must have b before muxes use it. How it is checked, and whose it
+// is, may wait.
+func IsNeededBeforeMuxes(was, b model.HostBackend) bool {
+	b.HealthCheck, was.HealthCheck = nil, nil
+	b.Tenant, was.Tenant = "", ""
+	return !was.Equal(b)
+}
+
+// EachBackend calls do for the backends of one VIP, as their hosts run them.
+func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.HostBackend)) {
+	for _, e := range vip.Endpoints {
+		table := s.Tables.At(desired.Key(vip, e))
+		slots, draining, chainPeers := table.Slots(), table.Draining(), chainPeersOf(table)
+		var sources map[netip.Addr][]netip.Addr
+		if len(chainPeers) > 0 {
+			sources = sourcesOf(s, e)
+		}
+		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)
+		for _, b := range e.Backends {
+			slot := slots[b.AddrPort()]
+			do(b.Host, model.HostBackend{
+				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
+				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), chainPeers[slot], sources),
+				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
+				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
+			})
+		}
+	}
+}
+
+// Muxes are the outer sources that hosts accept, in order.
+func Muxes(s desired.State) []netip.Prefix {
+	var all []netip.Prefix
+	for n := range s.MuxNodes() {
+		for _, a := range n.Addresses {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+		all = append(all, n.Prefixes...)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
