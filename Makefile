@@ -15,7 +15,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint linters fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ lint: bpf ## Run all linters and check that generated files are current
 	clang-format-19 --dry-run --Werror $(BPF_C)
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- api deploy internal '*.go'
+
+linters: ## Compile the linters that are written in Go, which are cached from then on
+	@$(LINT) version >/dev/null
+	@$(BUF) --version >/dev/null
 
 fmt: ## Format Go, C and protobuf
 	$(LINT) fmt ./...

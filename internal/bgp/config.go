@@ -33,6 +33,7 @@ type Peer struct {
 	AS           uint32
 	PasswordFile string        // TCP MD5 (RFC 2385); empty: none
 	BFD          time.Duration // interval of BFD packets, three lost detect; 0: off
+	EVPN         bool          // takes MAC/IP advertisements (address family l2vpn evpn)
 }
 
 // DefaultHoldTime is how long a session lives without a keepalive, if nothing else is said.

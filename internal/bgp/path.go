@@ -116,11 +116,9 @@ const deferral = 3 * time.Second
 func (s *Speaker) neighbor(p *peer) *api.Peer {
 	hold := uint64(s.config.HoldTime / time.Second)
 	graceful := s.config.GracefulRestart > 0
-	family := func(afi api.Family_Afi) *api.AfiSafi {
+	family := func(afi api.Family_Afi, safi api.Family_Safi) *api.AfiSafi {
 		return &api.AfiSafi{
-			Config: &api.AfiSafiConfig{
-				Enabled: true, Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST},
-			},
+			Config:            &api.AfiSafiConfig{Enabled: true, Family: &api.Family{Afi: afi, Safi: safi}},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: graceful}},
 		}
 	}
@@ -130,7 +128,12 @@ func (s *Speaker) neighbor(p *peer) *api.Peer {
 			HoldTime: hold, KeepaliveInterval: max(1, hold/3),
 			ConnectRetry: connectRetry, IdleHoldTimeAfterReset: idleAfterReset,
 		}},
-		AfiSafis: []*api.AfiSafi{family(api.Family_AFI_IP), family(api.Family_AFI_IP6)},
+		AfiSafis: []*api.AfiSafi{
+			family(api.Family_AFI_IP, api.Family_SAFI_UNICAST), family(api.Family_AFI_IP6, api.Family_SAFI_UNICAST),
+		},
+	}
+	if p.EVPN {
+		n.AfiSafis = append(n.AfiSafis, family(api.Family_AFI_L2VPN, api.Family_SAFI_EVPN))
 	}
 	if graceful {
 		n.GracefulRestart = &api.GracefulRestart{

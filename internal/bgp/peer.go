@@ -254,6 +254,9 @@ func (s *Speaker) Peers() []PeerState {
 		state := p.current()
 		if state.Established() {
 			state.Routes = len(s.announced)
+			if p.EVPN {
+				state.Routes += len(s.macs)
+			}
 		}
 		if p.BFD > 0 {
 			state.BFD = "down"

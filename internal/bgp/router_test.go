@@ -60,10 +60,11 @@ func TestMain(m *testing.M) {
 type job struct {
 	Config        Config
 	Announce      []netip.Prefix
+	MACs          []MACRoute
 	SetRestarting bool
 }
 
-// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "routes" with all of them as JSON,
+// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "routes" and "macs" with all of them as JSON,
 // "peers" (answers one line of JSON), "stop" and "handover".
 func speak(text string) error {
 	var j job
@@ -76,6 +77,9 @@ func speak(text string) error {
 		return err
 	}
 	if err := s.Announce(plain(j.Announce)); err != nil {
+		return err
+	}
+	if err := s.AnnounceMACs(j.MACs); err != nil {
 		return err
 	}
 	if j.SetRestarting {
@@ -101,6 +105,14 @@ func speak(text string) error {
 					panic(err)
 				}
 				if err := s.Announce(routes); err != nil {
+					panic(err)
+				}
+			case "macs":
+				var routes []MACRoute
+				if err := json.Unmarshal([]byte(words[1]), &routes); err != nil {
+					panic(err)
+				}
+				if err := s.AnnounceMACs(routes); err != nil {
 					panic(err)
 				}
 			case "peers":

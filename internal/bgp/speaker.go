@@ -21,6 +21,8 @@ type Speaker struct {
 	mu        sync.Mutex
 	server    *server.BgpServer // nil unless Run runs
 	announced map[netip.Prefix]Route
+	macs      map[MACRoute]bool
+	evis      evis
 	comesBack bool
 	handOver  bool
 }
@@ -33,7 +35,7 @@ func New(config Config) (*Speaker, error) {
 	if config.HoldTime == 0 {
 		config.HoldTime = DefaultHoldTime
 	}
-	s := &Speaker{config: config, announced: map[netip.Prefix]Route{}}
+	s := &Speaker{config: config, announced: map[netip.Prefix]Route{}, macs: map[MACRoute]bool{}, evis: newEVIs()}
 	now := time.Now()
 	for _, p := range config.Peers {
 		password, err := readPassword(config.Log, p)
@@ -96,7 +98,7 @@ func (s *Speaker) start(ctx context.Context, gobgp *server.BgpServer) error {
 			return fmt.Errorf("announce %d prefixes: %w", len(paths), err)
 		}
 	}
-	return nil
+	return s.changeMACs(notIn(s.macs, nil), nil)
 }
 
 // importNothing refuses all that peers send. The global policy judges our own paths too, so those
@@ -136,7 +138,7 @@ func (s *Speaker) close(ctx context.Context, gobgp *server.BgpServer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.server = nil
-	if !s.handOver && len(s.announced) > 0 {
+	if !s.handOver && len(s.announced)+len(s.macs) > 0 {
 		if err := gobgp.DeletePath(apiutil.DeletePathRequest{DeleteAll: true}); err != nil {
 			return fmt.Errorf("withdraw all routes: %w", err)
 		}

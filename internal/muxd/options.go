@@ -80,7 +80,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.Uint32Var(&o.AS, "as", 0, "our AS number; required with --peer")
 	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address (default: the IPv4 source)")
 	flags.StringArrayVar(&o.Peers, "peer", nil,
-		"router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
+		"router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL][,evpn=true]; repeatable")
 	flags.StringVar(&o.Announce, "announce", announceVIP, "what to announce: vip (a route for each VIP) or aggregate")
 	flags.StringArrayVar(&o.Aggregates, "aggregate", nil,
 		"prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")

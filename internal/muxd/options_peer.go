@@ -11,7 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 )
 
-// parsePeer reads "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms".
+// parsePeer reads "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms,evpn=true".
 func parsePeer(text string) (p bgp.Peer, err error) {
 	for _, field := range strings.Split(text, ",") {
 		key, value, _ := strings.Cut(field, "=")
@@ -32,8 +32,12 @@ func parsePeer(text string) (p bgp.Peer, err error) {
 			if p.BFD, err = time.ParseDuration(value); err != nil || p.BFD <= 0 {
 				return p, fmt.Errorf("bfd must be an interval such as 100ms, is %q", value)
 			}
+		case "evpn":
+			if p.EVPN, err = strconv.ParseBool(value); err != nil {
+				return p, fmt.Errorf("evpn must be true or false, is %q", value)
+			}
 		default:
-			return p, fmt.Errorf("unknown field %q: fields are address, as, password-file, bfd", key)
+			return p, fmt.Errorf("unknown field %q: fields are address, as, password-file, bfd, evpn", key)
 		}
 	}
 	if !p.Address.IsValid() || p.AS == 0 {

@@ -23,6 +23,7 @@ type Config struct {
 	HoldTime        time.Duration // 0: 3 s
 	GracefulRestart bool          // keep a restarting neighbour's routes
 	BFD             time.Duration // interval, three lost detect; 0: no bfdd
+	EVPN            bool          // be a VTEP of the namespace's VXLAN devices
 }
 
 const group = "WEIR"
@@ -68,6 +69,12 @@ func (c Config) bgpd() string {
 		line("  neighbor %s activate", group)
 		line("  neighbor %s soft-reconfiguration inbound", group)
 		line("  maximum-paths 64")
+		line(" exit-address-family")
+	}
+	if c.EVPN {
+		line(" address-family l2vpn evpn")
+		line("  neighbor %s activate", group)
+		line("  advertise-all-vni")
 		line(" exit-address-family")
 	}
 	line("exit")
