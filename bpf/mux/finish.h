@@ -62,6 +62,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_NO_ENDPOINT:
 	case VERDICT_DROP_INNER_OTHER:
 	case VERDICT_DROP_NO_HOST_KEY:
+	case VERDICT_DROP_BUCKET_MOVES:
 	case VERDICT_DROP_FBT_NO_ROOM:
 		return XDP_DROP;
 	case VERDICT_NONE:

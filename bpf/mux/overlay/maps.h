@@ -19,16 +19,16 @@ struct {
 	__type(value, struct attached_vip);
 } network_vips SEC(".maps");
 
-/* Hosts that may send VXLAN to muxes, by their addresses. */
+/* Hosts that may send VXLAN to muxes: by network of which they have workloads, and address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct address);
+	__type(key, struct network_address);
 	__type(value, struct overlay_vtep);
 } vteps SEC(".maps");
 
-/* Likewise of one network, all of a prefix of IPv4: hosts that have neither agents nor numbers. */
+/* Likewise all of a prefix of IPv4: hosts that have neither agents nor numbers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 16384);

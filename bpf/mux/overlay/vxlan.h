@@ -56,12 +56,12 @@ static __always_inline enum verdict vxlan_outer(struct xdp_md *ctx, struct vxlan
 /* Which of the network's hosts is the sender? */
 static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
 {
-	struct address source = v->outer.source;
+	struct network_address source = { .vni = v->vni, .address = v->outer.source };
 	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
 	struct vtep_prefix prefix = {
 		.length = 8 * (sizeof(prefix) - sizeof(prefix.length)),
 		.vni = v->vni,
-		.address = source.words[3],
+		.address = source.address.words[3],
 	};
 
 	v->says.vni = v->vni;
@@ -75,7 +75,7 @@ static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
 	if (v->outer.ethertype != bpf_htons(ETH_P_IP) ||
 	    !bpf_map_lookup_elem(&vtep_prefixes, &prefix))
 		return VERDICT_DROP_NOT_A_VTEP;
-	v->says.host = source.words[3];
+	v->says.host = source.address.words[3];
 	v->says.flags = FBT_VIA;
 	return VERDICT_NONE;
 }
@@ -127,7 +127,7 @@ static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, __u32 vni)
 	w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
 	/* The packet can't name the previous backend. */
 	if (!syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
-		return VERDICT_DROP_FBT_NO_ROOM;
+		return VERDICT_DROP_BUCKET_MOVES;
 	return VERDICT_NONE;
 }
 

@@ -87,6 +87,9 @@ func networkCases() []packetCase {
 		networkCase("prefix of another network", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
 			v.VNI, v.Outer.Source = 0xabcdef, netip.MustParseAddr("10.8.3.4")
 		}),
+		networkCase("network that the host has no workload of", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
+			v.VNI, v.Outer.Source = 0xabcdef, netip.MustParseAddr("10.2.0.3")
+		}),
 		networkCase("other network", "drop_no_attachment", syn, func(v *pkt.VXLAN) { v.VNI = 101 }),
 		networkCase("no VIP", "drop_no_attachment", pkt.TCP(tenant4, "10.99.0.77:80", pkt.SYN), nil),
 		networkCase("other port of a network's VIP", "drop_no_endpoint", pkt.TCP(tenant4, "10.99.0.1:22", pkt.SYN), nil),
@@ -94,6 +97,13 @@ func networkCases() []packetCase {
 		networkCase("from the VIP itself", "drop_martian", pkt.TCP("10.99.0.1:40000", tenantVIP4, pkt.SYN), nil),
 		networkCase("no room between options", "drop_fbt_no_room", syn.With(pkt.NOP(24)), nil),
 		altered(networkCase("too big with the FBT", "drop_too_big", pkt.TCP(tenant4, tenantVIP4, pkt.ACK, tooLong), nil), nil),
+		altered(networkCase("bucket that moves", "drop_bucket_moves", pkt.TCP(tenant4, tenantVIP4, pkt.ACK), nil), func(e *model.MuxEndpoint) {
+			if n := len(e.Backends); n > 0 {
+				last := e.Backends[n-1]
+				last.Slot++
+				e.Backends, e.Previous = append(e.Backends, last), slices.Repeat([]model.Slot{last.Slot}, len(e.Buckets))
+			}
+		}),
 		altered(networkCase("host without a key", "drop_no_host_key", syn, nil), func(e *model.MuxEndpoint) {
 			for i := range e.Backends {
 				e.Backends[i].Host = 4
@@ -165,7 +175,7 @@ func TestNetworksAreSetExactly(t *testing.T) {
 		}
 	}
 	if vips, vteps, prefixes := rowsOf(t, d.tables.NetworkVIPs), rowsOf(t, d.tables.VTEPs), rowsOf(t, d.tables.VTEPPrefixes); vips != 1 ||
-		vteps != len(oracleHosts[0].Addresses) || prefixes != 1 {
+		vteps != len(oracleHosts[0].Addresses)*len(oracleVNIs) || prefixes != 1 {
 		t.Errorf("%d VIPs, %d VTEPs, %d prefixes", vips, vteps, prefixes)
 	}
 	third := overlay.New(&d.mu, &d.tables)

@@ -27,15 +27,17 @@ var (
 		6: {VNI: 100, VIP: netip.MustParseAddr("fd12::98"), Service: oracleAllPorts[1]},
 		7: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.3"), Service: oracleSNAT[0]}, // has no endpoints
 	}
+	oracleVNIs  = []uint32{100, 101, 0xabcdef}
 	oracleHosts = []overlay.Host{
-		{Number: 7, Agent: true, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")}},
-		{Number: 8, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd02::2")}},
+		{Number: 7, Agent: true, VNIs: oracleVNIs, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")}},
+		{Number: 8, VNIs: oracleVNIs, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd02::2")}},
+		{Number: 9, Agent: true, VNIs: []uint32{100}, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.3"), netip.MustParseAddr("fd02::4")}},
 	}
 	oracleBare = []overlay.BareHosts{
 		{VNI: 100, Prefix: netip.MustParsePrefix("10.8.0.0/16")},
 		{VNI: 0xabcdef, Prefix: netip.MustParsePrefix("10.8.0.128/25")},
 	}
-	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.8.0.1", "10.8.0.129", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3"}
+	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.8.0.1", "10.8.0.129", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3", "fd02::4"}
 )
 
 // oracleKeys are those of hosts 1 to 3 of the backends, which have 0 to 4; FBTs are made with the second.
@@ -70,7 +72,7 @@ func oracleNetwork() oracle.Network {
 	}
 	for _, h := range oracleHosts {
 		for _, address := range h.Addresses {
-			n.Hosts[address] = oracle.NetworkHost{Number: h.Number, Agent: h.Agent}
+			n.Hosts[address] = oracle.NetworkHost{Number: h.Number, Agent: h.Agent, VNIs: h.VNIs}
 		}
 	}
 	for _, b := range oracleBare {
@@ -93,7 +95,7 @@ func networkClasses(s scene) []oracleClass {
 		{name: "network-syn", verdict: "forward_syn", more: []string{
 			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
 		}, draw: syn},
-		{name: "network-tcp", verdict: "forward_bucket", more: []string{"drop_fbt_no_room"}, draw: any},
+		{name: "network-tcp", verdict: "forward_bucket", more: []string{"drop_fbt_no_room", "drop_bucket_moves"}, draw: any},
 		{name: "network-bare", verdict: "drop_not_a_vtep", more: []string{"forward_syn"}, draw: func(r *rand.Rand) draft {
 			f := syn(r)
 			if from := netip.MustParseAddr(oracleVTEPs[r.IntN(len(oracleVTEPs))]); from.Is4() == f.from.Is4() {

@@ -33,6 +33,8 @@ type fabric struct {
 	core  *netns.NS
 	hosts map[string]*overlayHost
 	mux   *standInMux
+	muxes []string // addresses that they send from
+	flows uint32   // most of a port
 }
 
 // overlayHost is a host with the programs.
@@ -47,18 +49,29 @@ type overlayHost struct {
 
 var fabricTenants = map[string]uint32{"acme": 100, "bolt": 200} // VNIs
 
+// newFabric has a mux that the test plays.
 func newFabric(t *testing.T, name string, f family) *fabric {
 	t.Helper()
-	b := &fabric{T: t, family: f, name: fmt.Sprintf("wfab%d%s-", os.Getpid(), name), key: fbt.Key{Secret: [16]byte{7}, ID: 1}, hosts: map[string]*overlayHost{}}
+	b := newFabricOf(t, name, f, f.mux)
+	b.must(b.core.AddAddress("lo", one(f.mux)), b.core.SetUp("lo"))
+	b.mux = &standInMux{fabric: b}
+	b.must(b.mux.start())
+	return b
+}
+
+// newFabricOf has hosts that know muxes by these addresses, and nobody at the address that they send VXLAN to, f.mux.
+func newFabricOf(t *testing.T, name string, f family, muxes ...string) *fabric {
+	t.Helper()
+	b := &fabric{
+		T: t, family: f, name: fmt.Sprintf("wfab%d%s-", os.Getpid(), name), key: fbt.Key{Secret: [16]byte{7}, ID: 1},
+		hosts: map[string]*overlayHost{}, muxes: muxes, flows: 100,
+	}
 	b.core = b.space("core")
-	b.must(b.core.Sysctl("net.ipv4.ip_forward", "1"), b.core.Sysctl("net.ipv6.conf.all.forwarding", "1"),
-		b.core.AddAddress("lo", one(f.mux)), b.core.SetUp("lo"))
+	b.must(b.core.Sysctl("net.ipv4.ip_forward", "1"), b.core.Sysctl("net.ipv6.conf.all.forwarding", "1"))
 	for name, a := range map[string]string{"chost": f.host, "chost2": f.other, "shost": f.tunnel} {
 		b.addHost(name, a)
 	}
 	b.serve()
-	b.mux = &standInMux{fabric: b}
-	b.must(b.mux.start())
 	return b
 }
 
@@ -139,6 +152,10 @@ func (h *overlayHost) open() {
 	host := func(number uint32, roles Role, a string) Host {
 		return Host{Number: number, Roles: roles, V4: at(a, true), V6: at(a, false)}
 	}
+	hosts := []Host{host(7, Client, b.host), host(8, Client, b.other), host(9, Server|Client, b.tunnel)}
+	for _, mux := range b.muxes {
+		hosts = append(hosts, host(0, Mux, mux))
+	}
 	own := b.tunnelOf(h)
 	b.must(h.ns.Do(func() (err error) {
 		if h.Datapath, err = Open(h.config); err != nil {
@@ -146,13 +163,11 @@ func (h *overlayHost) open() {
 		}
 		return errors.Join(
 			h.SetKeys([]fbt.Key{b.key}), h.SetAttachments(attachments),
-			h.SetHosts([]Host{
-				host(0, Mux, b.family.mux), host(7, Client, b.host), host(8, Client, b.other), host(9, Server|Client, b.tunnel),
-			}),
+			h.SetHosts(hosts),
 			h.SetUnderlay(Underlay{
 				Own4: at(own, true), Own6: at(own, false), Mux4: at(b.family.mux, true), Mux6: at(b.family.mux, false),
 			}),
-			h.SetTenant(4, 100, 100, 100), h.SetPorts(h.ports))
+			h.SetTenant(4, b.flows, b.flows, b.flows), h.SetPorts(h.ports))
 	}))
 }
 
@@ -206,7 +221,7 @@ func (b *fabric) join(h *overlayHost, tenant string, client *netns.NS) {
 	b.ip(h.ns, "bridge fdb add 02:09:00:00:00:00 dev vx%d master static", vni)
 	ifindex, err := h.ns.Index(tenant)
 	b.must(err)
-	h.ports = append(h.ports, Port{Ifindex: ifindex, VNI: vni, MAC: clientMAC, Addresses: []netip.Addr{own}, Flows: 100})
+	h.ports = append(h.ports, Port{Ifindex: ifindex, VNI: vni, MAC: clientMAC, Addresses: []netip.Addr{own}, Flows: b.flows})
 	b.must(h.ns.Do(func() error { return h.SetPorts(h.ports) }))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
@@ -28,6 +29,7 @@ type NetworkVIP struct {
 type NetworkHost struct {
 	Number uint32
 	Agent  bool
+	VNIs   []uint32 // that it speaks for
 }
 
 const (
@@ -109,7 +111,7 @@ func (p *packet) parseInner() (verdict string) {
 
 // sender is what the FBT says of the host that sent VXLAN; false: it is none of the network's.
 func (n *Network) sender(p *packet, vni uint32) (fbt.Content, bool) {
-	if h, known := n.Hosts[p.from]; known {
+	if h := n.Hosts[p.from]; slices.Contains(h.VNIs, vni) {
 		return fbt.Content{VNI: vni, Number: h.Number, Via: !h.Agent || p.l4[15] != routeFlag}, true
 	}
 	for _, prefix := range n.Bare[vni] {
@@ -150,7 +152,7 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 	length := vxlanRoom(b.Tunnel) + len(p.ip) + fbt.Length
 	switch {
 	case !p.opens() && previous != slot && e.alive(previous) != nil:
-		return Outcome{Verdict: "drop_fbt_no_room"}
+		return Outcome{Verdict: "drop_bucket_moves"}
 	case !resolved || !hop.Resolved():
 		return Outcome{Verdict: "drop_no_next_hop"}
 	case !source.IsValid():

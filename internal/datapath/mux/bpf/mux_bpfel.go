@@ -698,8 +698,9 @@ const (
 	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 48
 	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 49
 	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 50
-	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 51
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 52
+	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 51
+	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 52
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 53
 )
 
 type MuxVipCostLayout uint32

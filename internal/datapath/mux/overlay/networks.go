@@ -109,6 +109,7 @@ type Host struct {
 	Number    uint32 // in the cluster
 	Agent     bool   // one runs there
 	Addresses []netip.Addr
+	VNIs      []uint32 // of the networks that it speaks for: it has workloads of them
 }
 
 // BareHosts are all addresses of a prefix: hosts of a virtual network that have neither agents nor numbers.
@@ -119,7 +120,8 @@ type BareHosts struct {
 
 // SetVTEPs makes those that may send VXLAN exactly these.
 func (n *Networks) SetVTEPs(hosts []Host, bare []BareHosts) error {
-	vteps := map[bpf.MuxAddress]bpf.MuxOverlayVtep{}
+	vteps := map[bpf.MuxNetworkAddress]bpf.MuxOverlayVtep{}
+	owners := map[netip.Addr]uint32{}
 	for _, h := range hosts {
 		row := bpf.MuxOverlayVtep{Number: h.Number, Roles: bpf.MuxOverlayRoleOVERLAY_BARE}
 		if h.Agent {
@@ -129,11 +131,13 @@ func (n *Networks) SetVTEPs(hosts []Host, bare []BareHosts) error {
 			return fmt.Errorf("set VTEPs: the host of %s has no number", h.Addresses)
 		}
 		for _, address := range h.Addresses {
-			key := bpf.ToAddress(address)
-			if other, taken := vteps[key]; taken && other.Number != h.Number {
-				return fmt.Errorf("set VTEPs: %s is of hosts %d and %d", address, other.Number, h.Number)
+			if other, taken := owners[address]; taken && other != h.Number {
+				return fmt.Errorf("set VTEPs: %s is of hosts %d and %d", address, other, h.Number)
 			}
-			vteps[key] = row
+			owners[address] = h.Number
+			for _, vni := range h.VNIs {
+				vteps[bpf.MuxNetworkAddress{Vni: vni, Address: bpf.ToAddress(address)}] = row
+			}
 		}
 	}
 	prefixes, err := prefixRows(bare)

@@ -1,5 +1,4 @@
-// Package fbt runs bpf/net/fbt.h and what inserts and removes the option for tests, which compare them with their twin
-// in Go. For tests only.
+// Package fbt runs bpf/net/fbt.h and what removes the option for tests, which compare them with their twin in Go. For tests only.
 package fbt
 
 import (
@@ -37,7 +36,7 @@ func Load() (*Twin, error) {
 // Close unloads them.
 func (t *Twin) Close() error { return errors.Join(t.maker.Close(), t.stripper.Close()) }
 
-// Make returns the option of a segment. Insert inserts the last one that was made.
+// Make returns the option of a segment.
 func (t *Twin) Make(key fbt.Key, s fbt.Segment, c fbt.Content) (option [fbt.Length]byte, err error) {
 	call := makerCall{}
 	call.Key.Id = key.ID
@@ -69,20 +68,6 @@ func (t *Twin) Make(key fbt.Key, s fbt.Segment, c fbt.Content) (option [fbt.Leng
 	}
 	_, err = binary.Encode(option[:], binary.NativeEndian, call.Fbt)
 	return option, err
-}
-
-// Insert puts the option that was made last into a frame; nil when there is no room.
-func (t *Twin) Insert(frame []byte) ([]byte, error) {
-	const sent = 3
-	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64)}
-	code, err := t.maker.Insert.Run(options)
-	if err != nil {
-		return nil, fmt.Errorf("run insert: %w", err)
-	}
-	if code != sent {
-		return nil, nil
-	}
-	return options.DataOut, nil
 }
 
 // Strip removes the option from a frame; nil when it has none.

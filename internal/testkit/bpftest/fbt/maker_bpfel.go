@@ -74,16 +74,6 @@ const (
 	makerFbtFormatFBT_MAC_OFFSET   makerFbtFormat = 12
 )
 
-type makerGueFormat uint32
-
-const (
-	makerGueFormatGUE_PORT         makerGueFormat = 6080
-	makerGueFormatGUE_HLEN_MASK    makerGueFormat = 31
-	makerGueFormatGUE_WEIR_VERSION makerGueFormat = 1
-	makerGueFormatGUE_WEIR_WORDS   makerGueFormat = 2
-	makerGueFormatOUTER_HEADER_MAX makerGueFormat = 76
-)
-
 type makerVxlanFormat uint32
 
 const (
@@ -97,10 +87,8 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	makerProgInsert        = "insert"
 	makerProgMake          = "make"
 	makerVarAbiFbtFormat   = "abi_fbt_format"
-	makerVarAbiGueFormat   = "abi_gue_format"
 	makerVarAbiVxlanFormat = "abi_vxlan_format"
 	makerVarMade           = "made"
 )
@@ -147,8 +135,7 @@ type makerSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type makerProgramSpecs struct {
-	Insert *ebpf.ProgramSpec `ebpf:"insert"`
-	Make   *ebpf.ProgramSpec `ebpf:"make"`
+	Make *ebpf.ProgramSpec `ebpf:"make"`
 }
 
 // makerMapSpecs contains maps before they are loaded into the kernel.
@@ -162,7 +149,6 @@ type makerMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type makerVariableSpecs struct {
 	AbiFbtFormat   *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
-	AbiGueFormat   *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 	AbiVxlanFormat *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	Made           *ebpf.VariableSpec `ebpf:"made"`
 }
@@ -198,7 +184,6 @@ func (m *makerMaps) Close() error {
 // It can be passed to loadMakerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type makerVariables struct {
 	AbiFbtFormat   *ebpf.Variable `ebpf:"abi_fbt_format"`
-	AbiGueFormat   *ebpf.Variable `ebpf:"abi_gue_format"`
 	AbiVxlanFormat *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	Made           *ebpf.Variable `ebpf:"made"`
 }
@@ -207,13 +192,11 @@ type makerVariables struct {
 //
 // It can be passed to loadMakerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type makerPrograms struct {
-	Insert *ebpf.Program `ebpf:"insert"`
-	Make   *ebpf.Program `ebpf:"make"`
+	Make *ebpf.Program `ebpf:"make"`
 }
 
 func (p *makerPrograms) Close() error {
 	return _MakerClose(
-		p.Insert,
 		p.Make,
 	)
 }
