@@ -96,25 +96,11 @@ func speak(text string) error {
 				for _, w := range words[1:] {
 					prefixes = append(prefixes, netip.MustParsePrefix(w))
 				}
-				if err := s.Announce(plain(prefixes)); err != nil {
-					panic(err)
-				}
+				must(s.Announce(plain(prefixes)))
 			case "routes":
-				var routes []Route
-				if err := json.Unmarshal([]byte(words[1]), &routes); err != nil {
-					panic(err)
-				}
-				if err := s.Announce(routes); err != nil {
-					panic(err)
-				}
+				must(s.Announce(decoded[Route](words[1])))
 			case "macs":
-				var routes []MACRoute
-				if err := json.Unmarshal([]byte(words[1]), &routes); err != nil {
-					panic(err)
-				}
-				if err := s.AnnounceMACs(routes); err != nil {
-					panic(err)
-				}
+				must(s.AnnounceMACs(decoded[MACRoute](words[1])))
 			case "peers":
 				json.NewEncoder(os.Stdout).Encode(s.Peers())
 			case "handover":
@@ -126,6 +112,17 @@ func speak(text string) error {
 		}
 	}()
 	return s.Run(ctx)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func decoded[T any](text string) (list []T) {
+	must(json.Unmarshal([]byte(text), &list))
+	return list
 }
 
 // plain are the usual routes of prefixes.
