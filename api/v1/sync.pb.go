@@ -172,7 +172,9 @@ type SyncMuxResponse struct {
 	PrefixListsRemoved []string         `protobuf:"bytes,26,rep,name=prefix_lists_removed,json=prefixListsRemoved,proto3" json:"prefix_lists_removed,omitempty"`
 	// The store was restored from a backup, and does not know what was given since: ranges that the mux has stay whose they
 	// are, and snat gives none but those that are nobody's. When the restore is settled a snapshot without this comes.
-	KeepSnat      bool `protobuf:"varint,27,opt,name=keep_snat,json=keepSnat,proto3" json:"keep_snat,omitempty"`
+	KeepSnat bool `protobuf:"varint,27,opt,name=keep_snat,json=keepSnat,proto3" json:"keep_snat,omitempty"`
+	// Of virtual networks; left out: nothing.
+	Networks      *MuxNetworks `protobuf:"bytes,28,opt,name=networks,proto3" json:"networks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,6 +349,435 @@ func (x *SyncMuxResponse) GetKeepSnat() bool {
 	return false
 }
 
+func (x *SyncMuxResponse) GetNetworks() *MuxNetworks {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+// Virtual networks as a mux runs them.
+type MuxNetworks struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where their hosts send VXLAN to, one of each family at most, every time.
+	Addresses []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// What keys of FBTs are derived from, by a host's name; all that are valid, the oldest first, every time: those of the
+	// last but one make FBTs.
+	Masters []*FBTMaster `protobuf:"bytes,2,rep,name=masters,proto3" json:"masters,omitempty"`
+	// New or changed, whole; after a snapshot these are all.
+	Attachments        []*NetworkAttachment `protobuf:"bytes,3,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	AttachmentsRemoved []*AttachmentKey     `protobuf:"bytes,4,rep,name=attachments_removed,json=attachmentsRemoved,proto3" json:"attachments_removed,omitempty"`
+	// Hosts with workloads, or with backends of VIPs that are attached; likewise.
+	Hosts        []*MuxHost `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	HostsRemoved []uint32   `protobuf:"varint,6,rep,packed,name=hosts_removed,json=hostsRemoved,proto3" json:"hosts_removed,omitempty"`
+	// Those that have hosts without an agent; likewise.
+	Networks        []*MuxNetwork `protobuf:"bytes,7,rep,name=networks,proto3" json:"networks,omitempty"`
+	NetworksRemoved []uint32      `protobuf:"varint,8,rep,packed,name=networks_removed,json=networksRemoved,proto3" json:"networks_removed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MuxNetworks) Reset() {
+	*x = MuxNetworks{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxNetworks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxNetworks) ProtoMessage() {}
+
+func (x *MuxNetworks) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxNetworks.ProtoReflect.Descriptor instead.
+func (*MuxNetworks) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MuxNetworks) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetMasters() []*FBTMaster {
+	if x != nil {
+		return x.Masters
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetAttachments() []*NetworkAttachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetAttachmentsRemoved() []*AttachmentKey {
+	if x != nil {
+		return x.AttachmentsRemoved
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetHosts() []*MuxHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetHostsRemoved() []uint32 {
+	if x != nil {
+		return x.HostsRemoved
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetNetworks() []*MuxNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *MuxNetworks) GetNetworksRemoved() []uint32 {
+	if x != nil {
+		return x.NetworksRemoved
+	}
+	return nil
+}
+
+// What keys of all hosts are derived from.
+type FBTMaster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not 0.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 32 bytes.
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FBTMaster) Reset() {
+	*x = FBTMaster{}
+	mi := &file_v1_sync_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FBTMaster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FBTMaster) ProtoMessage() {}
+
+func (x *FBTMaster) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FBTMaster.ProtoReflect.Descriptor instead.
+func (*FBTMaster) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *FBTMaster) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FBTMaster) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+// Names a VIP in a virtual network.
+type AttachmentKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vni   uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
+	// In that network.
+	Vip           string `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachmentKey) Reset() {
+	*x = AttachmentKey{}
+	mi := &file_v1_sync_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachmentKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachmentKey) ProtoMessage() {}
+
+func (x *AttachmentKey) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachmentKey.ProtoReflect.Descriptor instead.
+func (*AttachmentKey) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AttachmentKey) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *AttachmentKey) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+// A VIP in a virtual network, as a mux or a host runs it.
+type NetworkAttachment struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   *AttachmentKey         `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The VIP's own address, by which endpoints know it.
+	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	// Name of the network, for people.
+	Network       string `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkAttachment) Reset() {
+	*x = NetworkAttachment{}
+	mi := &file_v1_sync_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkAttachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkAttachment) ProtoMessage() {}
+
+func (x *NetworkAttachment) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkAttachment.ProtoReflect.Descriptor instead.
+func (*NetworkAttachment) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NetworkAttachment) GetKey() *AttachmentKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *NetworkAttachment) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *NetworkAttachment) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+// A host of virtual networks as muxes know it.
+type MuxHost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the cluster, from 1 on.
+	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// That it sends VXLAN from.
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Agent     bool     `protobuf:"varint,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	// It has backends of VIPs that are attached.
+	Server bool `protobuf:"varint,5,opt,name=server,proto3" json:"server,omitempty"`
+	// Of the networks that it has workloads in, in order: what it sends of others is not believed.
+	Vnis          []uint32 `protobuf:"varint,6,rep,packed,name=vnis,proto3" json:"vnis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxHost) Reset() {
+	*x = MuxHost{}
+	mi := &file_v1_sync_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxHost) ProtoMessage() {}
+
+func (x *MuxHost) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxHost.ProtoReflect.Descriptor instead.
+func (*MuxHost) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *MuxHost) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *MuxHost) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MuxHost) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *MuxHost) GetAgent() bool {
+	if x != nil {
+		return x.Agent
+	}
+	return false
+}
+
+func (x *MuxHost) GetServer() bool {
+	if x != nil {
+		return x.Server
+	}
+	return false
+}
+
+func (x *MuxHost) GetVnis() []uint32 {
+	if x != nil {
+		return x.Vnis
+	}
+	return nil
+}
+
+// A virtual network with hosts that have no agent, as muxes know it.
+type MuxNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vni   uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
+	// Of such hosts, of IPv4.
+	WithoutAgent  []string `protobuf:"bytes,2,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxNetwork) Reset() {
+	*x = MuxNetwork{}
+	mi := &file_v1_sync_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxNetwork) ProtoMessage() {}
+
+func (x *MuxNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxNetwork.ProtoReflect.Descriptor instead.
+func (*MuxNetwork) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MuxNetwork) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *MuxNetwork) GetWithoutAgent() []string {
+	if x != nil {
+		return x.WithoutAgent
+	}
+	return nil
+}
+
 // A part of a prefix list, which never changes.
 type PrefixChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -360,7 +791,7 @@ type PrefixChunk struct {
 
 func (x *PrefixChunk) Reset() {
 	*x = PrefixChunk{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +803,7 @@ func (x *PrefixChunk) String() string {
 func (*PrefixChunk) ProtoMessage() {}
 
 func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +816,7 @@ func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixChunk.ProtoReflect.Descriptor instead.
 func (*PrefixChunk) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PrefixChunk) GetId() string {
@@ -414,7 +845,7 @@ type MuxPrefixList struct {
 
 func (x *MuxPrefixList) Reset() {
 	*x = MuxPrefixList{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +857,7 @@ func (x *MuxPrefixList) String() string {
 func (*MuxPrefixList) ProtoMessage() {}
 
 func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +870,7 @@ func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxPrefixList.ProtoReflect.Descriptor instead.
 func (*MuxPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MuxPrefixList) GetName() string {
@@ -473,7 +904,7 @@ type VIPRoute struct {
 
 func (x *VIPRoute) Reset() {
 	*x = VIPRoute{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +916,7 @@ func (x *VIPRoute) String() string {
 func (*VIPRoute) ProtoMessage() {}
 
 func (x *VIPRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +929,7 @@ func (x *VIPRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
 func (*VIPRoute) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VIPRoute) GetVip() string {
@@ -549,7 +980,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +992,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +1005,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -604,7 +1035,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1047,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1060,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -658,7 +1089,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +1101,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +1114,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -718,7 +1149,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1161,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1174,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -800,7 +1231,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1243,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1256,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PoolMember) GetName() string {
@@ -859,7 +1290,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1302,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1315,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -962,7 +1393,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1405,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1418,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1013,7 +1444,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1456,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1469,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1089,7 +1520,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1532,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1545,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1176,7 +1607,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1619,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1632,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1250,7 +1681,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1693,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1706,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1410,14 +1841,16 @@ type MuxBackend struct {
 	// Flows that the mux remembers for it are chosen anew.
 	Down bool `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`
 	// It was taken away: it is down, and no workload of the VIP any more.
-	Retired       bool `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"`
+	Retired bool `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"`
+	// Number of its host, if the VIP is attached to virtual networks: whose key makes FBTs for it.
+	Host          uint32 `protobuf:"varint,7,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1862,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1875,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1487,6 +1920,13 @@ func (x *MuxBackend) GetRetired() bool {
 	return false
 }
 
+func (x *MuxBackend) GetHost() uint32 {
+	if x != nil {
+		return x.Host
+	}
+	return 0
+}
+
 type SyncHostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1503,7 +1943,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1955,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1968,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -1603,14 +2043,16 @@ type SyncHostResponse struct {
 	SynSecrets []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	// The store was restored from a backup: reports are to name the ranges that workloads have. Until the manager has them,
 	// nothing of snat is told.
-	TellRanges    bool `protobuf:"varint,22,opt,name=tell_ranges,json=tellRanges,proto3" json:"tell_ranges,omitempty"`
+	TellRanges bool `protobuf:"varint,22,opt,name=tell_ranges,json=tellRanges,proto3" json:"tell_ranges,omitempty"`
+	// Of virtual networks; left out: nothing.
+	Networks      *HostNetworks `protobuf:"bytes,23,opt,name=networks,proto3" json:"networks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +2064,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +2077,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1743,6 +2185,424 @@ func (x *SyncHostResponse) GetTellRanges() bool {
 	return false
 }
 
+func (x *SyncHostResponse) GetNetworks() *HostNetworks {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+// Virtual networks as a host runs them: those that have workloads there, and those that VIPs with backends there are
+// attached to.
+type HostNetworks struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the host in the cluster, and the addresses that its clients send VXLAN from, one of each family at most; every time.
+	Number uint32   `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Own    []string `protobuf:"bytes,2,rep,name=own,proto3" json:"own,omitempty"`
+	// As in MuxNetworks; every time.
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// By which servers see clients of virtual networks, one of each family at most; every time.
+	LocalPrefixes []string `protobuf:"bytes,4,rep,name=local_prefixes,json=localPrefixes,proto3" json:"local_prefixes,omitempty"`
+	// Of FBTs to this host, all that are valid, every time; none: it has no backends of such VIPs.
+	Keys []*FBTKey `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
+	// New or changed, whole; after a snapshot these are all. Rules are those of backends whose VIP is a service here.
+	Attachments        []*NetworkAttachment `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	AttachmentsRemoved []*AttachmentKey     `protobuf:"bytes,7,rep,name=attachments_removed,json=attachmentsRemoved,proto3" json:"attachments_removed,omitempty"`
+	// That workloads or backends here have to do with, and the host itself; likewise.
+	Hosts        []*NetworkHost `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	HostsRemoved []uint32       `protobuf:"varint,9,rep,packed,name=hosts_removed,json=hostsRemoved,proto3" json:"hosts_removed,omitempty"`
+	// Likewise.
+	Networks        []*HostNetwork `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
+	NetworksRemoved []uint32       `protobuf:"varint,11,rep,packed,name=networks_removed,json=networksRemoved,proto3" json:"networks_removed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *HostNetworks) Reset() {
+	*x = HostNetworks{}
+	mi := &file_v1_sync_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostNetworks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostNetworks) ProtoMessage() {}
+
+func (x *HostNetworks) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
+func (*HostNetworks) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *HostNetworks) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HostNetworks) GetOwn() []string {
+	if x != nil {
+		return x.Own
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetLocalPrefixes() []string {
+	if x != nil {
+		return x.LocalPrefixes
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetKeys() []*FBTKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetAttachments() []*NetworkAttachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetAttachmentsRemoved() []*AttachmentKey {
+	if x != nil {
+		return x.AttachmentsRemoved
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetHosts() []*NetworkHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetHostsRemoved() []uint32 {
+	if x != nil {
+		return x.HostsRemoved
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetNetworks() []*HostNetwork {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+func (x *HostNetworks) GetNetworksRemoved() []uint32 {
+	if x != nil {
+		return x.NetworksRemoved
+	}
+	return nil
+}
+
+// What a host checks FBTs with.
+type FBTKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not 0.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 16 bytes.
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FBTKey) Reset() {
+	*x = FBTKey{}
+	mi := &file_v1_sync_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FBTKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FBTKey) ProtoMessage() {}
+
+func (x *FBTKey) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
+func (*FBTKey) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *FBTKey) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FBTKey) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+// A host as other hosts know it.
+type NetworkHost struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Where its clients are reached, and send from, one of each family at most.
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Clients of VIPs with backends here are there.
+	Client bool `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
+	// Where backends of VIPs with clients here are reached there, and answer from.
+	Tunnels       []string `protobuf:"bytes,4,rep,name=tunnels,proto3" json:"tunnels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkHost) Reset() {
+	*x = NetworkHost{}
+	mi := &file_v1_sync_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkHost) ProtoMessage() {}
+
+func (x *NetworkHost) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
+func (*NetworkHost) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NetworkHost) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *NetworkHost) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *NetworkHost) GetClient() bool {
+	if x != nil {
+		return x.Client
+	}
+	return false
+}
+
+func (x *NetworkHost) GetTunnels() []string {
+	if x != nil {
+		return x.Tunnels
+	}
+	return nil
+}
+
+// A virtual network as a host knows it.
+type HostNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vni   uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Whose quota of sessions its clients use.
+	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// That VIPs have in it.
+	GatewayMac string `protobuf:"bytes,4,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
+	// Of its workloads on the host.
+	Ports         []*NetworkPort `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostNetwork) Reset() {
+	*x = HostNetwork{}
+	mi := &file_v1_sync_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostNetwork) ProtoMessage() {}
+
+func (x *HostNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
+func (*HostNetwork) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *HostNetwork) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *HostNetwork) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HostNetwork) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *HostNetwork) GetGatewayMac() string {
+	if x != nil {
+		return x.GatewayMac
+	}
+	return ""
+}
+
+func (x *HostNetwork) GetPorts() []*NetworkPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// The host's end of the interface of a workload.
+type NetworkPort struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Interface string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
+	// Name of the workload, for people.
+	Workload string `protobuf:"bytes,2,opt,name=workload,proto3" json:"workload,omitempty"`
+	// Of the workload.
+	Mac           string   `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	Addresses     []string `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkPort) Reset() {
+	*x = NetworkPort{}
+	mi := &file_v1_sync_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkPort) ProtoMessage() {}
+
+func (x *NetworkPort) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
+func (*NetworkPort) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *NetworkPort) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *NetworkPort) GetWorkload() string {
+	if x != nil {
+		return x.Workload
+	}
+	return ""
+}
+
+func (x *NetworkPort) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *NetworkPort) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 // The ports that a workload has of a VIP, as its host runs it.
 type HostSNAT struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1774,7 +2634,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +2646,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +2659,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -1907,7 +2767,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2779,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2792,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -1972,7 +2832,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2844,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2857,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -2020,7 +2880,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2892,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2905,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -2085,7 +2945,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2957,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2970,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -2134,7 +2994,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +3006,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +3019,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -2216,7 +3076,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +3088,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +3101,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -2374,7 +3234,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +3246,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +3259,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -2434,7 +3294,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +3306,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +3319,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -2525,7 +3385,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +3397,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +3410,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -2610,7 +3470,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +3482,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +3495,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -2651,7 +3511,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3523,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +3536,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -2708,7 +3568,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +3580,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +3593,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 type ReportHostRequest struct {
@@ -2761,7 +3621,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +3633,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3646,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2868,7 +3728,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3740,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3753,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2947,7 +3807,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3819,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3832,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -3018,7 +3878,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3890,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3903,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -3061,7 +3921,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xc9\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xfb\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3085,7 +3945,38 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rprefix_chunks\x18\x18 \x03(\v2\x14.weir.v1.PrefixChunkR\fprefixChunks\x129\n" +
 	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
 	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\x12\x1b\n" +
-	"\tkeep_snat\x18\x1b \x01(\bR\bkeepSnat\"9\n" +
+	"\tkeep_snat\x18\x1b \x01(\bR\bkeepSnat\x120\n" +
+	"\bnetworks\x18\x1c \x01(\v2\x14.weir.v1.MuxNetworksR\bnetworks\"\x89\x03\n" +
+	"\vMuxNetworks\x12\x1c\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\x12,\n" +
+	"\amasters\x18\x02 \x03(\v2\x12.weir.v1.FBTMasterR\amasters\x12<\n" +
+	"\vattachments\x18\x03 \x03(\v2\x1a.weir.v1.NetworkAttachmentR\vattachments\x12G\n" +
+	"\x13attachments_removed\x18\x04 \x03(\v2\x16.weir.v1.AttachmentKeyR\x12attachmentsRemoved\x12&\n" +
+	"\x05hosts\x18\x05 \x03(\v2\x10.weir.v1.MuxHostR\x05hosts\x12#\n" +
+	"\rhosts_removed\x18\x06 \x03(\rR\fhostsRemoved\x12/\n" +
+	"\bnetworks\x18\a \x03(\v2\x13.weir.v1.MuxNetworkR\bnetworks\x12)\n" +
+	"\x10networks_removed\x18\b \x03(\rR\x0fnetworksRemoved\"3\n" +
+	"\tFBTMaster\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"3\n" +
+	"\rAttachmentKey\x12\x10\n" +
+	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x10\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\"q\n" +
+	"\x11NetworkAttachment\x12(\n" +
+	"\x03key\x18\x01 \x01(\v2\x16.weir.v1.AttachmentKeyR\x03key\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x18\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\"\x95\x01\n" +
+	"\aMuxHost\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x14\n" +
+	"\x05agent\x18\x04 \x01(\bR\x05agent\x12\x16\n" +
+	"\x06server\x18\x05 \x01(\bR\x06server\x12\x12\n" +
+	"\x04vnis\x18\x06 \x03(\rR\x04vnis\"C\n" +
+	"\n" +
+	"MuxNetwork\x12\x10\n" +
+	"\x03vni\x18\x01 \x01(\rR\x03vni\x12#\n" +
+	"\rwithout_agent\x18\x02 \x03(\tR\fwithoutAgent\"9\n" +
 	"\vPrefixChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x01(\fR\bprefixes\";\n" +
@@ -3164,7 +4055,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
 	"deny_lists\x18\x11 \x03(\tR\tdenyLists\x12'\n" +
-	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"\x94\x01\n" +
+	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"\xa8\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -3172,7 +4063,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
 	"\x04down\x18\x05 \x01(\bR\x04down\x12\x18\n" +
-	"\aretired\x18\x06 \x01(\bR\aretired\"\xad\x01\n" +
+	"\aretired\x18\x06 \x01(\bR\aretired\x12\x12\n" +
+	"\x04host\x18\a \x01(\rR\x04host\"\xad\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -3181,7 +4073,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xcb\x04\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xfe\x04\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3201,7 +4093,41 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
 	"synSecrets\x12\x1f\n" +
 	"\vtell_ranges\x18\x16 \x01(\bR\n" +
-	"tellRanges\"\x80\x03\n" +
+	"tellRanges\x121\n" +
+	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\"\xd7\x03\n" +
+	"\fHostNetworks\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
+	"\x03own\x18\x02 \x03(\tR\x03own\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12%\n" +
+	"\x0elocal_prefixes\x18\x04 \x03(\tR\rlocalPrefixes\x12#\n" +
+	"\x04keys\x18\x05 \x03(\v2\x0f.weir.v1.FBTKeyR\x04keys\x12<\n" +
+	"\vattachments\x18\x06 \x03(\v2\x1a.weir.v1.NetworkAttachmentR\vattachments\x12G\n" +
+	"\x13attachments_removed\x18\a \x03(\v2\x16.weir.v1.AttachmentKeyR\x12attachmentsRemoved\x12*\n" +
+	"\x05hosts\x18\b \x03(\v2\x14.weir.v1.NetworkHostR\x05hosts\x12#\n" +
+	"\rhosts_removed\x18\t \x03(\rR\fhostsRemoved\x120\n" +
+	"\bnetworks\x18\n" +
+	" \x03(\v2\x14.weir.v1.HostNetworkR\bnetworks\x12)\n" +
+	"\x10networks_removed\x18\v \x03(\rR\x0fnetworksRemoved\"0\n" +
+	"\x06FBTKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"u\n" +
+	"\vNetworkHost\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\bR\x06client\x12\x18\n" +
+	"\atunnels\x18\x04 \x03(\tR\atunnels\"\x98\x01\n" +
+	"\vHostNetwork\x12\x10\n" +
+	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1f\n" +
+	"\vgateway_mac\x18\x04 \x01(\tR\n" +
+	"gatewayMac\x12*\n" +
+	"\x05ports\x18\x05 \x03(\v2\x14.weir.v1.NetworkPortR\x05ports\"w\n" +
+	"\vNetworkPort\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x1a\n" +
+	"\bworkload\x18\x02 \x01(\tR\bworkload\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1c\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\"\x80\x03\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3337,124 +4263,149 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
-	(*PrefixChunk)(nil),            // 2: weir.v1.PrefixChunk
-	(*MuxPrefixList)(nil),          // 3: weir.v1.MuxPrefixList
-	(*VIPRoute)(nil),               // 4: weir.v1.VIPRoute
-	(*SYNSecret)(nil),              // 5: weir.v1.SYNSecret
-	(*FastpathKey)(nil),            // 6: weir.v1.FastpathKey
-	(*SNATKey)(nil),                // 7: weir.v1.SNATKey
-	(*MuxSNAT)(nil),                // 8: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 9: weir.v1.PoolMember
-	(*MuxTask)(nil),                // 10: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),      // 11: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 12: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 13: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 14: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 15: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 16: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 17: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 18: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),               // 19: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 20: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 21: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 22: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 23: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 24: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 25: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 26: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 27: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 28: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 29: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 30: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 31: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 32: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 33: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 34: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 35: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 36: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 37: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 38: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 39: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 40: weir.v1.CapturedPacket
-	(*Fastpath)(nil),               // 41: weir.v1.Fastpath
-	(*Limits)(nil),                 // 42: weir.v1.Limits
-	(*HealthCheck)(nil),            // 43: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 44: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 45: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 46: weir.v1.HostStatus
+	(*MuxNetworks)(nil),            // 2: weir.v1.MuxNetworks
+	(*FBTMaster)(nil),              // 3: weir.v1.FBTMaster
+	(*AttachmentKey)(nil),          // 4: weir.v1.AttachmentKey
+	(*NetworkAttachment)(nil),      // 5: weir.v1.NetworkAttachment
+	(*MuxHost)(nil),                // 6: weir.v1.MuxHost
+	(*MuxNetwork)(nil),             // 7: weir.v1.MuxNetwork
+	(*PrefixChunk)(nil),            // 8: weir.v1.PrefixChunk
+	(*MuxPrefixList)(nil),          // 9: weir.v1.MuxPrefixList
+	(*VIPRoute)(nil),               // 10: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 11: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 12: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 13: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 14: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 15: weir.v1.PoolMember
+	(*MuxTask)(nil),                // 16: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),      // 17: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 18: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 19: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 20: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 21: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 22: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 23: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 24: weir.v1.SyncHostResponse
+	(*HostNetworks)(nil),           // 25: weir.v1.HostNetworks
+	(*FBTKey)(nil),                 // 26: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 27: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 28: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 29: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 30: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 31: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 32: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 33: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 34: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 35: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 36: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 37: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 38: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 39: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 40: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 41: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 42: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 43: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 44: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 45: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 46: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 47: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 48: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 50: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 51: weir.v1.CapturedPacket
+	(*Fastpath)(nil),               // 52: weir.v1.Fastpath
+	(*Limits)(nil),                 // 53: weir.v1.Limits
+	(*HealthCheck)(nil),            // 54: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 55: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 56: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 57: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	15, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	36, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	9,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	10, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	8,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	7,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	6,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	5,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	4,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
-	2,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
-	3,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
-	11, // 11: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	12, // 12: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	37, // 13: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	38, // 14: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	39, // 15: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	40, // 16: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	36, // 17: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	16, // 18: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	38, // 19: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	41, // 20: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	42, // 21: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	25, // 22: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	26, // 23: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	19, // 24: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	7,  // 25: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	6,  // 26: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	5,  // 27: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	38, // 28: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	24, // 29: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	24, // 30: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	36, // 31: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	43, // 32: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	38, // 33: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	36, // 34: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	44, // 35: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	45, // 36: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	28, // 37: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	36, // 38: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	44, // 39: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	46, // 40: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	34, // 41: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	33, // 42: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	28, // 43: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	36, // 44: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	36, // 45: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 46: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	17, // 47: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	27, // 48: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	30, // 49: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	32, // 50: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	13, // 51: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	20, // 52: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	22, // 53: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 54: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	18, // 55: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	29, // 56: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	31, // 57: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	35, // 58: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	14, // 59: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	21, // 60: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	23, // 61: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	54, // [54:62] is the sub-list for method output_type
-	46, // [46:54] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	21, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	47, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	13, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	12, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	11, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	10, // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	8,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
+	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
+	2,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
+	3,  // 12: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
+	5,  // 13: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	4,  // 14: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	6,  // 15: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
+	7,  // 16: weir.v1.MuxNetworks.networks:type_name -> weir.v1.MuxNetwork
+	4,  // 17: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
+	17, // 18: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	18, // 19: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	48, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	49, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	50, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	51, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	47, // 24: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	22, // 25: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	49, // 26: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	52, // 27: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	53, // 28: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	36, // 29: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	37, // 30: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	30, // 31: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	13, // 32: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	12, // 33: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	11, // 34: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	25, // 35: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	26, // 36: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	5,  // 37: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	4,  // 38: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	27, // 39: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	28, // 40: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	29, // 41: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	49, // 42: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 43: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	35, // 44: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	47, // 45: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	54, // 46: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	49, // 47: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	47, // 48: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 49: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	56, // 50: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	39, // 51: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	47, // 52: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 53: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	57, // 54: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	45, // 55: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	44, // 56: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	39, // 57: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	47, // 58: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	47, // 59: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 60: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	23, // 61: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	38, // 62: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	41, // 63: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	43, // 64: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	19, // 65: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	31, // 66: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	33, // 67: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 68: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	24, // 69: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	40, // 70: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	42, // 71: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	46, // 72: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	20, // 73: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	32, // 74: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	34, // 75: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	68, // [68:76] is the sub-list for method output_type
+	60, // [60:68] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -3463,7 +4414,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[10].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[16].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -3474,7 +4425,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -128,4 +129,31 @@ func TestStripUndoesInsert(t *testing.T) {
 			t.Fatalf("%v, found %v", err, found)
 		}
 	})
+}
+
+// Keys of a master are known for a whole life before they make an option, and are believed for one after.
+func TestMastersRotate(t *testing.T) {
+	now, drawn := time.Unix(1_700_000_000, 0), byte(0)
+	draw := func() [32]byte { drawn++; return [32]byte{drawn} }
+	masters := NextMasters(nil, now, time.Hour, draw)
+	if len(masters) != 2 || masters[0].ID != 1 || masters[1].ID != 2 || Makes(masters) != 1 || masters[0].Secret == masters[1].Secret {
+		t.Fatalf("%v", masters)
+	}
+	if next := NextMasters(masters, now.Add(time.Hour-time.Second), time.Hour, draw); next != nil {
+		t.Errorf("too early: %v", next)
+	}
+	next := NextMasters(masters, now.Add(time.Hour), time.Hour, draw)
+	if len(next) != Masters || next[0] != masters[0] || next[1] != masters[1] || Makes(next) != 2 {
+		t.Errorf("%v follow %v", next, masters)
+	}
+	next = NextMasters(next, now.Add(2*time.Hour), time.Hour, draw)
+	if len(next) != Masters || next[0].ID != 2 || Makes(next) != 3 {
+		t.Errorf("%v are the third", next)
+	}
+	if Makes(nil) != 0 || Makes(masters[:1]) != 1 {
+		t.Error("of none and of one")
+	}
+	if len(HostKeys(next, "host1")) != Masters {
+		t.Error("ids in a row share no two bits")
+	}
 }

@@ -60,7 +60,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 	for _, b := range e.Backends {
 		p.Backends = append(p.Backends, &weirv1.MuxBackend{
 			Slot: uint32(b.Slot), Tunnel: compile.OptionalAddress(b.Tunnel), Down: b.Down, Retired: b.Retired,
-			Address: compile.OptionalAddress(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
+			Address: compile.OptionalAddress(b.Backend.Addr()), Port: uint32(b.Backend.Port()), Host: b.Host,
 		})
 	}
 	return p
@@ -91,7 +91,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 		known[slot] = true
 		e.Backends = append(e.Backends, model.MuxBackend{
 			Slot: slot, Tunnel: f.Address(path+"tunnel", b.GetTunnel()), Down: b.GetDown(), Retired: b.GetRetired(),
-			Backend: f.addrPort(path, e.Key, b.GetAddress(), b.GetPort()),
+			Backend: f.addrPort(path, e.Key, b.GetAddress(), b.GetPort()), Host: f.optionalNumber(path+"host", b.GetHost()),
 		})
 	}
 	e.Buckets, e.Previous = f.buckets(p, known)

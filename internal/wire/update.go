@@ -36,6 +36,7 @@ type MuxUpdate struct {
 	Lists        []model.MuxPrefixList
 	ListsRemoved []string
 	Chunks       []*model.PrefixChunk
+	Networks     MuxNetworks
 }
 
 // HostUpdate is one step of a host's tables.
@@ -56,6 +57,7 @@ type HostUpdate struct {
 	// Keys and SYNSecrets are as in MuxUpdate, of a host that needs them.
 	Keys       []model.FastpathKey
 	SYNSecrets []model.SYNSecret
+	Networks   HostNetworks
 }
 
 // MuxUpdateToProto writes u.
@@ -80,6 +82,7 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	}
 	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
 	p.PrefixLists, p.PrefixListsRemoved, p.PrefixChunks = muxListsToProto(u.Lists), u.ListsRemoved, ChunksToProto(u.Chunks)
+	p.Networks = muxNetworksToProto(u.Networks)
 	return p
 }
 
@@ -134,6 +137,8 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpd
 	u.ListsRemoved = p.GetPrefixListsRemoved()
 	u.Lists, err = chunks.lists(p)
 	errs = append(errs, err)
+	u.Networks, err = muxNetworksFromProto(p.GetNetworks())
+	errs = append(errs, compile.Below("networks", err))
 	errs = append(errs, f.Err())
 	return u, errors.Join(errs...)
 }
@@ -157,6 +162,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 		p.Snat = append(p.Snat, HostSNATToProto(s))
 	}
 	p.SnatRemoved, p.SnatSnapshot, p.TellRanges = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot, u.TellRanges
+	p.Networks = hostNetworksToProto(u.Networks)
 	return p
 }
 
@@ -192,5 +198,6 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	}
 	removed, err := snatKeysFromProto(p.GetSnatRemoved())
 	u.SNATRemoved, u.SNATSnapshot, errs = removed, p.GetSnatSnapshot(), append(errs, err)
-	return u, errors.Join(errs...)
+	u.Networks, err = hostNetworksFromProto(p.GetNetworks())
+	return u, errors.Join(append(errs, compile.Below("networks", err))...)
 }

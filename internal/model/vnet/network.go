@@ -165,7 +165,7 @@ func (n Network) validateWorkloads(r *refusals) {
 		if _, err := netip.ParseAddr(w.Host); err != nil {
 			r.name(path+".host", w.Host)
 		}
-		if reason := interfaceName(w.Interface); reason != "" {
+		if reason := InterfaceName(w.Interface); reason != "" {
 			r.refuse(path+".interface", "%s", reason)
 		}
 		at := port{w.Host, w.Interface}
@@ -195,8 +195,8 @@ func (n Network) validateWorkloads(r *refusals) {
 	}
 }
 
-// interfaceName says what is wrong with the name of an interface of Linux, or nothing.
-func interfaceName(s string) (reason string) {
+// InterfaceName says what is wrong with the name of an interface of Linux, or nothing.
+func InterfaceName(s string) (reason string) {
 	switch {
 	case s == "":
 		return "is required"

@@ -1,0 +1,102 @@
+package vnet
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// MaxHosts bounds the numbers of hosts, which begin at 1: tables of muxes and hosts have a row for each.
+const MaxHosts = 4096
+
+// AttachmentKey names an attachment on muxes and hosts.
+type AttachmentKey struct {
+	VNI uint32
+	VIP netip.Addr // in that network
+}
+
+// Compare orders attachments by network.
+func (k AttachmentKey) Compare(other AttachmentKey) int {
+	return cmp.Or(cmp.Compare(k.VNI, other.VNI), k.VIP.Compare(other.VIP))
+}
+
+// Attachment is a VIP in a virtual network, as muxes and hosts run it.
+type Attachment struct {
+	AttachmentKey
+
+	Service netip.Addr // the VIP's own address, of the same family: that of its endpoints
+	Network string     // name of the network, for people
+}
+
+// MuxHost is a host as muxes know it: it sends VXLAN to them, or gets it from them, or both.
+type MuxHost struct {
+	Number    uint32       // in the cluster; 1 to MaxHosts
+	Name      string       // its keys of FBTs are derived from it
+	Addresses []netip.Addr // that it sends VXLAN from
+	Agent     bool         // one runs there
+	Server    bool         // it has backends of VIPs that are attached: FBTs to it are made with its keys
+	VNIs      []uint32     // of the networks that it has workloads in, in order: it sends VXLAN of no others
+}
+
+// Equal says whether both are the same to a mux.
+func (h MuxHost) Equal(other MuxHost) bool { return reflect.DeepEqual(h, other) }
+
+// MuxNetwork is a virtual network as muxes know it, if it has hosts without an agent.
+type MuxNetwork struct {
+	VNI          uint32
+	WithoutAgent []netip.Prefix // of such hosts, of IPv4, in order; they have no numbers
+}
+
+// Equal says whether both are the same to a mux.
+func (n MuxNetwork) Equal(other MuxNetwork) bool {
+	return n.VNI == other.VNI && slices.Equal(n.WithoutAgent, other.WithoutAgent)
+}
+
+// NetworkHost is a host as other ones know it, and as it knows itself: clients of a network are there that has VIPs with
+// backends here, or backends of VIPs that a network with workloads here has.
+type NetworkHost struct {
+	Number uint32
+	V4, V6 netip.Addr // where its clients are reached, and send from; not valid: none of the family
+	Client bool       // such clients are there
+	// Tunnels are where such backends are reached, and answer from, in order.
+	Tunnels []netip.Addr
+}
+
+// Equal says whether both are the same to a host.
+func (h NetworkHost) Equal(other NetworkHost) bool {
+	return h.Number == other.Number && h.V4 == other.V4 && h.V6 == other.V6 && h.Client == other.Client && slices.Equal(h.Tunnels, other.Tunnels)
+}
+
+// HostNetwork is a virtual network as hosts know it.
+type HostNetwork struct {
+	VNI        uint32
+	Name       string
+	Tenant     string // whose quota of sessions its clients use
+	GatewayMAC MAC
+	Ports      []Port // of its workloads on this host, by interface
+}
+
+// Equal says whether both are the same to a host.
+func (n HostNetwork) Equal(other HostNetwork) bool { return reflect.DeepEqual(n, other) }
+
+// Port is the host's end of the interface of a workload.
+type Port struct {
+	Interface string
+	Workload  string // its name, for people
+	MAC       MAC    // the workload's
+	Addresses []netip.Addr
+}
+
+// Tunnels are the addresses of a host that its clients send VXLAN from: its first of each family; not valid: there is none.
+func Tunnels(addresses []netip.Addr) (v4, v6 netip.Addr) {
+	for _, a := range addresses {
+		switch {
+		case a.Is4() && !v4.IsValid():
+			v4 = a
+		case a.Is6() && !v6.IsValid():
+			v6 = a
+		}
+	}
+	return v4, v6
+}
