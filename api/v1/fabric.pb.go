@@ -32,7 +32,8 @@ type Fabric struct {
 	Clos     *Clos           `protobuf:"bytes,3,opt,name=clos,proto3" json:"clos,omitempty"`
 	Switches []*FabricSwitch `protobuf:"bytes,4,rep,name=switches,proto3" json:"switches,omitempty"`
 	Links    []*FabricLink   `protobuf:"bytes,5,rep,name=links,proto3" json:"links,omitempty"`
-	Racks    []*FabricRack   `protobuf:"bytes,6,rep,name=racks,proto3" json:"racks,omitempty"`
+	// Beside clos: prefixes of its racks.
+	Racks []*FabricRack `protobuf:"bytes,6,rep,name=racks,proto3" json:"racks,omitempty"`
 	// Names of the switches where traffic from outside enters. Left out: those of the highest tier.
 	External []string `protobuf:"bytes,7,rep,name=external,proto3" json:"external,omitempty"`
 	// Percent of the bandwidth of each link that placement may use. Left out: 80.
@@ -454,8 +455,10 @@ func (x *FabricLink) GetDown() bool {
 type FabricRack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Name of the switch.
-	Switch        string `protobuf:"bytes,2,opt,name=switch,proto3" json:"switch,omitempty"`
+	// Name of the switch. Left out beside clos, which has it.
+	Switch string `protobuf:"bytes,2,opt,name=switch,proto3" json:"switch,omitempty"`
+	// Of the addresses of its hosts and workloads. Those of racks may lie within each other: the longest counts.
+	Prefixes      []string `protobuf:"bytes,3,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +505,13 @@ func (x *FabricRack) GetSwitch() string {
 		return x.Switch
 	}
 	return ""
+}
+
+func (x *FabricRack) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
 }
 
 var File_v1_fabric_proto protoreflect.FileDescriptor
@@ -553,11 +563,12 @@ const file_v1_fabric_proto_rawDesc = "" +
 	"mbit_per_s\x18\x03 \x01(\x04B\x03\xe0A\x02R\bmbitPerS\x121\n" +
 	"\x15background_mbit_per_s\x18\x04 \x01(\x04R\x12backgroundMbitPerS\x12:\n" +
 	"\x1abackground_back_mbit_per_s\x18\x05 \x01(\x04R\x16backgroundBackMbitPerS\x12\x12\n" +
-	"\x04down\x18\x06 \x01(\bR\x04down\"B\n" +
+	"\x04down\x18\x06 \x01(\bR\x04down\"Y\n" +
 	"\n" +
 	"FabricRack\x12\x17\n" +
-	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
-	"\x06switch\x18\x02 \x01(\tB\x03\xe0A\x02R\x06switchB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x16\n" +
+	"\x06switch\x18\x02 \x01(\tR\x06switch\x12\x1a\n" +
+	"\bprefixes\x18\x03 \x03(\tR\bprefixesB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_fabric_proto_rawDescOnce sync.Once

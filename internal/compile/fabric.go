@@ -42,11 +42,13 @@ func networkField(m *weirv1.Fabric) string {
 // fabricSpec reads the network itself: parameters or lists.
 func fabricSpec(f *Fields, m *weirv1.Fabric) (spec fabric.Spec) {
 	if c := m.GetClos(); c != nil {
-		if len(m.GetSwitches())+len(m.GetLinks())+len(m.GetRacks()) > 0 {
-			f.Refuse("clos", "stands beside switches, links or racks: give parameters or lists")
+		if len(m.GetSwitches())+len(m.GetLinks()) > 0 {
+			f.Refuse("clos", "stands beside switches or links: give parameters or lists")
 			return spec
 		}
-		return closSpec(f, c)
+		spec = closSpec(f, c)
+		addPrefixes(f, spec.Racks, m.GetRacks())
+		return spec
 	}
 	for i, s := range m.GetSwitches() {
 		f.enter("switches", i)
@@ -62,10 +64,35 @@ func fabricSpec(f *Fields, m *weirv1.Fabric) (spec fabric.Spec) {
 		})
 		f.leave()
 	}
-	for _, r := range m.GetRacks() {
-		spec.Racks = append(spec.Racks, fabric.RackSpec{Name: r.GetName(), Switch: r.GetSwitch()})
+	for i, r := range m.GetRacks() {
+		f.enter("racks", i)
+		spec.Racks = append(spec.Racks, fabric.RackSpec{
+			Name: r.GetName(), Switch: r.GetSwitch(), Prefixes: f.listed("prefixes", r.GetPrefixes()),
+		})
+		f.leave()
 	}
 	return spec
+}
+
+// addPrefixes gives racks of parameters their prefixes.
+func addPrefixes(f *Fields, racks []fabric.RackSpec, list []*weirv1.FabricRack) {
+	at := make(map[string]int, len(racks))
+	for i, r := range racks {
+		at[r.Name] = i
+	}
+	for i, r := range list {
+		f.enter("racks", i)
+		if n, ok := at[r.GetName()]; !ok {
+			f.Refuse("name", "must be a rack of clos, such as rack-1-1, and none twice, is %.64q", r.GetName())
+		} else {
+			racks[n].Prefixes = f.listed("prefixes", r.GetPrefixes())
+			delete(at, r.GetName())
+		}
+		if r.GetSwitch() != "" {
+			f.Refuse("switch", "must be left out beside clos, which has it")
+		}
+		f.leave()
+	}
 }
 
 func closSpec(f *Fields, c *weirv1.Clos) fabric.Spec {

@@ -5,7 +5,7 @@
 //	snat             show and reclaim the ports of source NAT
 //	diagnose         status, top, explain, capture, doctor
 //	cluster          users, tokens, certificates, audit, backup, versions
-//	plan             plan a network; no manager is asked
+//	plan             plan a network from files, and record traffic
 //
 // and what they share:
 //

@@ -172,9 +172,11 @@ func (f *Fabric) addRacks(racks []RackSpec, byName map[string]int32) error {
 		}
 	}
 	for _, r := range racks {
-		f.Racks = append(f.Racks, Rack{Name: r.Name, Leaf: f.Switches[byName[r.Switch]].Leaf})
+		f.Racks = append(f.Racks, Rack{Name: r.Name, Leaf: f.Switches[byName[r.Switch]].Leaf, Prefixes: r.Prefixes})
 	}
-	return nil
+	var err error
+	f.byPrefix, err = newRackIndex(f.Racks)
+	return err
 }
 
 func (f *Fabric) addExternal(names []string, byName map[string]int32) error {

@@ -1,6 +1,10 @@
 package fabric
 
-import "github.com/weirlb/weir/internal/traffic"
+import (
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/traffic"
+)
 
 // Load is traffic on a link, in 2^-20 kbit/s: rates are split over many paths, and each part is rounded up.
 type Load int64
@@ -54,7 +58,10 @@ type LinkSpec struct {
 }
 
 // RackSpec is a rack of hosts below a switch.
-type RackSpec struct{ Name, Switch string }
+type RackSpec struct {
+	Name, Switch string
+	Prefixes     []netip.Prefix // of addresses in the rack
+}
 
 // Fabric is a checked model. It is not changed after New.
 type Fabric struct {
@@ -70,6 +77,7 @@ type Fabric struct {
 	classes  []class
 	leaves   []leaf
 	hasRack  []bool // by switch
+	byPrefix rackIndex
 }
 
 // Switch is a switch of a Fabric. Container and Plane are -1 for a switch that is in none.
@@ -98,8 +106,9 @@ type Link struct {
 
 // Rack is a rack of hosts.
 type Rack struct {
-	Name string
-	Leaf int32 // index among the leaves
+	Name     string
+	Leaf     int32          // index among the leaves
+	Prefixes []netip.Prefix // of addresses in the rack
 }
 
 // hop is a way out of a switch.

@@ -45,7 +45,7 @@ func small(change func(*Spec)) Spec {
 	s := Spec{
 		Switches: []SwitchSpec{{Name: "tor-1"}, {Name: "tor-2"}, {Name: "core"}},
 		Links:    []LinkSpec{{A: "tor-1", B: "core", Rate: 100}, {A: "tor-2", B: "core", Rate: 100}},
-		Racks:    []RackSpec{{"rack-1", "tor-1"}, {"rack-2", "tor-2"}},
+		Racks:    []RackSpec{{Name: "rack-1", Switch: "tor-1"}, {Name: "rack-2", Switch: "tor-2"}},
 	}
 	change(&s)
 	return s

@@ -27,7 +27,7 @@ func (f *Fabric) Without(switches, links []int32) (left *Fabric, racks []int32, 
 		racks = append(racks, -1)
 		if sw := f.RackSwitch(int32(i)); live[sw] {
 			racks[i] = int32(len(spec.Racks))
-			spec.Racks = append(spec.Racks, RackSpec{Name: r.Name, Switch: f.Switches[sw].Name})
+			spec.Racks = append(spec.Racks, RackSpec{Name: r.Name, Switch: f.Switches[sw].Name, Prefixes: r.Prefixes})
 		}
 	}
 	for _, sw := range f.External {

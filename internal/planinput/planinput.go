@@ -34,8 +34,8 @@ type Input struct {
 // Flags adds the flags to cmd.
 func (p *Input) Flags(cmd *cobra.Command) {
 	p.total = bits(traffic.DefaultWorkload.Total)
+	p.fabricFlag(cmd, "`file` with a manifest of the kind Fabric; without it, the network of the paper")
 	flags := cmd.Flags()
-	flags.StringVar(&p.fabricFile, "fabric", "", "`file` with a manifest of the kind Fabric; without it, the network of the paper")
 	flags.StringVar(&p.traceFile, "trace", "", "`file` of traffic, as docs/operations/plan.md describes it; without it, traffic is generated")
 	flags.Var(&p.total, "traffic", "sum of generated traffic, in bit/s with a unit: 10T, 800G")
 	flags.IntVar(&p.workload.VIPs, "vips", traffic.DefaultWorkload.VIPs, "number of generated VIPs")
@@ -43,9 +43,17 @@ func (p *Input) Flags(cmd *cobra.Command) {
 	flags.Float64Var(&p.workload.MaxShare, "max-share", traffic.DefaultWorkload.MaxShare, "most of all traffic that one generated VIP has")
 	flags.Uint64Var(&p.workload.Seed, "seed", traffic.DefaultWorkload.Seed, "seed of generated traffic: the same one gives the same traffic")
 	flags.IntVar(&p.intervals, "intervals", 1, "number of generated intervals; rates change from one to the next")
-	for _, name := range []string{"fabric", "trace"} {
-		cmd.MarkFlagFilename(name) //nolint:errcheck // the flag stands above
-	}
+	cmd.MarkFlagFilename("trace") //nolint:errcheck // the flag stands above
+}
+
+// FabricFlag adds the flag of the network alone; it has to be given.
+func (p *Input) FabricFlag(cmd *cobra.Command) {
+	p.fabricFlag(cmd, "`file` with a manifest of the kind Fabric, with prefixes of racks")
+}
+
+func (p *Input) fabricFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVar(&p.fabricFile, "fabric", "", usage)
+	cmd.MarkFlagFilename("fabric") //nolint:errcheck // the flag stands above
 }
 
 // Check refuses flags that contradict each other.
@@ -57,13 +65,14 @@ func (p *Input) Check(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if p.intervals < 1 || p.intervals > maxPlanIntervals {
-		return fmt.Errorf("--intervals %d is not from 1 to %d", p.intervals, maxPlanIntervals)
+	if p.intervals < 1 || p.intervals > MaxIntervals {
+		return fmt.Errorf("--intervals %d is not from 1 to %d", p.intervals, MaxIntervals)
 	}
 	return nil
 }
 
-const maxPlanIntervals = 10_000
+// MaxIntervals bounds the intervals that are generated or recorded.
+const MaxIntervals = 10_000
 
 // Fabric reads the network that --fabric names; read gives the documents of a file.
 func (p *Input) Fabric(read func(string) ([]manifest.Resource, error)) (*fabric.Fabric, error) {

@@ -12,7 +12,7 @@
 //	0,shop,r2,0,3           three of its backends are in rack r2
 //	1,shop,r1,1700,0        the next interval
 //
-// The first line is the head above. Intervals ascend; within one, lines have any order, and a VIP has at most one line
+// The first line is the head above. A line that begins with # is a comment, before the head too. Intervals ascend; within one, lines have any order, and a VIP has at most one line
 // for a rack. A rate may have decimals. Fields may stand in double quotes, but hold neither quotes nor commas.
 //
 // Invariants: a Reader holds one interval at a time and is bounded by its Limits, whatever it reads; demands are sorted

@@ -113,7 +113,7 @@ func (r *Reader) readHead() error {
 	if err != nil {
 		return err
 	}
-	if string(bytes.TrimPrefix(text, []byte("\ufeff"))) != header {
+	if string(text) != header {
 		return r.refuse("the first line of a trace is %s", header)
 	}
 	r.next, r.nextAt, err = r.readRow(-1)
@@ -123,18 +123,21 @@ func (r *Reader) readHead() error {
 	return err
 }
 
-// readLine returns the next line that is not empty, or io.EOF.
+// readLine returns the next line that is neither empty nor a comment, or io.EOF.
 func (r *Reader) readLine() ([]byte, error) {
 	for r.lines.Scan() {
 		r.line++
 		text := bytes.TrimSuffix(r.lines.Bytes(), []byte("\r"))
+		if r.line == 1 {
+			text = bytes.TrimPrefix(text, []byte("\ufeff"))
+		}
 		if r.line > r.limits.Lines {
 			return nil, r.refuse("the trace has more than %d lines", r.limits.Lines)
 		}
 		if len(text) > r.limits.LineBytes {
 			return nil, r.refuse("the line is longer than %d bytes", r.limits.LineBytes)
 		}
-		if len(text) > 0 {
+		if len(text) > 0 && text[0] != commentMark {
 			return text, nil
 		}
 	}

@@ -11,8 +11,11 @@ const MaxRate Rate = 1e12
 // MaxBackends bounds the backends of a VIP.
 const MaxBackends = 1 << 18
 
-// header is the first line of a trace.
+// header is the first line of a trace that is no comment.
 const header = "interval,vip,rack,kbit_per_s,backends"
+
+// commentMark is what a line begins with that is a comment.
+const commentMark = '#'
 
 // Interval is what all VIPs receive in one interval of a trace.
 type Interval struct {

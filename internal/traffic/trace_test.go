@@ -28,7 +28,7 @@ func readAll(text string, limits Limits) (all []Interval, err error) {
 }
 
 func TestTraceIsRead(t *testing.T) {
-	text := "\ufeff" + header + "\r\n" +
+	text := "\ufeff# a comment\n" + header + "\r\n" + "#0,no,r9,x,y\n" +
 		"0,shop,r2,0,3\r\n" + `0,"shop",r1,1500.4,1` + "\n\n" + "0,shop,external,20e3,0\n" + "0,all, r1 ,1,1\n" +
 		"7,shop,r1,0,1\n" + "7,other,r1,5,1\n"
 	want := []Interval{
@@ -156,7 +156,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	var want []Interval
 	if err := s.Generate(func(i Interval) bool {
 		want = append(want, i)
-		return w.Write(i) == nil
+		return errors.Join(w.Comment(fmt.Sprintf("interval %d\n0,no,comment", i.Number)), w.Write(i)) == nil
 	}); err != nil {
 		t.Fatal(err)
 	}

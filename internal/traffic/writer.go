@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // Writer writes a trace.
@@ -18,6 +19,14 @@ type Writer struct {
 // NewWriter returns a writer of a trace in a fabric whose racks have the names.
 func NewWriter(w io.Writer, racks []string) *Writer {
 	return &Writer{w: bufio.NewWriter(w), racks: racks}
+}
+
+// Comment writes a line that readers skip.
+func (w *Writer) Comment(text string) error {
+	if _, err := fmt.Fprintf(w.w, "%c %s\n", commentMark, strings.ReplaceAll(text, "\n", " ")); err != nil {
+		return fmt.Errorf("write the trace: %w", err)
+	}
+	return nil
 }
 
 // Write writes an interval. Its number is above that of the interval before.

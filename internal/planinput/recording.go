@@ -1,0 +1,172 @@
+package planinput
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// Recording makes intervals of traffic from the counters that muxes report of what they forward. Muxes do not tell
+// from which racks packets come: all count as from outside. Packets that pass no mux are not counted.
+type Recording struct {
+	fabric  *fabric.Fabric
+	reports map[string]*muxReport // by mux
+	bytes   map[string]uint64     // of the interval, by the VIP's address
+}
+
+// muxReport is the newest report of a mux.
+type muxReport struct {
+	since, at time.Time // that the interval has of it, and the newest
+	bytes     map[endpointKey]uint64
+}
+
+type endpointKey struct {
+	vip, protocol string
+	port          uint32
+}
+
+// NewRecording returns an empty recording. Backends are in the fabric's racks by their prefixes.
+func NewRecording(f *fabric.Fabric) (*Recording, error) {
+	if !f.HasPrefixes() {
+		return nil, errors.New("no rack of the fabric has prefixes, by which backends are found: " +
+			"give each rack the prefixes of its hosts and workloads")
+	}
+	return &Recording{fabric: f, reports: map[string]*muxReport{}, bytes: map[string]uint64{}}, nil
+}
+
+// Observe adds what muxes forwarded since the reports observed before. The first report of a mux adds nothing. A
+// counter that is less than before began anew, at 0.
+func (r *Recording) Observe(muxes []*weirv1.Node) {
+	for _, n := range muxes {
+		at := n.GetStatus().GetLastSeen().AsTime()
+		last := r.reports[n.GetName()]
+		if n.GetStatus().GetMux() == nil || last != nil && !at.After(last.at) {
+			continue
+		}
+		next := &muxReport{since: at, at: at, bytes: map[endpointKey]uint64{}}
+		if last != nil {
+			next.since = last.since
+		}
+		for _, c := range n.GetStatus().GetMux().GetEndpoints() {
+			key := endpointKey{c.GetEndpoint().GetVip(), c.GetEndpoint().GetProtocol(), c.GetEndpoint().GetPort()}
+			next.bytes[key] = c.GetBytes()
+			if last == nil {
+				continue
+			}
+			before := last.bytes[key]
+			if c.GetBytes() < before {
+				before = 0
+			}
+			r.bytes[key.vip] += c.GetBytes() - before
+		}
+		r.reports[n.GetName()] = next
+	}
+}
+
+// Reported says whether any mux has reported.
+func (r *Recording) Reported() bool { return len(r.reports) > 0 }
+
+// Span is the time that reports of the interval cover; 0: no mux has reported twice.
+func (r *Recording) Span() (since time.Time, length time.Duration) {
+	for _, m := range r.reports {
+		if d := m.at.Sub(m.since); d > length {
+			since, length = m.since, d
+		}
+	}
+	return since, length
+}
+
+// Next returns what VIPs received in the interval and begins the next. It says what it leaves out.
+func (r *Recording) Next(number int, vips []*weirv1.VIP) (interval traffic.Interval, left []string, err error) {
+	_, length := r.Span()
+	if length == 0 {
+		return interval, nil, errors.New("no mux has reported twice")
+	}
+	interval.Number = number
+	var sum traffic.Rate
+	for _, vip := range vips {
+		rate := kbitPerSecond(r.bytes[vip.GetAddress()], length)
+		delete(r.bytes, vip.GetAddress())
+		if sum += rate; sum > traffic.MaxRate {
+			return interval, nil, fmt.Errorf("up to vip %s, muxes count more than %d kbit/s", vip.GetName(), traffic.MaxRate)
+		}
+		backends, strays := r.backends(vip)
+		for _, b := range strays {
+			left = append(left, fmt.Sprintf("backend %s: it is in no rack of the fabric", b))
+		}
+		switch {
+		case len(backends) > 0:
+			interval.Demands = append(interval.Demands, traffic.Demand{VIP: vip.GetName(), External: rate, Backends: backends})
+		case rate > 0:
+			left = append(left, fmt.Sprintf("vip %s with %s: it has no backend in a rack", vip.GetName(), FormatBits(rate)))
+		}
+	}
+	for address, bytes := range r.bytes {
+		if rate := kbitPerSecond(bytes, length); rate > 0 {
+			left = append(left, fmt.Sprintf("%s to %s: no vip has the address any more", FormatBits(rate), address))
+		}
+	}
+	slices.Sort(left)
+	slices.SortFunc(interval.Demands, func(a, b traffic.Demand) int { return strings.Compare(a.VIP, b.VIP) })
+	clear(r.bytes)
+	for _, m := range r.reports {
+		m.since = m.at
+	}
+	return interval, left, nil
+}
+
+// kbitPerSecond is the mean rate of bytes.
+func kbitPerSecond(bytes uint64, time time.Duration) traffic.Rate {
+	return traffic.Rate(math.Round(min(float64(bytes)*8e6/float64(time), 2*float64(traffic.MaxRate))))
+}
+
+// Stray is a backend that is in no rack.
+type Stray struct{ VIP, Address, Host string }
+
+func (b Stray) String() string { return fmt.Sprintf("%s of vip %s on %s", b.Address, b.VIP, b.Host) }
+
+// Strays lists the backends that are in no rack.
+func (r *Recording) Strays(vips []*weirv1.VIP) (all []Stray) {
+	for _, vip := range vips {
+		_, strays := r.backends(vip)
+		all = append(all, strays...)
+	}
+	return all
+}
+
+// backends counts a VIP's backends by rack: addresses that packets go to, once each. A backend that takes no new
+// connections is none.
+func (r *Recording) backends(vip *weirv1.VIP) (groups []traffic.Group, strays []Stray) {
+	counts := map[int32]int32{}
+	seen := map[string]bool{}
+	for _, e := range vip.GetEndpoints() {
+		for _, b := range e.GetBackends() {
+			if seen[b.GetAddress()] || b.Weight != nil && b.GetWeight() == 0 {
+				continue
+			}
+			seen[b.GetAddress()] = true
+			to := cmp.Or(b.GetTunnel(), b.GetAddress())
+			address, _ := netip.ParseAddr(to) // none is in no rack
+			rack, ok := r.fabric.RackOf(address)
+			if !ok {
+				strays = append(strays, Stray{VIP: vip.GetName(), Address: to, Host: b.GetHost()})
+				continue
+			}
+			counts[rack]++
+		}
+	}
+	for rack, n := range counts {
+		groups = append(groups, traffic.Group{Rack: rack, Backends: n})
+	}
+	slices.SortFunc(groups, func(a, b traffic.Group) int { return cmp.Compare(a.Rack, b.Rack) })
+	return groups, strays
+}
