@@ -57,7 +57,7 @@ func oracleNetwork() oracle.Network {
 	for _, of := range []family{v4, v6} {
 		n.Addresses = append(n.Addresses, networkAddresses[of])
 		n.VIPs[oracle.NetworkVIP{VNI: networkVNI, VIP: networkVIPs[of]}] = networkServices[of]
-		n.Hosts[networkHosts[of]] = oracle.NetworkHost{Number: networkHost, Agent: true}
+		n.Hosts[networkHosts[of]] = oracle.NetworkHost{Number: networkHost, Agent: true, VNIs: []uint32{networkVNI}}
 	}
 	for host, keys := range hostKeys() {
 		n.Keys[host] = keys[0]
