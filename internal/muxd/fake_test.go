@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/muxd/fairdrop"
@@ -116,6 +117,10 @@ func (d *fakeDatapath) SetPoolMembers(string, []model.PoolMember) error { return
 func (d *fakeDatapath) SetMuxes(int) error                              { return nil }
 func (d *fakeDatapath) TakeOver() error                                 { return nil }
 func (d *fakeDatapath) SNATDigest() (ranges int, digest uint64)         { return 2, 7 }
+
+func (d *fakeDatapath) MaxAttachments() int                                         { return 0 }
+func (d *fakeDatapath) OverlayAddresses() (v4, v6 netip.Addr, err error)            { return v4, v6, nil }
+func (d *fakeDatapath) Attachments() (all map[uint32]overlay.Attachment, err error) { return nil, nil }
 
 func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	return map[netip.Addr]model.Counter{web.VIP: {Packets: 2, Bytes: 120}}, nil

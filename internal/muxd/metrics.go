@@ -53,6 +53,15 @@ var metrics = []telemetry.Metric{
 		Name: "weir_mux_snat_ranges", Labels: []string{"vip"},
 		Help: "Ranges of 8 source NAT ports of the VIP that are allocated.",
 	},
+	{Name: "weir_mux_network_vips", Help: "VIPs of virtual networks whose packets are forwarded."},
+	{
+		Name: "weir_mux_network_vip_packets_total", Labels: []string{"network", "vip"},
+		Help: "Packets of clients in the virtual network sent to backends of the VIP: with bypass, one of each connection.",
+	},
+	{
+		Name: "weir_mux_network_vip_bytes_total", Labels: []string{"network", "vip"},
+		Help: "Bytes of packets of clients in the virtual network sent to backends of the VIP.",
+	},
 	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},

@@ -2,12 +2,14 @@ package mux
 
 import (
 	"bytes"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
@@ -184,6 +186,48 @@ func TestNetworksAreSetExactly(t *testing.T) {
 	}
 	if got := third.HostsWithKeys(); !slices.Equal(got, []uint32{1, 3}) {
 		t.Errorf("hosts %v have keys, want 1 and 3", got)
+	}
+	if got, err := third.Attachments(); err != nil || !maps.Equal(got, one) {
+		t.Errorf("attachments are %v, %v, want %v", got, err, one)
+	}
+	if v4, v6, err := third.OverlayAddresses(); err != nil || v4 != overlay4 || v6 != overlay6 {
+		t.Errorf("addresses are %s and %s, %v", v4, v6, err)
+	}
+}
+
+// The counter of an attachment begins at 0, whoever had its number before, and goes on while it keeps that.
+func TestCountersOfAttachmentsBeginAnew(t *testing.T) {
+	d := newUnattached(t, testSizes)
+	attachment := overlay.Attachment{VNI: 1, VIP: netip.MustParseAddr("10.0.0.1"), Service: netip.MustParseAddr("203.0.113.1")}
+	set := func(attachments map[uint32]overlay.Attachment) {
+		t.Helper()
+		if err := d.SetAttachments(attachments); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() uint64 {
+		t.Helper()
+		c, err := d.AttachmentCounter(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Packets
+	}
+	set(map[uint32]overlay.Attachment{3: attachment})
+	each := make([]bpf.MuxCounter, ebpf.MustPossibleCPU())
+	for i := range each {
+		each[i].Packets = 5
+	}
+	if err := d.tables.NetworkCounts.Put(uint32(3), each); err != nil {
+		t.Fatal(err)
+	}
+	attachment.Service = netip.MustParseAddr("203.0.113.2")
+	if set(map[uint32]overlay.Attachment{3: attachment}); count() != uint64(5*len(each)) {
+		t.Errorf("the counter of what stayed is %d", count())
+	}
+	set(nil)
+	if set(map[uint32]overlay.Attachment{3: attachment}); count() != 0 {
+		t.Errorf("the counter of what is new is %d", count())
 	}
 }
 

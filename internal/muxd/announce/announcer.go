@@ -43,8 +43,10 @@ type Announcer struct {
 
 	mu        sync.Mutex
 	vips      map[netip.Addr]bool // that are forwarded and stay
+	overlay   []netip.Addr        // where hosts of virtual networks send VXLAN to
 	reach     Reach
 	announced map[netip.Addr]bool // VIPs
+	reached   []netip.Addr        // addresses of overlay that are announced
 	overrides overrides
 	excluded  bool // out of the pool: nothing is announced until the manager says otherwise
 	stopped   bool // nothing is announced any more
@@ -56,21 +58,35 @@ func New(config Config) *Announcer {
 	return &Announcer{config: config, overrides: loadOverrides(config.OverridesFile, config.Log)}
 }
 
-// Adopt announces VIPs that were announced before the restart, and are forwarded.
-func (a *Announcer) Adopt(vips map[netip.Addr]bool) {
+// Adopt announces what was announced before the restart, and is forwarded: VIPs, and addresses that hosts of virtual
+// networks send VXLAN to.
+func (a *Announcer) Adopt(vips map[netip.Addr]bool, overlay []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.vips, a.announced = vips, vips
+	a.vips, a.announced, a.overlay, a.reached = vips, vips, overlay, overlay
 	a.announce()
 }
 
-// Set announces the VIPs whose backends are reachable. A VIP that was announced stays so while it is among them and
-// the mux reaches any host at all.
-func (a *Announcer) Set(vips map[netip.Addr]bool, reach Reach) {
+// Set announces the VIPs whose backends are reachable, and the addresses that hosts of virtual networks send VXLAN to. What
+// was announced stays so while it is among them and the mux reaches any host at all.
+func (a *Announcer) Set(vips map[netip.Addr]bool, overlay []netip.Addr, reach Reach) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.vips, a.reach = vips, reach
+	a.vips, a.overlay, a.reach = vips, overlay, reach
 	a.announce()
+}
+
+// WithdrawOverlay withdraws the addresses of virtual networks that are not kept, and says whether one was announced.
+func (a *Announcer) WithdrawOverlay(kept []netip.Addr) (announced bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	leaves := func(address netip.Addr) bool { return !slices.Contains(kept, address) }
+	announced = slices.ContainsFunc(a.reached, leaves)
+	a.overlay = slices.DeleteFunc(slices.Clone(a.overlay), leaves)
+	if announced {
+		a.announce()
+	}
+	return announced
 }
 
 // SetExcluded withdraws all routes, or announces them again. Packets that still arrive are forwarded.
@@ -124,13 +140,22 @@ func (a *Announcer) announce() {
 	}
 	vips := maps.Clone(a.vips)
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool { return !a.announced[vip] && !a.reach.Tried })
-	a.announced = vips
+	overlay := slices.DeleteFunc(slices.Clone(a.overlay), func(address netip.Addr) bool {
+		return !slices.Contains(a.reached, address) && !a.reach.Tried
+	})
+	a.announced, a.reached = vips, overlay
 	usual, warnings := a.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
+	for _, address := range overlay { // no VIPs, so of no aggregate
+		usual = append(usual, netip.PrefixFrom(address, address.BitLen()))
+	}
 	if err := a.config.Discard(usual); err != nil {
 		warnings = append(warnings, err.Error())
 	}
 	routes, more := a.routes(vips)
 	warnings = append(warnings, more...)
+	for _, address := range overlay {
+		routes = append(routes, bgp.Plain(netip.PrefixFrom(address, address.BitLen())))
+	}
 	if a.reach.None {
 		routes = nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")

@@ -72,22 +72,22 @@ func (r *rig) warns(lines ...string) {
 // A VIP is announced once each next hop was tried, and stays announced until no host at all can be reached.
 func TestVIPsAreAnnouncedAsHostsAreReached(t *testing.T) {
 	r := newRig(t, nil)
-	r.Set(vips(10), Reach{})
+	r.Set(vips(10), nil, Reach{})
 	r.holds("[]")
-	r.Set(vips(10), Reach{Tried: true})
+	r.Set(vips(10), nil, Reach{Tried: true})
 	r.holds("[203.0.113.10/32]")
-	r.Set(vips(10, 11), Reach{})
+	r.Set(vips(10, 11), nil, Reach{})
 	r.holds("[203.0.113.10/32]")
 	if got := fmt.Sprint(r.Announced(vips(10, 11))); got != "map[203.0.113.10:true]" {
 		t.Errorf("of both is announced %s", got)
 	}
-	r.Set(vips(10, 11), Reach{Tried: true, None: true})
+	r.Set(vips(10, 11), nil, Reach{Tried: true, None: true})
 	r.holds("[]")
 	r.warns("no host can be reached: no VIP is announced until one can")
 	if r.discarded != "[203.0.113.10/32 203.0.113.11/32]" {
 		t.Errorf("the kernel discards %s", r.discarded)
 	}
-	r.Set(vips(11), Reach{Tried: true})
+	r.Set(vips(11), nil, Reach{Tried: true})
 	r.holds("[203.0.113.11/32]")
 	r.warns()
 }
@@ -95,21 +95,21 @@ func TestVIPsAreAnnouncedAsHostsAreReached(t *testing.T) {
 // A mux out of the pool announces nothing; one that stops announces nothing ever after.
 func TestExcludedAndStopped(t *testing.T) {
 	r := newRig(t, nil)
-	r.Adopt(vips(10))
+	r.Adopt(vips(10), nil)
 	r.holds("[203.0.113.10/32]")
 	r.SetExcluded(true)
 	r.holds("[]")
 	if got := r.Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "out of the pool, as this mux did not answer") {
 		t.Errorf("warnings %q", got)
 	}
-	r.Set(vips(10), Reach{Tried: true})
+	r.Set(vips(10), nil, Reach{Tried: true})
 	r.holds("[]")
 	r.SetExcluded(false)
 	r.holds("[203.0.113.10/32]")
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	r.Set(vips(10, 11), Reach{Tried: true})
+	r.Set(vips(10, 11), nil, Reach{Tried: true})
 	r.holds("[]")
 }
 
@@ -117,18 +117,51 @@ func TestAggregates(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28"), netip.MustParsePrefix("203.0.113.16/28")}
 	})
-	r.Adopt(vips(10, 11, 99))
+	r.Adopt(vips(10, 11, 99), nil)
 	r.holds("[203.0.113.0/28]")
 	r.warns("VIP 203.0.113.99 is not announced: no aggregate holds it")
-	r.Set(vips(11), Reach{})
+	r.Set(vips(11), nil, Reach{})
 	r.holds("[203.0.113.0/28]") // another VIP holds the aggregate
-	r.Set(vips(), Reach{})
+	r.Set(vips(), nil, Reach{})
 	r.holds("[]")
+}
+
+// The addresses of virtual networks are announced as VIPs are, beside aggregates too, and withdrawn when asked.
+func TestAddressesOfNetworksAreAnnounced(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	lip := []netip.Addr{netip.MustParseAddr("10.255.0.1")}
+	r.Set(vips(10), lip, Reach{})
+	r.holds("[]")
+	r.Set(vips(10), lip, Reach{Tried: true})
+	r.holds("[203.0.113.0/24 10.255.0.1/32]")
+	if r.discarded != "[203.0.113.0/24 10.255.0.1/32]" {
+		t.Errorf("the kernel drops what comes to %s", r.discarded)
+	}
+	r.Set(vips(10), lip, Reach{}) // a host is new
+	r.holds("[203.0.113.0/24 10.255.0.1/32]")
+	r.SetExcluded(true)
+	r.holds("[]")
+	r.SetExcluded(false)
+	if r.WithdrawOverlay(lip) {
+		t.Error("what is kept was withdrawn")
+	}
+	if !r.WithdrawOverlay(nil) {
+		t.Error("nothing was withdrawn")
+	}
+	r.holds("[203.0.113.0/24]")
+	if r.WithdrawOverlay(nil) {
+		t.Error("it was withdrawn twice")
+	}
+	r.Set(vips(10), lip, Reach{Tried: true, None: true})
+	r.holds("[]")
+	r.Set(vips(), nil, Reach{Tried: true})
+	r.Adopt(vips(), lip)
+	r.holds("[10.255.0.1/32]")
 }
 
 func TestErrorsAreWarnings(t *testing.T) {
 	r := newRig(t, nil)
-	r.Adopt(map[netip.Addr]bool{netip.MustParseAddr("2001:db8::10"): true})
+	r.Adopt(map[netip.Addr]bool{netip.MustParseAddr("2001:db8::10"): true}, nil)
 	r.warns("announce 2001:db8::10/128: no next hop")
 }
 
@@ -145,7 +178,7 @@ func TestOverridesOutliveARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "data", "routes")
 	start := func() *rig {
 		r := newRig(t, func(c *Config) { c.OverridesFile = file })
-		r.Adopt(vips(10, 11, 12))
+		r.Adopt(vips(10, 11, 12), nil)
 		return r
 	}
 	const usual = "[203.0.113.10/32 203.0.113.11/32 203.0.113.12/32]"
@@ -172,12 +205,12 @@ func TestOverridesOutliveARestart(t *testing.T) {
 // The route of one VIP is announced beside its aggregate, which still brings the packets of a withdrawn VIP.
 func TestOverriddenVIPsOfAggregates(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
-	r.Adopt(vips(10, 11))
+	r.Adopt(vips(10, 11), nil)
 	r.SetOverrides([]model.VIPRoute{scrubbed, blackholed})
 	r.holds("[203.0.113.0/24 203.0.113.10/32 via 10.0.9.2 with [64999:911]]")
 	r.warns("VIP 203.0.113.11 is to be black-holed, but aggregate 203.0.113.0/24 still brings its packets: " +
 		"give its pool a blackhole")
-	r.Set(vips(11), Reach{Tried: true})
+	r.Set(vips(11), nil, Reach{Tried: true})
 	r.holds("[]") // the last VIP of the aggregate
 	r.warns()
 }

@@ -52,6 +52,7 @@ type fakeDatapath struct {
 	lists      map[string]model.PrefixSet
 	room       int // for lists
 	tookOver   bool
+	fakeOverlay
 }
 
 func (d *fakeDatapath) Settings() (pool.Settings, error)      { return d.settings, nil }
@@ -198,6 +199,7 @@ func newBench(t *testing.T, live ...model.MuxEndpoint) *bench {
 	j := &journal{}
 	b := &bench{t: t, journal: j, sought: "[]", datapath: &fakeDatapath{
 		journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}, lists: map[string]model.PrefixSet{},
+		fakeOverlay: fakeOverlay{notes: j},
 	}}
 	for _, e := range live {
 		b.datapath.endpoints[e.Key] = e

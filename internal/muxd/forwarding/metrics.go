@@ -24,6 +24,31 @@ func (s *State) Sample(to *telemetry.Sample) {
 	resolved := s.hops.resolved(tunnels)
 	telemetry.Put(to, "weir_mux_hosts", resolved, "true")
 	telemetry.Put(to, "weir_mux_hosts", len(tunnels)-resolved, "false")
+	s.networks.sample(to)
+}
+
+// maxAttachmentSeries bounds how many attachments have series of their own.
+const maxAttachmentSeries = 10000
+
+// sample puts what was forwarded for each VIP of a virtual network.
+func (n *networks) sample(to *telemetry.Sample) {
+	telemetry.Put(to, "weir_mux_network_vips", len(n.numbers))
+	if len(n.numbers) > maxAttachmentSeries {
+		return
+	}
+	for key, number := range n.numbers {
+		of := n.wanted.attachments[key]
+		if of.Network == "" { // adopted, and not named by the manager yet
+			continue
+		}
+		counter, err := n.datapath.AttachmentCounter(number)
+		if err != nil {
+			to.Fail("weir_mux_network_vip_packets_total", err)
+			return
+		}
+		telemetry.Put(to, "weir_mux_network_vip_packets_total", counter.Packets, of.Network, key.VIP.String())
+		telemetry.Put(to, "weir_mux_network_vip_bytes_total", counter.Bytes, of.Network, key.VIP.String())
+	}
 }
 
 // Ready says what is missing until the tables forward.

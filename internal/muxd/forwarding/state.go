@@ -9,6 +9,7 @@ package forwarding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -44,6 +45,7 @@ type Datapath interface {
 	SetPoolMembers(self string, pool []model.PoolMember) error
 	SetMuxes(n int) error // that limits of VIPs are divided among
 	SNATDigest() (ranges int, digest uint64)
+	Overlay
 	// TakeOver lets the tables take the place of those of another layout that forward until then, if
 	// there are any.
 	TakeOver() error
@@ -72,6 +74,7 @@ type State struct {
 	fill        wake.Signal // lists are pending
 	settings    pool.Settings
 	live        *live
+	networks    networks
 	leaving     map[netip.Addr]bool // VIPs that are withdrawn but still live
 	tunnels     []netip.Addr        // of the backends
 	others      []netip.Addr        // of the other muxes of the pool
@@ -93,6 +96,9 @@ func New(config Config) (*State, error) {
 		return nil, err
 	}
 	s.live = newLive(keys, vips)
+	if s.networks, err = newNetworks(config.Datapath); err != nil {
+		return nil, err
+	}
 	generation, err := config.Datapath.Generation()
 	if err != nil {
 		return nil, err
@@ -118,7 +124,7 @@ func (s *State) Start(destinations func([]netip.Addr)) {
 		s.log.Info("took over live tables",
 			"generation", s.generations.runs, "endpoints", s.live.endpoints, "vips", len(vips))
 	}
-	s.config.Routes.Adopt(vips)
+	s.config.Routes.Adopt(vips, s.networks.wanted.addresses())
 }
 
 func (s *State) setSettings(settings pool.Settings) error {
@@ -142,7 +148,7 @@ func (s *State) Apply(ctx context.Context, update wire.MuxUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, later := s.pending.split(update, s.config.Datapath, s.piece)
-	changed, err := s.program(now)
+	changed, err := s.programAll(now)
 	changed = changed || len(s.leaving) > 0 || len(s.config.Routes.Warnings()) > 0
 	s.leaving = nil
 	if err == nil {
@@ -165,6 +171,18 @@ func (s *State) Apply(ctx context.Context, update wire.MuxUpdate) error {
 	s.programmed(changed)
 	s.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", s.live.endpoints)
 	return nil
+}
+
+// programAll writes an update to the data plane: virtual networks around the endpoints that they lead to.
+func (s *State) programAll(update wire.MuxUpdate) (changed bool, err error) {
+	next := s.networks.wanted.next(update)
+	if err := s.networks.prepare(next); err != nil {
+		return false, err
+	}
+	if changed, err = s.program(update); err != nil {
+		return false, errors.Join(err, s.networks.complete(s.networks.wanted))
+	}
+	return changed, s.networks.complete(next)
 }
 
 // finish marks the applied generation as running, unless lists of it are pending.
@@ -212,8 +230,9 @@ func (s *State) withdraw(update wire.MuxUpdate) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = s.config.Routes.Announced(s.live.leaving(update))
+	leaves := s.config.Routes.WithdrawOverlay(s.networks.wanted.next(update).addresses())
 	if len(s.leaving) == 0 {
-		return false
+		return leaves
 	}
 	s.announce()
 	return true
@@ -223,7 +242,7 @@ func (s *State) withdraw(update wire.MuxUpdate) bool {
 func (s *State) announce() {
 	vips := s.live.vips()
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool { return s.leaving[vip] })
-	s.config.Routes.Set(vips, s.reach())
+	s.config.Routes.Set(vips, s.networks.wanted.addresses(), s.reach())
 }
 
 // program writes the update to the data plane, and says whether the set of VIPs has changed.

@@ -41,6 +41,7 @@ var Labels = map[string]string{
 	"stage":         "priorities of changes, and parts of a port request: three each",
 	"state":         "of flows, and of connections past the muxes: two each",
 	"table":         "of a mux: three",
+	"network":       "virtual networks, as configured",
 	"tenant":        "tenants, as configured",
 	"tunnel":        "backends of the host, as configured",
 	"verdict":       "those of the program",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/fbt"
@@ -20,20 +22,40 @@ type Networks struct {
 	mu     *sync.Mutex
 	tables *bpf.Tables
 	keys   map[uint32]bpf.MuxFbtKeys // rows of host_keys that have keys
+	named  map[uint32]bool           // numbers that attachments have
 }
 
 // New knows no keys yet. The lock is the data plane's.
 func New(mu *sync.Mutex, tables *bpf.Tables) *Networks {
-	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}}
+	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}, named: map[uint32]bool{}}
 }
 
-// Adopt reads the keys of adopted tables.
+// Adopt reads what of adopted tables it must know.
 func (n *Networks) Adopt() error {
 	err := abi.EachRow(n.tables.HostKeys, func(number uint32, row bpf.MuxFbtKeys) { n.keys[number] = row })
 	if err != nil {
 		return fmt.Errorf("read keys of hosts: %w", err)
 	}
-	return nil
+	live, err := n.Attachments()
+	for number := range live {
+		n.named[number] = true
+	}
+	return err
+}
+
+// OverlayAddresses are where virtual networks' hosts send VXLAN to, as the tables say; not valid: nowhere.
+func (n *Networks) OverlayAddresses() (v4, v6 netip.Addr, err error) {
+	var row bpf.MuxMuxOverlay
+	if err := n.tables.Overlay.Lookup(uint32(0), &row); err != nil {
+		return v4, v6, fmt.Errorf("read overlay's settings: %w", err)
+	}
+	if v4 = abi.Address(row.Addresses[0].Words); !v4.Is4() || v4.IsUnspecified() {
+		v4 = netip.Addr{}
+	}
+	if v6 = abi.Address(row.Addresses[1].Words); !v6.Is6() || v6.IsUnspecified() {
+		v6 = netip.Addr{}
+	}
+	return v4, v6, nil
 }
 
 // SetOverlayAddresses says where virtual networks' hosts send VXLAN to, the same on all muxes; invalid: nowhere in that
@@ -74,14 +96,31 @@ type Attachment struct {
 // mostVNI is RFC 7348's.
 const mostVNI = 1<<24 - 1
 
-// SetAttachments makes the attachments exactly those, by number, which is never 0.
+// MaxAttachments is how many attachments the tables have room for.
+func (n *Networks) MaxAttachments() int { return int(n.tables.NetworkCounts.MaxEntries()) - 1 }
+
+// Attachments are those of the tables, by number.
+func (n *Networks) Attachments() (map[uint32]Attachment, error) {
+	rows, err := abi.ReadTable[bpf.MuxNetworkAddress, bpf.MuxAttachedVip](n.tables.NetworkVIPs)
+	if err != nil {
+		return nil, fmt.Errorf("read attachments: %w", err)
+	}
+	all := make(map[uint32]Attachment, len(rows))
+	for key, row := range rows {
+		all[row.Attachment] = Attachment{VNI: key.Vni, VIP: bpf.FromAddress(key.Address), Service: bpf.FromAddress(row.Service)}
+	}
+	return all, nil
+}
+
+// SetAttachments makes the attachments exactly those, by number, which is never 0. The counter of a number that none had
+// begins at 0.
 func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
 	rows := make(map[bpf.MuxNetworkAddress]bpf.MuxAttachedVip, len(want))
 	for number, a := range want {
 		key := bpf.MuxNetworkAddress{Vni: a.VNI, Address: bpf.ToAddress(a.VIP)}
 		switch _, twice := rows[key]; {
-		case number == 0 || number >= n.tables.NetworkCounts.MaxEntries():
-			return fmt.Errorf("set attachments: number %d is not from 1 to %d", number, n.tables.NetworkCounts.MaxEntries()-1)
+		case number == 0 || int(number) > n.MaxAttachments():
+			return fmt.Errorf("set attachments: number %d is not from 1 to %d", number, n.MaxAttachments())
 		case a.VNI == 0 || a.VNI > mostVNI:
 			return fmt.Errorf("set attachment %d: VNI %d is not from 1 to %d", number, a.VNI, mostVNI)
 		case !a.VIP.IsValid() || a.VIP.Is4() != a.Service.Is4() || !a.Service.IsValid():
@@ -93,13 +132,25 @@ func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	for number := range want {
+		if n.named[number] {
+			continue
+		}
+		if err := n.tables.NetworkCounts.Put(number, make([]bpf.MuxCounter, ebpf.MustPossibleCPU())); err != nil {
+			return fmt.Errorf("set the counter of attachment %d: %w", number, err)
+		}
+	}
 	if err := abi.WriteTable(n.tables.NetworkVIPs, rows); err != nil {
 		return fmt.Errorf("set attachments: %w", err)
+	}
+	clear(n.named)
+	for number := range want {
+		n.named[number] = true
 	}
 	return nil
 }
 
-// AttachmentCounter counts the packets that were forwarded for an attachment, since the tables were made.
+// AttachmentCounter counts the packets that were forwarded for an attachment, since it was set.
 func (n *Networks) AttachmentCounter(number uint32) (model.Counter, error) {
 	return abi.Counter(n.tables.NetworkCounts, number)
 }
