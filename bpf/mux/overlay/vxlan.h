@@ -7,6 +7,7 @@
 
 #include "mux/ctx.h"
 #include "mux/martian.h"
+#include "mux/overlay/echo.h"
 #include "mux/overlay/maps.h"
 #include "mux/overlay/push.h"
 #include "mux/police.h"
@@ -96,8 +97,10 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	vip = bpf_map_lookup_elem(&network_vips, &key);
 	if (!vip)
 		return VERDICT_DROP_NO_ATTACHMENT;
-	if (parsed != PARSED_OK || p->protocol != IPPROTO_TCP)
+	if (parsed != PARSED_OK)
 		return VERDICT_DROP_INNER_OTHER;
+	if (p->protocol != IPPROTO_TCP)
+		return vxlan_echo(ctx, &v->outer, p, &vip->service);
 	if (parse_transport_full(data, end, p) != PARSED_OK)
 		return VERDICT_DROP_VXLAN;
 	if (!source_is_host(p) || address_equal(&p->source, &p->destination))

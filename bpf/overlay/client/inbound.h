@@ -28,15 +28,25 @@ static __noinline enum verdict client_inbound_ends(struct overlay_ctx *a, __u32 
 	return VERDICT_NONE;
 }
 
-/* Who sends it: a mux, or a host with servers. */
+/* Is it the address that all muxes have? */
+static __always_inline bool address_is_all_muxes(const struct address *a)
+{
+	return address_is_set(a) &&
+	       (address_equal(a, &settings.mux4) || address_equal(a, &settings.mux6));
+}
+
+/* Who sends it: a mux, by its own address or by that of all of them, or a host with servers. */
 static __noinline enum verdict client_inbound_sender(struct overlay_ctx *a)
 {
 	struct address source = a->outer.source;
 	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
+	__u32 roles = vtep ? vtep->roles : 0;
 
-	if (!vtep || !(vtep->roles & (OVERLAY_MUX | OVERLAY_SERVER)))
+	if (address_is_all_muxes(&source))
+		roles |= OVERLAY_MUX;
+	if (!(roles & (OVERLAY_MUX | OVERLAY_SERVER)))
 		return VERDICT_DROP_NOT_A_VTEP;
-	a->from_mux = vtep->roles & OVERLAY_MUX;
+	a->from_mux = roles & OVERLAY_MUX;
 	return decap_loses_ce(&a->outer, &a->inner) ? VERDICT_DROP_ECN : VERDICT_NONE;
 }
 

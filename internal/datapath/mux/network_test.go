@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -67,6 +68,11 @@ func withNetworks(edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {
 func networkCases() []packetCase {
 	syn, syn6 := pkt.TCP(tenant4, tenantVIP4, pkt.SYN, pkt.MSS(1394)), pkt.TCP(tenant6, tenantVIP6, pkt.SYN, pkt.MSS(1354))
 	tooLong := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-30-16-40+1))
+	ping, ping6 := pkt.ICMP("192.168.0.5", "10.99.0.1"), pkt.ICMP("fd12::5", "fd12::99")
+	answered := func(c packetCase) packetCase {
+		c.change, c.check = withNetworks(func(e *model.MuxEndpoint) { e.Ping = true }), checkPong
+		return c
+	}
 	forwarded := func(c packetCase) packetCase {
 		c.check = checkBypass
 		return c
@@ -84,6 +90,16 @@ func networkCases() []packetCase {
 			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
 		})),
 		forwarded(networkCase("of a network, later", "forward_bucket", syn.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }), nil)),
+		answered(networkCase("ping in a network", "reply_echo", ping, nil)),
+		answered(networkCase("ping in a network, v6", "reply_echo", ping6, nil)),
+		answered(networkCase("ping in a network, by v6", "reply_echo", ping, func(v *pkt.VXLAN) { *v = inVXLAN(ping, "fd02::1") })),
+		answered(networkCase("ping in a network, v6 by v6", "reply_echo", ping6, func(v *pkt.VXLAN) { *v = inVXLAN(ping6, "fd02::1") })),
+		answered(networkCase("ping in a network, from a prefix", "reply_echo", ping, func(v *pkt.VXLAN) {
+			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
+		})),
+		altered(networkCase("ping to a VIP that answers none", "drop_echo", ping, nil), func(e *model.MuxEndpoint) { e.Ping = false }),
+		networkCase("ping from a stranger", "drop_not_a_vtep", ping, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
+		networkCase("ping of an address that no host has", "drop_echo", pkt.ICMP("127.0.0.1", "10.99.0.1"), nil),
 		networkCase("reserved bit", "drop_vxlan", syn, func(v *pkt.VXLAN) { v.Reserved[0] = 1 }),
 		networkCase("stranger", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
 		networkCase("prefix of another network", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
@@ -111,6 +127,32 @@ func networkCases() []packetCase {
 				e.Backends[i].Host = 4
 			}
 		}),
+	}
+}
+
+// checkPong wants the answer to a ping, from the address that all muxes have, without the route flag.
+func checkPong(t *testing.T, frame, out []byte) {
+	t.Helper()
+	was, sent, err := pkt.DecodeVXLAN(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, got, err := pkt.DecodeVXLAN(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := was
+	want.Source, want.Destination, want.Reserved = was.Destination, was.Source, [4]byte{}
+	want.Outer.Source, want.Outer.Destination = was.Outer.Destination, was.Outer.Source
+	if !reflect.DeepEqual(is, want) {
+		t.Errorf("the answer is in %+v, want %+v", is, want)
+	}
+	if got.Source != sent.Destination || got.Destination != sent.Source || got.IP.Source != sent.IP.Destination ||
+		got.IP.Destination != sent.IP.Source || !bytes.Equal(got.Payload, sent.Payload) {
+		t.Errorf("the answer to %+v is %+v", sent, got)
+	}
+	if kind := out[len(out)-len(got.Payload)-8]; kind != 0 && kind != 129 {
+		t.Errorf("the answer is ICMP of type %d", kind)
 	}
 }
 

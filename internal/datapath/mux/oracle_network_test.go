@@ -106,6 +106,14 @@ func networkClasses(s scene) []oracleClass {
 		{name: "network-other", verdict: "drop_no_attachment", more: []string{"drop_no_endpoint", "drop_inner_other", "drop_martian"}, draw: func(r *rand.Rand) draft {
 			return s.inVXLAN(r, s.otherOfTenant(r))
 		}},
+		{name: "network-echo", verdict: "reply_echo", more: []string{"drop_echo", "drop_inner_other"}, draw: func(r *rand.Rand) draft {
+			_, to, vni := s.tenantEnds(r, portPlain)
+			ping := s.drawEcho(r, r.IntN(80))
+			if ping.to = to.Addr(); r.IntN(8) == 0 {
+				ping.transport = ping.transport[:4+r.IntN(len(ping.transport)-4)]
+			}
+			return s.carried(r, vni, ping)
+		}},
 		{name: "network-broken", verdict: "drop_vxlan", more: []string{"forward_syn", "pass_no_endpoint"}, draw: func(r *rand.Rand) draft {
 			f := syn(r)
 			switch at := r.IntN(30); r.IntN(4) {

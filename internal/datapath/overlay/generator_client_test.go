@@ -86,7 +86,7 @@ func (g generator) toClient() []byte {
 	g.decorate(&p)
 	p.Options = g.options(40)
 	if g.in(25) {
-		p.Protocol, p.Options = layers.IPProtocolUDP, nil
+		p.Protocol, p.Options = pick(g, layers.IPProtocolUDP, layers.IPProtocolICMPv4), nil
 	}
 	outer := g.outer(g.in(6), oracle.OverlaySession{})
 	servers := []string{"fd02::2"}
@@ -98,6 +98,9 @@ func (g generator) toClient() []byte {
 	}
 	if f.Host.IsValid() && f.Host.Is4() == outer.Source.Is4() && !g.in(4) {
 		outer.Source = f.Host
+	}
+	if outer.Source.Is4() && g.in(12) {
+		outer.Source = g.w.oracle.Mux // all muxes have it
 	}
 	vni := uint32(100)
 	if g.in(25) {

@@ -73,7 +73,7 @@ func newTwins(t *testing.T) *twins {
 		},
 		Tenants:  map[uint32]oracle.OverlayTenant{0: {Own: 10}, 1: {Own: 30, Most: 60, HalfOpen: 5}, 2: {Own: 4, Most: 6, HalfOpen: 30}},
 		Sessions: map[uint32]*oracle.OverlaySession{},
-		PortVNI:  100, Mux: addr("10.0.0.1"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
+		PortVNI:  100, Mux: addr("10.0.0.9"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
 		Clients: map[netip.Addr]oracle.OverlayClient{addr("192.168.0.9"): {MAC: clientMAC}, addr("fd12::9"): {MAC: clientMAC}},
 		Flows:   map[oracle.OverlayFlowKey]*oracle.OverlayFlow{},
 	}

@@ -81,7 +81,7 @@ func (r *realMuxes) addMux(name string, own netip.Addr) {
 			d.Replace([]model.MuxEndpoint{{
 				Key:      model.EndpointKey{VIP: service.Addr(), Protocol: model.TCP, Port: service.Port()},
 				Backends: []model.MuxBackend{{Slot: 1, Tunnel: netip.MustParseAddr(r.tunnel), Host: 9}},
-				Buckets:  slices.Repeat([]model.Slot{1}, 256),
+				Buckets:  slices.Repeat([]model.Slot{1}, 256), Ping: true,
 			}}),
 			d.SetNextHops(map[netip.Addr]model.NextHop{
 				netip.MustParseAddr(r.tunnel): {Source: [6]byte(mac), Destination: [6]byte(routers)},
@@ -208,7 +208,7 @@ func (r *realMuxes) all(connections []*tenantConnection, messages, length int) {
 	}
 }
 
-// connectAll opens connections of both tenants, each pair of them with one five-tuple.
+// connectAll pings the VIP from both tenants, and opens connections, each pair of them with one five-tuple.
 func (r *realMuxes) connectAll(each int) []*tenantConnection {
 	r.Helper()
 	var wait sync.WaitGroup
@@ -218,6 +218,7 @@ func (r *realMuxes) connectAll(each int) []*tenantConnection {
 	for tenant, vni := range fabricTenants {
 		client := r.tenant(tenant)
 		r.join(r.hosts["chost"], tenant, client)
+		r.ip(client, "ping -c 3 -i 0.05 -W 2 %s", netip.MustParseAddrPort(r.vip).Addr())
 		wait.Go(func() {
 			for i := range each {
 				c, err := r.dialFrom(client, vni, uint16(20000+i))

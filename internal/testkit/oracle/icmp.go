@@ -61,23 +61,29 @@ func (p *packet) echo() []byte {
 	out := bytes.Clone(p.frame)
 	copy(out, p.frame[6:12])
 	copy(out[6:], p.frame[:6])
-	ip, icmp := out[p.l3:], out[p.at():]
+	turn(out[p.l3:], p.v4)
+	icmp, reply := out[p.at():], byte(129)
+	if p.v4 {
+		reply = 0
+	}
 	was := binary.BigEndian.Uint16(icmp)
-	ttl, addresses, reply := 7, 8, byte(129)
-	if p.v4 {
-		ttl, addresses, reply = 8, 12, 0
-	}
-	copy(ip[addresses:], p.to.AsSlice())
-	copy(ip[addresses+len(p.to.AsSlice()):], p.from.AsSlice())
-	if p.v4 {
-		word := binary.BigEndian.Uint16(ip[8:])
-		sum := mended(binary.BigEndian.Uint16(ip[10:]), word, answerTTL<<8|word&0xff)
-		binary.BigEndian.PutUint16(ip[10:], sum)
-	}
-	ip[ttl], icmp[0] = answerTTL, reply
+	icmp[0] = reply
 	sum := mended(binary.BigEndian.Uint16(icmp[2:]), was, binary.BigEndian.Uint16(icmp))
 	binary.BigEndian.PutUint16(icmp[2:], sum)
 	return out
+}
+
+// turn has the ends of an IP header change places, and gives it a fresh life.
+func turn(ip []byte, v4 bool) {
+	ttl, addresses, size := 7, 8, 16
+	if v4 {
+		ttl, addresses, size = 8, 12, 4
+		word := binary.BigEndian.Uint16(ip[8:])
+		binary.BigEndian.PutUint16(ip[10:], mended(binary.BigEndian.Uint16(ip[10:]), word, answerTTL<<8|word&0xff))
+	}
+	ends := ip[addresses : addresses+2*size]
+	copy(ends, append(bytes.Clone(ends[size:]), ends[:size]...))
+	ip[ttl] = answerTTL
 }
 
 // icmpError goes where the packets go that the client sends on the quoted connection.

@@ -63,6 +63,8 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	case verdict == "drop_vxlan":
 	case !attached:
 		verdict = "drop_no_attachment"
+	case verdict == innerICMP:
+		return m.networkEcho(p, inner, service), true
 	case verdict == "" && inner.parseTransport() != "":
 		verdict = "drop_vxlan"
 	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
@@ -103,10 +105,53 @@ func (p *packet) parseInner() (verdict string) {
 	switch {
 	case verdict == "pass_malformed":
 		return "drop_vxlan"
+	case verdict == "" && p.isICMP():
+		return innerICMP
 	case verdict != "" || p.protocol != 6:
 		return "drop_inner_other"
 	}
 	return ""
+}
+
+// innerICMP is no verdict yet.
+const innerICMP = "icmp"
+
+// networkEcho answers a ping in VXLAN in the frame that it came in: all ends change places, outside and inside. UDP's
+// checksum, if there is one, is of what changes otherwise: the route flag, and a hop limit inside.
+func (m *Mux) networkEcho(outer, p *packet, service netip.Addr) Outcome {
+	echo := byte(128)
+	if p.v4 {
+		echo = 8
+	}
+	if len(p.l4) < 8 || p.l4[0] != echo {
+		return Outcome{Verdict: "drop_inner_other"}
+	}
+	if _, answers := m.vip(service); !answers || !isHost(p.from) {
+		return Outcome{Verdict: "drop_echo"}
+	}
+	frame := append(p.echo(), outer.frame[len(p.frame):]...)
+	copy(frame, outer.frame[6:12])
+	copy(frame[6:], outer.frame[:6])
+	copy(frame[p.l3-14:], p.frame[p.l3-8:p.l3-2])
+	copy(frame[p.l3-8:], p.frame[p.l3-14:p.l3-8])
+	turn(frame[outer.l3:], outer.v4)
+	udp := frame[outer.at():]
+	changed := [][2]uint16{{binary.BigEndian.Uint16(udp[14:]), uint16(udp[14]) << 8}}
+	if !p.v4 {
+		hop := binary.BigEndian.Uint16(p.frame[p.l3+6:])
+		changed = append(changed, [2]uint16{hop, hop&0xff00 | answerTTL})
+	}
+	udp[15] = 0
+	if sum := binary.BigEndian.Uint16(udp[6:]); sum != 0 {
+		for _, word := range changed {
+			sum = mended(sum, word[0], word[1])
+		}
+		if sum == 0 {
+			sum = 0xffff
+		}
+		binary.BigEndian.PutUint16(udp[6:], sum)
+	}
+	return Outcome{Verdict: "reply_echo", Frame: frame}
 }
 
 // sender is what the FBT says of the host that sent VXLAN; false: it is none of the network's.

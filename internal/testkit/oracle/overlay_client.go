@@ -240,6 +240,7 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 	client, known := o.Clients[inner.to]
 	number, a := attachmentOf(o.Attachments, binary.BigEndian.Uint32(rest[12:])>>8, inner.from)
 	from := o.Tunnels[outer.from]
+	from.Mux = from.Mux || outer.from == o.Mux
 	switch {
 	case !known || number == 0 || a.VNI != o.PortVNI:
 		return foreign
