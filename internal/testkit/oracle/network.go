@@ -64,7 +64,8 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	case !attached:
 		verdict = "drop_no_attachment"
 	case verdict == innerICMP:
-		return m.networkEcho(p, inner, service), true
+		_, answers := m.vip(service)
+		return inner.echoIn(p, answers), true
 	case verdict == "" && inner.parseTransport() != "":
 		verdict = "drop_vxlan"
 	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
@@ -116,9 +117,9 @@ func (p *packet) parseInner() (verdict string) {
 // innerICMP is no verdict yet.
 const innerICMP = "icmp"
 
-// networkEcho answers a ping in VXLAN in the frame that it came in: all ends change places, outside and inside. UDP's
+// echoIn answers a ping in VXLAN in the frame that it came in: all ends change places, outside and inside. UDP's
 // checksum, if there is one, is of what changes otherwise: the route flag, and a hop limit inside.
-func (m *Mux) networkEcho(outer, p *packet, service netip.Addr) Outcome {
+func (p *packet) echoIn(outer *packet, answers bool) Outcome {
 	echo := byte(128)
 	if p.v4 {
 		echo = 8
@@ -126,7 +127,7 @@ func (m *Mux) networkEcho(outer, p *packet, service netip.Addr) Outcome {
 	if len(p.l4) < 8 || p.l4[0] != echo {
 		return Outcome{Verdict: "drop_inner_other"}
 	}
-	if _, answers := m.vip(service); !answers || !isHost(p.from) {
+	if !answers || !isHost(p.from) {
 		return Outcome{Verdict: "drop_echo"}
 	}
 	frame := append(p.echo(), outer.frame[len(p.frame):]...)
