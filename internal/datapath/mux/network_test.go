@@ -68,11 +68,6 @@ func withNetworks(edit func(*model.MuxEndpoint)) func(*testing.T, *Datapath) {
 func networkCases() []packetCase {
 	syn, syn6 := pkt.TCP(tenant4, tenantVIP4, pkt.SYN, pkt.MSS(1394)), pkt.TCP(tenant6, tenantVIP6, pkt.SYN, pkt.MSS(1354))
 	tooLong := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-30-16-40+1))
-	ping, ping6 := pkt.ICMP("192.168.0.5", "10.99.0.1"), pkt.ICMP("fd12::5", "fd12::99")
-	answered := func(c packetCase) packetCase {
-		c.change, c.check = withNetworks(func(e *model.MuxEndpoint) { e.Ping = true }), checkPong
-		return c
-	}
 	forwarded := func(c packetCase) packetCase {
 		c.check = checkBypass
 		return c
@@ -90,16 +85,6 @@ func networkCases() []packetCase {
 			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
 		})),
 		forwarded(networkCase("of a network, later", "forward_bucket", syn.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }), nil)),
-		answered(networkCase("ping in a network", "reply_echo", ping, nil)),
-		answered(networkCase("ping in a network, v6", "reply_echo", ping6, nil)),
-		answered(networkCase("ping in a network, by v6", "reply_echo", ping, func(v *pkt.VXLAN) { *v = inVXLAN(ping, "fd02::1") })),
-		answered(networkCase("ping in a network, v6 by v6", "reply_echo", ping6, func(v *pkt.VXLAN) { *v = inVXLAN(ping6, "fd02::1") })),
-		answered(networkCase("ping in a network, from a prefix", "reply_echo", ping, func(v *pkt.VXLAN) {
-			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
-		})),
-		altered(networkCase("ping to a VIP that answers none", "drop_echo", ping, nil), func(e *model.MuxEndpoint) { e.Ping = false }),
-		networkCase("ping from a stranger", "drop_not_a_vtep", ping, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
-		networkCase("ping of an address that no host has", "drop_echo", pkt.ICMP("127.0.0.1", "10.99.0.1"), nil),
 		networkCase("reserved bit", "drop_vxlan", syn, func(v *pkt.VXLAN) { v.Reserved[0] = 1 }),
 		networkCase("stranger", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
 		networkCase("prefix of another network", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
@@ -127,6 +112,27 @@ func networkCases() []packetCase {
 				e.Backends[i].Host = 4
 			}
 		}),
+	}
+}
+
+// pingCases are pings to a VIP of a network.
+func pingCases() []packetCase {
+	ping, ping6 := pkt.ICMP("192.168.0.5", "10.99.0.1"), pkt.ICMP("fd12::5", "fd12::99")
+	answered := func(c packetCase) packetCase {
+		c.change, c.check = withNetworks(func(e *model.MuxEndpoint) { e.Ping = true }), checkPong
+		return c
+	}
+	return []packetCase{
+		answered(networkCase("ping in a network", "reply_echo", ping, nil)),
+		answered(networkCase("ping in a network, v6", "reply_echo", ping6, nil)),
+		answered(networkCase("ping in a network, by v6", "reply_echo", ping, func(v *pkt.VXLAN) { *v = inVXLAN(ping, "fd02::1") })),
+		answered(networkCase("ping in a network, v6 by v6", "reply_echo", ping6, func(v *pkt.VXLAN) { *v = inVXLAN(ping6, "fd02::1") })),
+		answered(networkCase("ping in a network, from a prefix", "reply_echo", ping, func(v *pkt.VXLAN) {
+			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
+		})),
+		networkCase("ping to a VIP that answers none", "drop_echo", ping, nil),
+		networkCase("ping from a stranger", "drop_not_a_vtep", ping, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
+		networkCase("ping of an address that no host has", "drop_echo", pkt.ICMP("127.0.0.1", "10.99.0.1"), nil),
 	}
 }
 

@@ -65,7 +65,7 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 		verdict = "drop_no_attachment"
 	case verdict == innerICMP:
 		_, answers := m.vip(service)
-		return inner.echoIn(p, answers), true
+		return echoIn(p, inner, answers), true
 	case verdict == "" && inner.parseTransport() != "":
 		verdict = "drop_vxlan"
 	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
@@ -119,7 +119,7 @@ const innerICMP = "icmp"
 
 // echoIn answers a ping in VXLAN in the frame that it came in: all ends change places, outside and inside. UDP's
 // checksum, if there is one, is of what changes otherwise: the route flag, and a hop limit inside.
-func (p *packet) echoIn(outer *packet, answers bool) Outcome {
+func echoIn(outer, p *packet, answers bool) Outcome {
 	echo := byte(128)
 	if p.v4 {
 		echo = 8
