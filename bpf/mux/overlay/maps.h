@@ -40,7 +40,7 @@ struct {
 /* Keys of hosts with backends, by their numbers: one makes the FBTs of what is sent there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 4097);
 	__type(key, __u32);
 	__type(value, struct fbt_keys);
 } host_keys SEC(".maps");

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/fbt"
@@ -198,6 +200,21 @@ type Traffic struct {
 	Confirmed uint64 // of these, those that the client has acknowledged
 	Refused   uint64 // for lack of room
 	Resets    uint64 // sent to clients for segments of no session
+}
+
+// ForgetTraffic has an attachment's counters begin at zero: its number was another one's.
+func (d *Datapath) ForgetTraffic(attachment uint32) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	err = errors.Join(
+		d.objects.Traffic.Put(attachment, make([]overlayOverlayTraffic, cpus)),
+		d.objects.BypassTraffic.Put(attachment, make([]overlayBypassTraffic, cpus)))
+	if err != nil {
+		return fmt.Errorf("clear traffic of attachment %d: %w", attachment, err)
+	}
+	return nil
 }
 
 // Traffic adds up what the CPUs have counted of an attachment.

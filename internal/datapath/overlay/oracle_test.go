@@ -306,7 +306,7 @@ func (w *twins) sweep() {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Sweep(uint32(now.Nano()>>24)+7200, nil)
+	w.Sweep(Now()+7200, nil)
 	for row, s := range w.oracle.Sessions {
 		if s.Reset || !s.ClientACK || s.ClientFIN && s.ServerFIN {
 			delete(w.oracle.Sessions, row)

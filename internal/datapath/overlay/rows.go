@@ -152,7 +152,8 @@ type Host struct {
 	V4, V6 netip.Addr // its tunnel addresses; not valid: none of the family
 }
 
-// SetHosts makes the hosts and muxes of the underlay exactly those.
+// SetHosts makes the hosts and muxes of the underlay exactly those. A host may have more than one entry: one with its number,
+// and others, without, for addresses of its servers. What has several entries has the roles of all.
 func (n *Network) SetHosts(want []Host) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -163,7 +164,9 @@ func (n *Network) SetHosts(want []Host) error {
 		}
 		for _, a := range []netip.Addr{h.V4, h.V6} {
 			if a.IsValid() {
-				vteps[overlayAddress{Words: abi.Words(a)}] = overlayOverlayVtep{Number: h.Number, Roles: overlayOverlayRole(h.Roles)}
+				row := vteps[overlayAddress{Words: abi.Words(a)}]
+				row.Number, row.Roles = max(row.Number, h.Number), row.Roles|overlayOverlayRole(h.Roles)
+				vteps[overlayAddress{Words: abi.Words(a)}] = row
 			}
 		}
 	}
@@ -214,22 +217,63 @@ func clearRows[R any, T comparable](table *ebpf.Map, known, want map[uint32]T) e
 	return nil
 }
 
-// read learns what an earlier process has left in arrays. Rows of rules and hosts are known by their numbers only:
-// they are written anew.
+// Attachments are those that are set, by number. The result is the caller's.
+func (n *Network) Attachments() map[uint32]Attachment {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.attachments)
+}
+
+// Rules are those that are set, by number. The result is the caller's.
+func (n *Network) Rules() map[uint32]Rule {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.rules)
+}
+
+// read learns what an earlier process has left.
 func (n *Network) read() error {
-	err := errors.Join(
+	services, err := abi.ReadTable[overlayOverlayRuleKey, uint32](n.objects.Rules)
+	if err != nil {
+		return fmt.Errorf("read tables of the overlay: %w", err)
+	}
+	vteps, err := abi.ReadTable[overlayAddress, overlayOverlayVtep](n.objects.Vteps)
+	if err != nil {
+		return fmt.Errorf("read tables of the overlay: %w", err)
+	}
+	err = errors.Join(
 		abi.EachRow(n.objects.Attachments, func(number uint32, row overlayOverlayAttachment) {
 			n.attachments[number] = Attachment{
 				VNI: row.Vni, Tenant: row.Tenant, GatewayMAC: row.GatewayMac,
 				VIP: abi.Address(row.Vip.Words), Service: abi.Address(row.Service.Words),
 			}
 		}),
-		abi.EachRow(n.objects.RuleRows, func(number uint32, _ overlayOverlayRule) { n.rules[number] = Rule{} }),
-		abi.EachRow(n.objects.Hosts, func(number uint32, _ overlayOverlayHost) { n.hosts[number] = Host{} }))
+		abi.EachRow(n.objects.RuleRows, func(number uint32, row overlayOverlayRule) { n.rules[number] = ruleOf(row) }),
+		abi.EachRow(n.objects.Hosts, func(number uint32, row overlayOverlayHost) {
+			h := Host{Number: number, V4: abi.Address(row.V4.Words), V6: abi.Address(row.V6.Words)}
+			for _, a := range []overlayAddress{row.V4, row.V6} {
+				h.Roles |= Role(vteps[a].Roles)
+			}
+			n.hosts[number] = h
+		}))
 	if err != nil {
 		return fmt.Errorf("read tables of the overlay: %w", err)
 	}
+	for key, number := range services {
+		if rule, ok := n.rules[number]; ok {
+			rule.Service = netip.AddrPortFrom(abi.Address(key.Vip.Words), abi.Port(key.Port))
+			n.rules[number] = rule
+		}
+	}
 	return nil
+}
+
+// ruleOf is what a row tells.
+func ruleOf(row overlayOverlayRule) Rule {
+	return Rule{
+		Tunnel: abi.Address(row.Tunnel.Words), Backend: netip.AddrPortFrom(abi.Address(row.Dip.Words), abi.Port(row.Port)), Ifindex: row.Ifindex,
+		IsDown: row.Workload == overlayOverlayWorkloadOVERLAY_NO_WORKLOAD, IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
+	}
 }
 
 // tenantOf tells the tenant of the network that a session's client is in; 0: the attachment is gone.

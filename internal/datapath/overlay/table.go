@@ -44,6 +44,13 @@ const (
 // Tick is the unit of times in rows.
 const Tick = 1 << 24 * time.Nanosecond
 
+// Now is the tick of this moment, as the programs count.
+func Now() uint32 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
+	return uint32(ts.Nano() / int64(Tick))
+}
+
 // How long rows are in quarantine before they are another connection's.
 const (
 	HalfOpenQuarantine = 1788 * Tick
