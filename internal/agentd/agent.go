@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/evacuation"
 	"github.com/weirlb/weir/internal/agentd/fastpath"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/agentd/snat"
 	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
@@ -93,6 +94,8 @@ type Config struct {
 	Probe            healthcheck.Probe
 	Ports            snat.Config
 	Log              *slog.Logger
+	// Networks runs bypass of virtual networks; nil: there is none.
+	Networks *overlay.Controller
 	// Telemetry exports metrics and traces; nil: there is none.
 	Telemetry *telemetry.Telemetry
 	// Fastpath is the data plane's part of Fastpath; nil: there is none. ControlMessages reads the packets of theirs that
@@ -155,6 +158,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		group.Go(func() error {
 			return a.fastpath.Run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close)
 		})
+	}
+	if a.config.Networks != nil {
+		group.Go(func() error { return a.config.Networks.Run(ctx) })
 	}
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)

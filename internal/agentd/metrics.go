@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/telemetry"
 )
+
+// allMetrics are these, and those of virtual networks.
+func allMetrics() []telemetry.Metric { return slices.Concat(metrics, overlay.Metrics()) }
 
 // metrics are what a host tells, beside those of its stream and its checks. Their labels take values
 // from what lives on the host and the names of verdicts alone.
@@ -54,20 +59,21 @@ var backendLabels = []string{"vip", "protocol", "port", "tunnel"}
 
 // Metrics describe all that a host tells.
 func Metrics() []prometheus.Collector {
-	return append(telemetry.NewStream("weir_agent").Collectors(), healthcheck.NewDurations(), telemetry.NewScrape(metrics, nil))
+	return append(telemetry.NewStream("weir_agent").Collectors(), healthcheck.NewDurations(), telemetry.NewScrape(allMetrics(), nil))
 }
 
 // observe has the agent's telemetry show it.
 func (a *Agent) observe() {
 	t := a.config.Telemetry
 	t.Register(a.stream.Collectors()...)
-	t.Register(a.checks.Took, telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
+	t.Register(a.checks.Took, telemetry.NewScrape(allMetrics(), func(to *telemetry.Sample) {
 		a.samplePackets(to)
 		a.tables.sample(to)
 		a.reports.sample(to)
 		a.ports.Sample(to)
 		a.checks.Sample(to)
 		a.fastpath.Sample(to)
+		a.config.Networks.Sample(to)
 		telemetry.Put(to, "weir_agent_session_capacity", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())
 		telemetry.Put(to, "weir_agent_keepalive_failures_total", a.unasked.Load())

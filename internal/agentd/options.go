@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
+	"github.com/weirlb/weir/internal/datapath/overlay"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -31,12 +33,19 @@ type Options struct {
 	Timeouts    session.Timeouts
 	SNATFlows   int
 	Queue       snat.QueueBounds
+	Network     NetworkRoom
 	Sources     bool     // anti-spoofing
 	Native      []string // prefixes
 	Telemetry   telemetry.Options
 
 	native []netip.Prefix // what Native says
 }
+
+// NetworkRoom is that of virtual networks.
+type NetworkRoom struct{ Sessions, Flows int }
+
+// networkPins is where the programs of virtual networks are pinned: beside the agent's own.
+func networkPins(pinPath string) string { return filepath.Clean(pinPath) + "-networks" }
 
 // Flags adds the flags to cmd; the pin path also to its subcommands.
 func (o *Options) Flags(cmd *cobra.Command) {
@@ -58,6 +67,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Queue.Packets, "snat-queue-packets", o.Queue.Packets, "most packets of a workload that wait for a port")
 	flags.IntVar(&o.Queue.Bytes, "snat-queue-bytes", o.Queue.Bytes, "most bytes of a workload's packets that wait for a port")
 	flags.DurationVar(&o.Queue.Time, "snat-queue-timeout", o.Queue.Time, "how long a packet waits for a port at most")
+	flags.IntVar(&o.Network.Sessions, "max-network-sessions", 1<<16, "room for sessions of virtual networks' clients with backends here, used once there are any")
+	flags.IntVar(&o.Network.Flows, "max-network-flows", 1<<16, "room for what is remembered of connections of virtual networks' workloads here")
 	flags.BoolVar(&o.Sources, "anti-spoofing", true, "drop what a workload sends from an address that is not behind its interface")
 	flags.StringSliceVar(&o.Native, "native-prefixes", nil, "prefixes, separated by commas: addresses of the host itself that may be backends, beside the uplink's")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
@@ -77,6 +88,9 @@ func (o *Options) check() error {
 	}
 	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
 		return errors.New("read --max-sessions and --max-rules: must be positive")
+	}
+	if n := o.Network; n.Sessions <= 0 || n.Sessions > overlay.MaxRows || n.Flows <= 0 || n.Flows > overlay.MaxFlows {
+		return fmt.Errorf("read --max-network-sessions and --max-network-flows: must be positive, and at most %d and %d", overlay.MaxRows, overlay.MaxFlows)
 	}
 	if o.MaxVIP < 0 {
 		return errors.New("read --max-sessions-per-vip: must not be negative")
@@ -109,7 +123,7 @@ func Unload(pinPath string) error {
 	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
-	err := agent.Unload(pinPath)
+	err := errors.Join(agent.Unload(pinPath), overlay.Unload(networkPins(pinPath)))
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop weir-agent first", err)
 	}

@@ -171,7 +171,7 @@ func (r *reports) news(findings []healthcheck.Finding) []healthcheck.Finding {
 
 func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
-		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings()),
+		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings(), r.config.Networks.Warnings()),
 	}
 	status.Snat, status.TellsRanges = r.ports.Usage()
 	if r.trouble != "" {

@@ -1,12 +1,14 @@
 package agentd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/weirlb/weir/internal/agentd/fastpath"
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
@@ -20,10 +22,7 @@ import (
 
 // Serve opens the data plane and runs the agent on it until ctx ends. The data plane stays.
 func Serve(ctx context.Context, o Options, log *slog.Logger) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	if err := daemon.CheckRoot(); err != nil {
+	if err := cmp.Or(o.check(), daemon.CheckRoot()); err != nil {
 		return err
 	}
 	observed, err := telemetry.Start(ctx, o.Telemetry, telemetry.Process{Program: "weir-agent", Name: o.Name, Version: daemon.Version}, log)
@@ -65,12 +64,15 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer sender.Close()
+	networks := o.networks(datapath, log)
+	defer networks.Close()
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Native: o.native, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (session.Report, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(session.Now()) }, KeepAliveInterval: keepAliveInterval,
 		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.Send,
+		Networks: networks,
 	})
 	if err != nil {
 		return err
@@ -90,6 +92,13 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
 	}
 	return datapath, err
+}
+
+// networks runs virtual networks beside the data plane.
+func (o *Options) networks(datapath *agent.Datapath, log *slog.Logger) *overlay.Controller {
+	return overlay.New(overlay.Config{
+		PinPath: networkPins(o.PinPath), Uplink: o.Uplink, Sessions: o.Network.Sessions, Flows: o.Network.Flows, Seal: datapath.Seal, Log: log,
+	})
 }
 
 // openFastpath opens the reader and the socket of Fastpath. Whoever runs the reader closes it.

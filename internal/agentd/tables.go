@@ -12,6 +12,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
@@ -23,6 +24,7 @@ type tables struct {
 	log       *slog.Logger
 	datapath  Datapath
 	workloads Workloads
+	networks  *overlay.Controller
 	uplink    []netip.Addr   // the addresses that the host is registered with
 	native    []netip.Prefix // other addresses of the host that may be workloads
 
@@ -36,7 +38,7 @@ type tables struct {
 	rejected *weirv1.Rejection                          // newest that was rejected; nil: none since running
 	missing  []string                                   // backends that are not on this host, a line each
 	absent   map[netip.Addr]string                      // the same by address
-	located  map[netip.Addr]bool                        // workloads that are on this host
+	located  map[netip.Addr]int                         // the interfaces of workloads that are on this host
 	listed   []netip.Addr                               // workloads with source NAT, in order
 	lost     string                                     // why workloads can't be found or reached
 }
@@ -56,7 +58,7 @@ func newTables(config Config) (*tables, error) {
 		return nil, err
 	}
 	t := &tables{
-		log: config.Log, datapath: config.Datapath, workloads: config.Workloads, running: running,
+		log: config.Log, datapath: config.Datapath, workloads: config.Workloads, networks: config.Networks, running: running,
 		uplink: config.Addresses, native: config.Native,
 		backends: make(map[model.HostBackendKey]model.HostBackend, len(config.Live)),
 	}
@@ -69,7 +71,7 @@ func (t *tables) apply(update wire.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	whole := update.Snapshot || t.stale
-	quiet := len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
+	quiet := !t.networks.Note(update.Networks, update.Snapshot) && len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
 	}
@@ -161,8 +163,8 @@ func (t *tables) change(update wire.HostUpdate) error {
 	return t.program(func() error { return t.datapath.Apply(update.Backends, update.Removed) })
 }
 
-// program writes the muxes, then the workloads' interfaces, then the rules: in this order no packet of a new backend is
-// lost.
+// program writes the muxes, then the workloads' interfaces, then the rules, then what concerns virtual networks: in this
+// order no packet of a new backend is lost.
 func (t *tables) program(rules func() error) error {
 	t.changes++
 	if err := t.datapath.SetMuxes(t.muxes); err != nil {
@@ -172,7 +174,14 @@ func (t *tables) program(rules func() error) error {
 	if err := rules(); err != nil {
 		return err
 	}
+	if err := t.programNetworks(); err != nil {
+		return err
+	}
 	return t.datapath.SetGeneration(t.wanted)
+}
+
+func (t *tables) programNetworks() error {
+	return t.networks.Program(overlay.Host{Backends: t.backends, Interfaces: t.located, Muxes: t.muxes})
 }
 
 // settle records the result of applying the wanted generation.
@@ -199,6 +208,9 @@ func (t *tables) refresh() {
 	err := t.datapath.Refresh()
 	if err == nil {
 		err = t.find()
+	}
+	if err == nil {
+		err = t.programNetworks()
 	}
 	t.follow(err)
 }
@@ -230,11 +242,8 @@ func (t *tables) find() error {
 			delete(interfaces, a)
 		}
 	}
-	t.absent, t.located = maps.Clone(refused), make(map[netip.Addr]bool, len(interfaces))
+	t.absent, t.located = maps.Clone(refused), interfaces
 	maps.Copy(t.absent, missing)
-	for a := range interfaces {
-		t.located[a] = true
-	}
 	t.missing = lines(t.absent)
 	return t.datapath.SetWorkloads(interfaces, slices.SortedFunc(maps.Keys(refused), netip.Addr.Compare))
 }
@@ -253,10 +262,12 @@ func (t *tables) mayBeNative(address netip.Addr) bool {
 func (t *tables) unreachable(address netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch reason, absent := t.absent[address]; {
+	reason, absent := t.absent[address]
+	_, located := t.located[address]
+	switch {
 	case absent:
 		return errors.New(reason)
-	case !t.located[address]:
+	case !located:
 		return fmt.Errorf("backend %s is not found on this host yet", address)
 	}
 	return nil

@@ -191,6 +191,15 @@ func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
 	return abi.LostDatagrams(d.objects.LostDatagrams)
 }
 
+// Seal is what the programs know packets by, in their control block, that a program of ours sends by the uplink: secret.
+func (d *Datapath) Seal() (seal [2]uint32, err error) {
+	var key bpf.AgentFlowhashKey
+	if err := d.objects.HashKey.Get(&key); err != nil {
+		return seal, fmt.Errorf("read hash key: %w", err)
+	}
+	return [2]uint32(key.Words[:2]), nil
+}
+
 // SetGeneration notes which generation the tables hold.
 func (d *Datapath) SetGeneration(g model.Generation) error {
 	d.mu.Lock()

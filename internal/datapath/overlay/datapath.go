@@ -70,8 +70,8 @@ func (c Config) check() error {
 	if c.Sets == 0 || c.Sets&(c.Sets-1) != 0 {
 		return fmt.Errorf("load overlay's programs: %d sets are no power of two", c.Sets)
 	}
-	if c.Sets*Ways > mostRows {
-		return fmt.Errorf("load overlay's programs: %d sets have more rows than %d", c.Sets, mostRows)
+	if c.Sets*Ways > MaxRows {
+		return fmt.Errorf("load overlay's programs: %d sets have more rows than %d", c.Sets, MaxRows)
 	}
 	if c.Local4.IsValid() && uint64(c.Sets)*Ways > 1<<(32-c.Local4.Bits()) {
 		return fmt.Errorf("load overlay's programs: %s has fewer addresses than the table rows, %d", c.Local4, c.Sets*Ways)

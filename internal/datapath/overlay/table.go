@@ -25,7 +25,8 @@ const (
 	pending   = 1
 	live      = 2
 
-	mostRows = 1 << 22
+	MaxRows  = 1 << 22 // of a table: addresses of the default local prefix
+	MaxFlows = 1 << 22 // bypass flows
 )
 
 // Event is what has been seen of a connection; see enum overlay_event.

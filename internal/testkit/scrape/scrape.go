@@ -21,6 +21,7 @@ var Labels = map[string]string{
 	"backend":       "backends of the host, as configured",
 	"code":          "codes of the API",
 	"connected":     "true, false",
+	"direction":     "of packets between clients and a VIP: at most three",
 	"encapsulation": "two",
 	"health":        "three",
 	"interface":     "of the program",

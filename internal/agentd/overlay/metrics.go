@@ -1,0 +1,96 @@
+package overlay
+
+import (
+	"github.com/weirlb/weir/internal/datapath/overlay"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+var ofVIP, ofVIPAndDirection = []string{"network", "vip"}, []string{"network", "vip", "direction"}
+
+// Metrics are what Sample tells. Their labels take values from the attachments of the host alone.
+func Metrics() []telemetry.Metric {
+	return []telemetry.Metric{
+		{Name: "weir_agent_network_packets_total", Help: "Packets by verdict of the programs of virtual networks.", Labels: []string{"verdict"}},
+		{Name: "weir_agent_network_bytes_total", Help: "Bytes of these packets by verdict.", Labels: []string{"verdict"}},
+		{Name: "weir_agent_network_attachments", Help: "VIPs in virtual networks that this host has to do with."},
+		{Name: "weir_agent_network_ports", Help: "Interfaces of virtual networks' workloads that were found on this host."},
+		{Name: "weir_agent_network_sessions", Help: "Sessions of virtual networks' clients with backends here, at the last sweep, by state.", Labels: []string{"state"}},
+		{Name: "weir_agent_network_session_capacity", Help: "Sessions that the table has room for; 0: it is not loaded."},
+		{Name: "weir_agent_network_sessions_ended_total", Help: "Sessions that the agent ended by resets to both ends, by why.", Labels: []string{"reason"}},
+		{Name: "weir_agent_network_tenant_sessions", Help: "Sessions of a network's tenant.", Labels: []string{"tenant"}},
+		{Name: "weir_agent_network_flows", Help: "Connections of virtual networks' workloads here that are remembered, at the last sweep."},
+		{Name: "weir_agent_network_server_packets_total", Help: "Packets between backends here and clients of a VIP in a network: in or out.", Labels: ofVIPAndDirection},
+		{Name: "weir_agent_network_server_bytes_total", Help: "Bytes of these packets.", Labels: ofVIPAndDirection},
+		{Name: "weir_agent_network_connections_total", Help: "Connections that clients of a VIP in a network began with backends here, by result: opened, confirmed or refused.", Labels: []string{"network", "vip", "result"}},
+		{Name: "weir_agent_network_resets_total", Help: "Resets to clients for segments of no session.", Labels: ofVIP},
+		{Name: "weir_agent_network_client_packets_total", Help: "Packets of workloads here to a VIP, or from it: straight to its backends' hosts (direct), by the muxes (mux), and delivered (in).", Labels: ofVIPAndDirection},
+		{Name: "weir_agent_network_client_bytes_total", Help: "Bytes of these packets.", Labels: ofVIPAndDirection},
+		{Name: "weir_agent_network_client_connections_total", Help: "Connections of workloads here with a VIP, by result: begun, repeated, learnt, relearnt or lost.", Labels: []string{"network", "vip", "result"}},
+	}
+}
+
+// Sample tells what the programs have counted. Without programs it tells that there are none.
+func (c *Controller) Sample(to *telemetry.Sample) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	telemetry.Put(to, "weir_agent_network_attachments", len(c.wanted.attachments))
+	telemetry.Put(to, "weir_agent_network_ports", c.state.ports)
+	telemetry.Put(to, "weir_agent_network_flows", c.state.flows)
+	for state, n := range map[string]int{"open": c.state.sessions.Open, "half_open": c.state.sessions.HalfOpen, "over": c.state.sessions.Over} {
+		telemetry.Put(to, "weir_agent_network_sessions", n, state)
+	}
+	for _, why := range []overlay.End{overlay.Idle, overlay.Removed, overlay.Detached, overlay.Forbidden} {
+		telemetry.Put(to, "weir_agent_network_sessions_ended_total", c.state.ended[why], string(why))
+	}
+	if c.datapath == nil {
+		telemetry.Put(to, "weir_agent_network_session_capacity", 0)
+		return
+	}
+	telemetry.Put(to, "weir_agent_network_session_capacity", c.datapath.Rows())
+	verdicts, err := c.datapath.Verdicts()
+	telemetry.PutCounters(to, "weir_agent_network", verdicts, err)
+	for name, number := range c.tenants.of {
+		telemetry.Put(to, "weir_agent_network_tenant_sessions", c.datapath.Usage(number).Rows, name)
+	}
+	for key, number := range c.attachments.of {
+		network, vip := c.wanted.networks[key.VNI].Name, key.VIP.String()
+		if network == "" {
+			continue // of an earlier process: nobody has told the name yet
+		}
+		c.sampleAttachment(to, number, network, vip)
+	}
+}
+
+func (c *Controller) sampleAttachment(to *telemetry.Sample, number uint32, network, vip string) {
+	served, err := c.datapath.Traffic(number)
+	if err != nil {
+		to.Fail("weir_agent_network_server_packets_total", err)
+		return
+	}
+	used, err := c.datapath.ClientTraffic(number)
+	if err != nil {
+		to.Fail("weir_agent_network_client_packets_total", err)
+		return
+	}
+	for direction, n := range map[string]model.Counter{"in": served.In, "out": served.Out} {
+		telemetry.Put(to, "weir_agent_network_server_packets_total", n.Packets, network, vip, direction)
+		telemetry.Put(to, "weir_agent_network_server_bytes_total", n.Bytes, network, vip, direction)
+	}
+	for direction, n := range map[string]model.Counter{"direct": used.Direct, "mux": used.ByMux, "in": used.In} {
+		telemetry.Put(to, "weir_agent_network_client_packets_total", n.Packets, network, vip, direction)
+		telemetry.Put(to, "weir_agent_network_client_bytes_total", n.Bytes, network, vip, direction)
+	}
+	for result, n := range map[string]uint64{"opened": served.Opened, "confirmed": served.Confirmed, "refused": served.Refused} {
+		telemetry.Put(to, "weir_agent_network_connections_total", n, network, vip, result)
+	}
+	telemetry.Put(to, "weir_agent_network_resets_total", served.Resets, network, vip)
+	for result, n := range map[string]uint64{
+		"begun": used.Begun, "repeated": used.Repeated, "learnt": used.Learnt, "relearnt": used.Relearnt, "lost": used.Lost,
+	} {
+		telemetry.Put(to, "weir_agent_network_client_connections_total", n, network, vip, result)
+	}
+}

@@ -1,0 +1,217 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/datapath/overlay"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/netlink"
+)
+
+// What VXLAN adds to a packet: Ethernet, IP, UDP, VXLAN.
+const overhead4, overhead6 = 50, 70
+
+// program writes the tables. Where packets go is written before what brings packets: hosts and rules before attachments,
+// and these before ports.
+func (c *Controller) program(host Host) error {
+	d, own := c.datapath, underlayOf(c.wanted.own, c.wanted.addresses)
+	rules, interfaces, err := c.rulesOf(host)
+	if err != nil {
+		return err
+	}
+	attachments, fresh, err := c.attachmentsOf()
+	if err != nil {
+		return err
+	}
+	for _, number := range fresh {
+		if err := d.ForgetTraffic(number); err != nil {
+			return err
+		}
+	}
+	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(c.hostsOf(host.Muxes)), d.SetUnderlay(own), c.shareTable(), d.SetRules(rules))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.SetInterfaces(interfaces), d.SetAttachments(attachments)); err != nil {
+		return err
+	}
+	ports := c.portsOf(own)
+	if err := d.SetPorts(ports); err != nil {
+		return err
+	}
+	c.state.ports = len(ports)
+	return nil
+}
+
+// underlayOf is where VXLAN of clients comes from and goes to.
+func underlayOf(own, muxes []netip.Addr) (u overlay.Underlay) {
+	u.Own4, u.Own6 = vnet.Tunnels(own)
+	u.Mux4, u.Mux6 = vnet.Tunnels(muxes)
+	return u
+}
+
+// attachmentsOf are all attachments by number, and the numbers that are new.
+func (c *Controller) attachmentsOf() (all map[uint32]overlay.Attachment, fresh []uint32, err error) {
+	keys := map[vnet.AttachmentKey]bool{}
+	for key := range c.wanted.attachments {
+		keys[key] = true
+	}
+	added, err := c.attachments.set(keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.numberTenants(); err != nil {
+		return nil, nil, err
+	}
+	all = make(map[uint32]overlay.Attachment, len(keys))
+	for key, a := range c.wanted.attachments {
+		network, known := c.wanted.networks[key.VNI]
+		if !known {
+			return nil, nil, fmt.Errorf("attach %s to network %d: nothing is told of that", key.VIP, key.VNI)
+		}
+		all[c.attachments.of[key]] = overlay.Attachment{
+			VNI: key.VNI, VIP: key.VIP, Service: a.Service, Tenant: c.tenants.of[network.Tenant], GatewayMAC: network.GatewayMAC,
+		}
+	}
+	for _, key := range added {
+		fresh = append(fresh, c.attachments.of[key])
+	}
+	return all, fresh, nil
+}
+
+// numberTenants gives numbers to the networks' tenants: those that they had before a restart.
+func (c *Controller) numberTenants() error {
+	names, taken := map[string]bool{}, map[uint32]bool{}
+	for _, number := range c.tenants.of {
+		taken[number] = true
+	}
+	for _, vni := range slices.Sorted(maps.Keys(c.wanted.networks)) {
+		name := c.wanted.networks[vni].Tenant
+		names[name] = true
+		if number := c.lentTo[vni]; number != 0 && c.tenants.of[name] == 0 && !taken[number] {
+			c.tenants.adopt(name, number)
+			taken[number] = true
+		}
+	}
+	clear(c.lentTo)
+	_, err := c.tenants.set(names)
+	clear(c.tenants.quarantined) // counts follow the attachments, whose tenant may change
+	return err
+}
+
+// shareTable divides the session table: half of it belongs to the tenants in equal parts, the rest is lent. A quarter of
+// what one may have may be half-open.
+func (c *Controller) shareTable() error {
+	rows, tenants := uint32(c.datapath.Rows()), uint32(max(1, len(c.tenants.of)))
+	lent, own := rows/2, rows/2/tenants
+	most := own + lent
+	if tenants > 1 {
+		most = own + lent/2
+	}
+	err := c.datapath.SetTenant(0, lent, 0, 0)
+	for _, number := range c.tenants.of {
+		err = errors.Join(err, c.datapath.SetTenant(number, own, most, max(1, most/4)))
+	}
+	return err
+}
+
+// rulesOf are the backends of attached VIPs by number, and the interfaces of their workloads.
+func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfaces []int, err error) {
+	services, backends, keys := c.wanted.services(), map[ruleKey]model.HostBackend{}, map[ruleKey]bool{}
+	for key, b := range host.Backends {
+		if !services[key.Endpoint.VIP] || key.Endpoint.Protocol != model.TCP {
+			continue
+		}
+		of := ruleKey{netip.AddrPortFrom(key.Endpoint.VIP, key.Endpoint.Port), key.Tunnel}
+		backends[of], keys[of] = b, true
+	}
+	if _, err := c.rules.set(keys); err != nil {
+		return nil, nil, err
+	}
+	rules = make(map[uint32]overlay.Rule, len(keys))
+	for key, b := range backends {
+		ifindex, there := host.Interfaces[b.Backend.Addr()]
+		rules[c.rules.of[key]] = overlay.Rule{
+			Service: key.service, Tunnel: key.tunnel, Backend: b.Backend, Ifindex: uint32(ifindex), IsDown: !there, IdleTimeout: b.IdleTimeout,
+		}
+		if ifindex != netlink.Native {
+			interfaces = append(interfaces, ifindex)
+		}
+	}
+	slices.Sort(interfaces)
+	return rules, slices.Compact(interfaces), nil
+}
+
+// hostsOf are all that VXLAN may come from: hosts, addresses of their servers, and muxes. Clients and servers of this host
+// meet by its own addresses.
+func (c *Controller) hostsOf(muxes []netip.Prefix) (all []overlay.Host) {
+	for _, h := range c.wanted.hosts {
+		of := overlay.Host{Number: h.Number, V4: h.V4, V6: h.V6}
+		if h.Client {
+			of.Roles |= overlay.Client
+		}
+		if h.Number == c.wanted.number {
+			of.Roles |= overlay.Client | overlay.Server
+		}
+		all = append(all, of)
+		for _, tunnel := range h.Tunnels {
+			all = append(all, of4or6(overlay.Server, tunnel))
+		}
+	}
+	for _, mux := range muxes {
+		if mux.IsSingleIP() { // from prefixes they send no VXLAN
+			all = append(all, of4or6(overlay.Mux, mux.Addr()))
+		}
+	}
+	return all
+}
+
+func of4or6(roles overlay.Role, a netip.Addr) overlay.Host {
+	if a.Is4() {
+		return overlay.Host{Roles: roles, V4: a}
+	}
+	return overlay.Host{Roles: roles, V6: a}
+}
+
+// portsOf are the interfaces of networks' workloads that are there. What is missing, or too small, is a warning: one
+// workload must not keep others from their VIPs.
+func (c *Controller) portsOf(own overlay.Underlay) (ports []overlay.Port) {
+	const flowsOfOne = 2 // of the table: a port has half of it at most
+	var warnings []string
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	room := c.uplink.MTU - overhead6
+	if own.Own4.IsValid() && own.Mux4.IsValid() {
+		room = c.uplink.MTU - overhead4
+	}
+	for _, vni := range slices.Sorted(maps.Keys(c.wanted.networks)) {
+		n := c.wanted.networks[vni]
+		for _, p := range n.Ports {
+			found, err := netlink.FindInterface(p.Interface)
+			if err != nil {
+				warn("workload %s of network %s can't reach VIPs: %v", p.Workload, n.Name, err)
+				continue
+			}
+			if found.Index == c.uplink.Index {
+				warn("workload %s of network %s can't reach VIPs: %s is the uplink", p.Workload, n.Name, p.Interface)
+				continue
+			}
+			if found.MTU > room {
+				warn("workload %s of network %s: of the MTU of %s, %d, there is room for %d in VXLAN by %s, whose MTU is %d: lower the one, or raise the other",
+					p.Workload, n.Name, p.Interface, found.MTU, room, c.uplink.Name, c.uplink.MTU)
+			}
+			ports = append(ports, overlay.Port{
+				Ifindex: found.Index, VNI: vni, MAC: p.MAC, Addresses: p.Addresses, Flows: uint32(max(1, c.config.Flows/flowsOfOne)),
+			})
+		}
+	}
+	if len(ports) > 0 && !(own.Own4.IsValid() && own.Mux4.IsValid()) && !(own.Own6.IsValid() && own.Mux6.IsValid()) {
+		warn("workloads of networks can't reach VIPs: muxes take VXLAN at %v, and this host has no address of that family", c.wanted.addresses)
+	}
+	c.warnings["ports"] = warnings
+	return ports
+}
