@@ -76,6 +76,7 @@ func checks() []check {
 		{"tcp-timestamps", []Role{Host}, timestamps},
 		{"syn-cookies", []Role{Host}, synCookies},
 		{"firewall", everywhere, firewall},
+		{"local-prefixes", []Role{Host}, localPrefixes},
 		{"manager", everywhere, managers},
 		{"certificates", everywhere, certificates},
 		{"mtu", dataPlanes, checkRouteMTU},

@@ -6,6 +6,7 @@
 //	offloads.go  offloads, by what packets need at a host and at a mux
 //	route_mtu.go routes to tunnels, and their MTU
 //	blackhole.go what the paths carry
+//	local_prefix.go addresses by which servers see clients of virtual networks
 //	firewall.go  rules that drop
 //	control.go   managers: reachable, certificates, clocks
 //	path.go      real connections through each mux

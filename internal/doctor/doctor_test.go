@@ -133,6 +133,8 @@ func TestEachCheckFails(t *testing.T) {
 		{"syn-cookies", "tcp_syncookies is 0", doctor.Host, doctor.Warn, in("sysctl", "-w", "net.ipv4.tcp_syncookies=0")},
 		{"firewall", "by default in t c", doctor.Manager, doctor.Warn, in("nft", unit+"drop; }")},
 		{"firewall", "invalid", doctor.Host, doctor.Warn, in("nft", unit+"accept; }; add rule inet t c ct state invalid drop")},
+		{"local-prefixes", "route 100.100.0.0/16 leads to eth0", doctor.Host, doctor.Warn, in("ip", "route", "add", "100.100.0.0/16", "dev", "eth0")},
+		{"local-prefixes", "address fd57:4549:5200:1::7 is on eth0", doctor.Host, doctor.Warn, in("ip", "addr", "add", "fd57:4549:5200:1::7/64", "dev", "eth0")},
 	} {
 		t.Run(c.check+" of a "+string(c.role), func(t *testing.T) {
 			ns := world(t)
