@@ -729,7 +729,9 @@ type MuxNetwork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vni   uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
 	// Of such hosts, of IPv4.
-	WithoutAgent  []string `protobuf:"bytes,2,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
+	WithoutAgent []string `protobuf:"bytes,2,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
+	// By which they send to VIPs of the network: muxes announce it by EVPN.
+	GatewayMac    string `protobuf:"bytes,3,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,6 +778,13 @@ func (x *MuxNetwork) GetWithoutAgent() []string {
 		return x.WithoutAgent
 	}
 	return nil
+}
+
+func (x *MuxNetwork) GetGatewayMac() string {
+	if x != nil {
+		return x.GatewayMac
+	}
+	return ""
 }
 
 // A part of a prefix list, which never changes.
@@ -3972,11 +3981,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x14\n" +
 	"\x05agent\x18\x04 \x01(\bR\x05agent\x12\x16\n" +
 	"\x06server\x18\x05 \x01(\bR\x06server\x12\x12\n" +
-	"\x04vnis\x18\x06 \x03(\rR\x04vnis\"C\n" +
+	"\x04vnis\x18\x06 \x03(\rR\x04vnis\"d\n" +
 	"\n" +
 	"MuxNetwork\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12#\n" +
-	"\rwithout_agent\x18\x02 \x03(\tR\fwithoutAgent\"9\n" +
+	"\rwithout_agent\x18\x02 \x03(\tR\fwithoutAgent\x12\x1f\n" +
+	"\vgateway_mac\x18\x03 \x01(\tR\n" +
+	"gatewayMac\"9\n" +
 	"\vPrefixChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x01(\fR\bprefixes\";\n" +

@@ -175,6 +175,8 @@ type fakeSpeaker struct {
 	broken    chan error // ends Run
 }
 
+func (s *fakeSpeaker) AnnounceMACs([]bgp.MACRoute) error { return nil }
+
 func (s *fakeSpeaker) Announce(routes []bgp.Route) error {
 	if text := fmt.Sprint(routes); text != s.announced {
 		s.announced = text

@@ -59,7 +59,9 @@ func muxNetworksToProto(n MuxNetworks) *weirv1.MuxNetworks {
 		})
 	}
 	for _, network := range n.Networks {
-		p.Networks = append(p.Networks, &weirv1.MuxNetwork{Vni: network.VNI, WithoutAgent: compile.PrefixTexts(network.WithoutAgent)})
+		p.Networks = append(p.Networks, &weirv1.MuxNetwork{
+			Vni: network.VNI, WithoutAgent: compile.PrefixTexts(network.WithoutAgent), GatewayMac: network.GatewayMAC.String(),
+		})
 	}
 	if len(p.GetAddresses())+len(p.GetMasters())+len(p.GetAttachments())+len(p.GetAttachmentsRemoved())+len(p.GetHosts())+
 		len(p.GetHostsRemoved())+len(p.GetNetworks())+len(p.GetNetworksRemoved()) == 0 {
@@ -104,7 +106,9 @@ func muxNetworksFromProto(p *weirv1.MuxNetworks) (MuxNetworks, error) {
 				f.Refuse(fmt.Sprintf("%swithoutAgent[%d]", path, j), "must be a prefix of IPv4, not all of it, is %s", prefix)
 			}
 		}
-		n.Networks = append(n.Networks, vnet.MuxNetwork{VNI: f.vni(path+"vni", network.GetVni()), WithoutAgent: without})
+		n.Networks = append(n.Networks, vnet.MuxNetwork{
+			VNI: f.vni(path+"vni", network.GetVni()), WithoutAgent: without, GatewayMAC: f.MAC(path+"gatewayMac", network.GetGatewayMac()),
+		})
 	}
 	return n, f.Err()
 }

@@ -38,7 +38,7 @@ func TestNetworksOfMuxesComeBack(t *testing.T) {
 				Server: rapid.Bool().Draw(t, "server"), VNIs: []uint32{drawVNI(t), drawVNI(t)},
 			}},
 			HostsRemoved: []uint32{drawNumber(t)}, NetworksRemoved: []uint32{drawVNI(t)},
-			Networks: []vnet.MuxNetwork{{VNI: drawVNI(t), WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}}},
+			Networks: []vnet.MuxNetwork{{VNI: drawVNI(t), WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}, GatewayMAC: vnet.DefaultGatewayMAC}},
 		}
 		got, err := muxNetworksFromProto(muxNetworksToProto(want))
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
@@ -107,7 +107,7 @@ func readMuxNetworks(change func(*weirv1.MuxNetworks)) error {
 		Masters:     []*weirv1.FBTMaster{{Id: 1, Secret: []byte(someSecret + someSecret)}},
 		Attachments: []*weirv1.NetworkAttachment{{Key: &weirv1.AttachmentKey{Vni: 1, Vip: "10.9.0.1"}, Service: "203.0.113.1", Network: "prod"}},
 		Hosts:       []*weirv1.MuxHost{{Number: 1, Name: "host1", Addresses: []string{"10.0.0.1"}, Vnis: []uint32{1}}},
-		Networks:    []*weirv1.MuxNetwork{{Vni: 1, WithoutAgent: []string{"10.8.0.0/16"}}},
+		Networks:    []*weirv1.MuxNetwork{{Vni: 1, WithoutAgent: []string{"10.8.0.0/16"}, GatewayMac: "02:57:45:49:52:01"}},
 	}
 	change(p)
 	_, err := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Networks: p}, new(PrefixChunks))
@@ -176,6 +176,7 @@ func TestWhatFromProtoRefusesOfNetworksOfMuxes(t *testing.T) {
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Vnis = []uint32{1, 0} }), []string{"hosts[0].vnis[1]"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Vnis = make([]uint32, vnet.MaxNetworks+1) }), []string{"hosts[0].vnis"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.HostsRemoved = []uint32{0} }), []string{"hostsRemoved[0]"}},
+		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Networks[0].GatewayMac = "02:57" }), []string{"networks[0].gatewayMac"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Networks[0].WithoutAgent = []string{"fd00::/64", "0.0.0.0/0"} }), []string{"networks[0].withoutAgent[0]", "networks[0].withoutAgent[1]"}},
 	})
 }

@@ -46,11 +46,12 @@ func (h MuxHost) Equal(other MuxHost) bool { return reflect.DeepEqual(h, other) 
 type MuxNetwork struct {
 	VNI          uint32
 	WithoutAgent []netip.Prefix // of such hosts, of IPv4, in order; they have no numbers
+	GatewayMAC   MAC            // by which they send to VIPs
 }
 
 // Equal says whether both are the same to a mux.
 func (n MuxNetwork) Equal(other MuxNetwork) bool {
-	return n.VNI == other.VNI && slices.Equal(n.WithoutAgent, other.WithoutAgent)
+	return n.VNI == other.VNI && n.GatewayMAC == other.GatewayMAC && slices.Equal(n.WithoutAgent, other.WithoutAgent)
 }
 
 // NetworkHost is a host as other ones know it, and as it knows itself: clients of a network are there that has VIPs with

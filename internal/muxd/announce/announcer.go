@@ -18,6 +18,7 @@ import (
 // Speaker announces routes.
 type Speaker interface {
 	Announce([]bgp.Route) error // the full set
+	AnnounceMACs([]bgp.MACRoute) error
 }
 
 // Config configures an Announcer.
@@ -41,16 +42,16 @@ type Reach struct {
 type Announcer struct {
 	config Config
 
-	mu        sync.Mutex
-	vips      map[netip.Addr]bool // that are forwarded and stay
-	overlay   []netip.Addr        // where hosts of virtual networks send VXLAN to
-	reach     Reach
-	announced map[netip.Addr]bool // VIPs
-	reached   []netip.Addr        // addresses of overlay that are announced
-	overrides overrides
-	excluded  bool // out of the pool: nothing is announced until the manager says otherwise
-	stopped   bool // nothing is announced any more
-	warnings  []string
+	mu               sync.Mutex
+	vips             map[netip.Addr]bool // that are forwarded and stay
+	overlay          Overlay             // likewise
+	reach            Reach
+	announced        map[netip.Addr]bool // VIPs
+	overlayAnnounced Overlay
+	overrides        overrides
+	excluded         bool // out of the pool: nothing is announced until the manager says otherwise
+	stopped          bool // nothing is announced any more
+	warnings         []string
 }
 
 // New returns an announcer that has read the overrides of the process before.
@@ -63,30 +64,19 @@ func New(config Config) *Announcer {
 func (a *Announcer) Adopt(vips map[netip.Addr]bool, overlay []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.vips, a.announced, a.overlay, a.reached = vips, vips, overlay, overlay
+	a.vips, a.announced = vips, vips
+	a.overlay = Overlay{Addresses: overlay}
+	a.overlayAnnounced = a.overlay
 	a.announce()
 }
 
-// Set announces the VIPs whose backends are reachable, and the addresses that hosts of virtual networks send VXLAN to. What
-// was announced stays so while it is among them and the mux reaches any host at all.
-func (a *Announcer) Set(vips map[netip.Addr]bool, overlay []netip.Addr, reach Reach) {
+// Set announces the VIPs whose backends are reachable, and the overlay of virtual networks. What was announced stays so
+// while it is among them and the mux reaches any host at all.
+func (a *Announcer) Set(vips map[netip.Addr]bool, overlay Overlay, reach Reach) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.vips, a.overlay, a.reach = vips, overlay, reach
 	a.announce()
-}
-
-// WithdrawOverlay withdraws the addresses of virtual networks that are not kept, and says whether one was announced.
-func (a *Announcer) WithdrawOverlay(kept []netip.Addr) (announced bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	leaves := func(address netip.Addr) bool { return !slices.Contains(kept, address) }
-	announced = slices.ContainsFunc(a.reached, leaves)
-	a.overlay = slices.DeleteFunc(slices.Clone(a.overlay), leaves)
-	if announced {
-		a.announce()
-	}
-	return announced
 }
 
 // SetExcluded withdraws all routes, or announces them again. Packets that still arrive are forwarded.
@@ -121,7 +111,7 @@ func (a *Announcer) Stop() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stopped = true
-	return a.config.Speaker.Announce(nil)
+	return errors.Join(a.config.Speaker.AnnounceMACs(nil), a.config.Speaker.Announce(nil))
 }
 
 // Announced are those of vips that are announced.
@@ -140,33 +130,32 @@ func (a *Announcer) announce() {
 	}
 	vips := maps.Clone(a.vips)
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool { return !a.announced[vip] && !a.reach.Tried })
-	overlay := slices.DeleteFunc(slices.Clone(a.overlay), func(address netip.Addr) bool {
-		return !slices.Contains(a.reached, address) && !a.reach.Tried
-	})
-	a.announced, a.reached = vips, overlay
+	overlay := a.announceable()
+	a.announced, a.overlayAnnounced = vips, overlay
 	usual, warnings := a.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
-	for _, address := range overlay { // no VIPs, so of no aggregate
-		usual = append(usual, netip.PrefixFrom(address, address.BitLen()))
-	}
+	usual = append(usual, overlay.prefixes()...)
 	if err := a.config.Discard(usual); err != nil {
 		warnings = append(warnings, err.Error())
 	}
 	routes, more := a.routes(vips)
 	warnings = append(warnings, more...)
-	for _, address := range overlay {
-		routes = append(routes, bgp.Plain(netip.PrefixFrom(address, address.BitLen())))
+	for _, prefix := range overlay.prefixes() {
+		routes = append(routes, bgp.Plain(prefix))
 	}
+	attached := overlay.Attached
 	if a.reach.None {
-		routes = nil
+		routes, attached = nil, nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
 	}
 	if a.excluded {
-		routes = nil
+		routes, attached = nil, nil
 		warnings = append(warnings,
 			"out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
 	}
-	if err := a.config.Speaker.Announce(routes); err != nil {
-		warnings = append(warnings, reasons(err)...)
+	for _, err := range []error{a.config.Speaker.Announce(routes), a.config.Speaker.AnnounceMACs(attached)} {
+		if err != nil {
+			warnings = append(warnings, reasons(err)...)
+		}
 	}
 	a.warnings = warnings
 }

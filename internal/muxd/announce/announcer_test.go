@@ -30,6 +30,7 @@ type rig struct {
 	*Announcer
 	announced string
 	discarded string // by the kernel
+	attached  int    // VIPs that EVPN tells of
 }
 
 func newRig(t *testing.T, change func(*Config)) *rig {
@@ -55,6 +56,11 @@ func (r *rig) Announce(routes []bgp.Route) error {
 	return nil
 }
 
+func (r *rig) AnnounceMACs(routes []bgp.MACRoute) error {
+	r.attached = len(routes)
+	return nil
+}
+
 func (r *rig) holds(announced string) {
 	r.t.Helper()
 	if r.announced != announced {
@@ -72,22 +78,22 @@ func (r *rig) warns(lines ...string) {
 // A VIP is announced once each next hop was tried, and stays announced until no host at all can be reached.
 func TestVIPsAreAnnouncedAsHostsAreReached(t *testing.T) {
 	r := newRig(t, nil)
-	r.Set(vips(10), nil, Reach{})
+	r.Set(vips(10), Overlay{}, Reach{})
 	r.holds("[]")
-	r.Set(vips(10), nil, Reach{Tried: true})
+	r.Set(vips(10), Overlay{}, Reach{Tried: true})
 	r.holds("[203.0.113.10/32]")
-	r.Set(vips(10, 11), nil, Reach{})
+	r.Set(vips(10, 11), Overlay{}, Reach{})
 	r.holds("[203.0.113.10/32]")
 	if got := fmt.Sprint(r.Announced(vips(10, 11))); got != "map[203.0.113.10:true]" {
 		t.Errorf("of both is announced %s", got)
 	}
-	r.Set(vips(10, 11), nil, Reach{Tried: true, None: true})
+	r.Set(vips(10, 11), Overlay{}, Reach{Tried: true, None: true})
 	r.holds("[]")
 	r.warns("no host can be reached: no VIP is announced until one can")
 	if r.discarded != "[203.0.113.10/32 203.0.113.11/32]" {
 		t.Errorf("the kernel discards %s", r.discarded)
 	}
-	r.Set(vips(11), nil, Reach{Tried: true})
+	r.Set(vips(11), Overlay{}, Reach{Tried: true})
 	r.holds("[203.0.113.11/32]")
 	r.warns()
 }
@@ -102,14 +108,14 @@ func TestExcludedAndStopped(t *testing.T) {
 	if got := r.Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "out of the pool, as this mux did not answer") {
 		t.Errorf("warnings %q", got)
 	}
-	r.Set(vips(10), nil, Reach{Tried: true})
+	r.Set(vips(10), Overlay{}, Reach{Tried: true})
 	r.holds("[]")
 	r.SetExcluded(false)
 	r.holds("[203.0.113.10/32]")
 	if err := r.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	r.Set(vips(10, 11), nil, Reach{Tried: true})
+	r.Set(vips(10, 11), Overlay{}, Reach{Tried: true})
 	r.holds("[]")
 }
 
@@ -120,42 +126,55 @@ func TestAggregates(t *testing.T) {
 	r.Adopt(vips(10, 11, 99), nil)
 	r.holds("[203.0.113.0/28]")
 	r.warns("VIP 203.0.113.99 is not announced: no aggregate holds it")
-	r.Set(vips(11), nil, Reach{})
+	r.Set(vips(11), Overlay{}, Reach{})
 	r.holds("[203.0.113.0/28]") // another VIP holds the aggregate
-	r.Set(vips(), nil, Reach{})
+	r.Set(vips(), Overlay{}, Reach{})
 	r.holds("[]")
 }
 
 // The addresses of virtual networks are announced as VIPs are, beside aggregates too, and withdrawn when asked.
 func TestAddressesOfNetworksAreAnnounced(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
-	lip := []netip.Addr{netip.MustParseAddr("10.255.0.1")}
+	lip := Overlay{
+		Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.1")},
+		Attached:  []bgp.MACRoute{{VNI: 100, MAC: [6]byte{2}, Address: netip.MustParseAddr("10.99.0.1"), VTEP: netip.MustParseAddr("10.255.0.1")}},
+	}
+	holds := func(announced string, attached int) {
+		t.Helper()
+		if r.holds(announced); r.attached != attached {
+			t.Errorf("EVPN tells of %d VIPs, want %d", r.attached, attached)
+		}
+	}
 	r.Set(vips(10), lip, Reach{})
-	r.holds("[]")
+	holds("[]", 0)
 	r.Set(vips(10), lip, Reach{Tried: true})
-	r.holds("[203.0.113.0/24 10.255.0.1/32]")
+	holds("[203.0.113.0/24 10.255.0.1/32]", 1)
 	if r.discarded != "[203.0.113.0/24 10.255.0.1/32]" {
 		t.Errorf("the kernel drops what comes to %s", r.discarded)
 	}
 	r.Set(vips(10), lip, Reach{}) // a host is new
-	r.holds("[203.0.113.0/24 10.255.0.1/32]")
+	holds("[203.0.113.0/24 10.255.0.1/32]", 1)
 	r.SetExcluded(true)
-	r.holds("[]")
+	holds("[]", 0)
 	r.SetExcluded(false)
 	if r.WithdrawOverlay(lip) {
 		t.Error("what is kept was withdrawn")
 	}
-	if !r.WithdrawOverlay(nil) {
+	if !r.WithdrawOverlay(Overlay{Addresses: lip.Addresses}) {
+		t.Error("no VIP was withdrawn")
+	}
+	holds("[203.0.113.0/24 10.255.0.1/32]", 0)
+	if !r.WithdrawOverlay(Overlay{}) {
 		t.Error("nothing was withdrawn")
 	}
-	r.holds("[203.0.113.0/24]")
-	if r.WithdrawOverlay(nil) {
+	holds("[203.0.113.0/24]", 0)
+	if r.WithdrawOverlay(Overlay{}) {
 		t.Error("it was withdrawn twice")
 	}
 	r.Set(vips(10), lip, Reach{Tried: true, None: true})
 	r.holds("[]")
-	r.Set(vips(), nil, Reach{Tried: true})
-	r.Adopt(vips(), lip)
+	r.Set(vips(), Overlay{}, Reach{Tried: true})
+	r.Adopt(vips(), lip.Addresses)
 	r.holds("[10.255.0.1/32]")
 }
 
@@ -210,7 +229,7 @@ func TestOverriddenVIPsOfAggregates(t *testing.T) {
 	r.holds("[203.0.113.0/24 203.0.113.10/32 via 10.0.9.2 with [64999:911]]")
 	r.warns("VIP 203.0.113.11 is to be black-holed, but aggregate 203.0.113.0/24 still brings its packets: " +
 		"give its pool a blackhole")
-	r.Set(vips(11), nil, Reach{Tried: true})
+	r.Set(vips(11), Overlay{}, Reach{Tried: true})
 	r.holds("[]") // the last VIP of the aggregate
 	r.warns()
 }

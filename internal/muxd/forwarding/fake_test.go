@@ -184,6 +184,8 @@ func (s *fakeSpeaker) Announce(routes []bgp.Route) error {
 	return nil
 }
 
+func (s *fakeSpeaker) AnnounceMACs([]bgp.MACRoute) error { return nil }
+
 // bench is a State on fakes.
 type bench struct {
 	t *testing.T

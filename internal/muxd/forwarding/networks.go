@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/muxd/announce"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -106,6 +108,20 @@ func (s networkSet) addresses() (all []netip.Addr) {
 		}
 	}
 	return all
+}
+
+// routes are what is announced of the set: VIPs of networks with hosts that have no agent are told to these by EVPN.
+func (s networkSet) routes() announce.Overlay {
+	o := announce.Overlay{Addresses: s.addresses()}
+	if len(o.Addresses) == 0 {
+		return o
+	}
+	for key := range s.attachments {
+		if network, bare := s.bare[key.VNI]; bare {
+			o.Attached = append(o.Attached, bgp.MACRoute{VNI: key.VNI, MAC: network.GatewayMAC, Address: key.VIP, VTEP: o.Addresses[0]})
+		}
+	}
+	return o
 }
 
 // validate refuses what the tables have no room for, before anything is changed.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
@@ -133,6 +134,23 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	}}))
 	b.did("announce [203.0.113.10/32]", "keys of [1], made with 0", "attachments []", "apply +0 -0", "vxlan to invalid IP invalid IP",
 		"vteps 0, 0 without agent", "keys of [], made with 0", "generation 9")
+}
+
+// Hosts without an agent are told of the VIPs of their network alone, as long as there is an address to send VXLAN to.
+func TestHostsWithoutAgentAreTold(t *testing.T) {
+	other := attachment(11)
+	other.VNI = 200
+	set := networkSet{}.next(withNetworks(wire.MuxUpdate{Snapshot: true}, wire.MuxNetworks{
+		Attachments: []vnet.Attachment{attachment(10), other},
+		Networks:    []vnet.MuxNetwork{{VNI: 100, WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}, GatewayMAC: vnet.MAC{2, 1}}},
+	}))
+	want := bgp.MACRoute{VNI: 100, MAC: [6]byte{2, 1}, Address: addr("10.99.0.10"), VTEP: addr("10.255.0.1")}
+	if o := set.routes(); !slices.Equal(o.Attached, []bgp.MACRoute{want}) || len(o.Addresses) != 1 {
+		t.Errorf("announced is %+v", o)
+	}
+	if o := set.next(wire.MuxUpdate{}).routes(); len(o.Attached)+len(o.Addresses) != 0 {
+		t.Errorf("without an overlay %+v is announced", o)
+	}
 }
 
 // What has no room, and what the endpoints' tables refuse, changes nothing of the networks.

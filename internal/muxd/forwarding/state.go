@@ -230,7 +230,7 @@ func (s *State) withdraw(update wire.MuxUpdate) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaving = s.config.Routes.Announced(s.live.leaving(update))
-	leaves := s.config.Routes.WithdrawOverlay(s.networks.wanted.next(update).addresses())
+	leaves := s.config.Routes.WithdrawOverlay(s.networks.wanted.next(update).routes())
 	if len(s.leaving) == 0 {
 		return leaves
 	}
@@ -242,7 +242,7 @@ func (s *State) withdraw(update wire.MuxUpdate) bool {
 func (s *State) announce() {
 	vips := s.live.vips()
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool { return s.leaving[vip] })
-	s.config.Routes.Set(vips, s.networks.wanted.addresses(), s.reach())
+	s.config.Routes.Set(vips, s.networks.wanted.routes(), s.reach())
 }
 
 // program writes the update to the data plane, and says whether the set of VIPs has changed.
