@@ -98,6 +98,13 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	} else if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
 		t.Errorf("refused by %v", err)
 	}
+	// The answer would have all ranges of the workload, as the backup has them.
+	release.Ranges = []uint32{uint32(has[0][firstSNATClient].Ranges[0])}
+	if answer, err := client.ReleasePorts(t.Context(), release); err == nil {
+		t.Errorf("a release was answered by %v", answer)
+	} else if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
+		t.Errorf("a release is refused by %v", err)
+	}
 	mux := startMux(t, url, "mux1", "10.1.1.2")
 	eventually(t, "the mux is to keep what it has", mux.keepsSNAT)
 	hosts[1] = startHostWith(t, url, "host2", has[1], "10.2.2.2")

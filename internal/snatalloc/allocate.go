@@ -210,9 +210,13 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	return &weirv1.AllocatePortsResponse{Allocation: now}, nil
 }
 
-// allocation returns what the State has of a workload, as soon as every healthy mux knows it.
+// allocation returns what the State has of a workload, as soon as every healthy mux knows it. While a restore is pending
+// hosts have more than that.
 func (a *Allocator) allocation(ctx context.Context, key model.SNATKey) (*weirv1.PortAllocation, error) {
 	s := a.Store.State()
+	if s.Restored.Pending() {
+		return nil, errRestored()
+	}
 	written := s.PortsWritten.At(key)
 	if err := a.Hub.Await(ctx, written); err != nil {
 		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
@@ -224,8 +228,7 @@ func (a *Allocator) allocation(ctx context.Context, key model.SNATKey) (*weirv1.
 // checkQuota says why a workload gets no more ports: it, or its VIP, has no room for more.
 func checkQuota(s *store.State, vip model.VIP, key model.SNATKey) error {
 	if s.Restored.Pending() {
-		return rpc.RefusePorts(rpc.PortsRestored, restoredRetry, errors.New(
-			"the store was restored from a backup: no ports are given until the hosts have told which they have"))
+		return errRestored()
 	}
 	if has := len(s.Ports.At(key).Ranges); mayTake(vip, has) <= 0 {
 		return rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
@@ -237,6 +240,11 @@ func checkQuota(s *store.State, vip model.VIP, key model.SNATKey) error {
 			"VIP %s (%s) has no port left: give its workloads more VIPs, or fewer ports each by snat.maxPorts", vip.Name, key.VIP))
 	}
 	return nil
+}
+
+func errRestored() error {
+	return rpc.RefusePorts(rpc.PortsRestored, restoredRetry, errors.New(
+		"the store was restored from a backup: no ports are given or taken back until the hosts have told which they have"))
 }
 
 // mayTake is how many more ranges a workload may have that has some.
@@ -292,6 +300,9 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 	_, err = a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		if _, err := clientOf(s, r.GetName(), key); err != nil {
 			return store.Change{}, err
+		}
+		if s.Restored.Pending() {
+			return store.Change{}, errRestored()
 		}
 		before := s.Ports.At(key)
 		after := before.Release(ranges, a.Now())

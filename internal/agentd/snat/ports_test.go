@@ -24,12 +24,13 @@ import (
 
 // portWorld is a data plane, a wire and a manager for ports, which note what they are asked.
 type portWorld struct {
-	mu     sync.Mutex
-	ranges []model.Range // of the workload, in the data plane
-	closed []model.Range
-	idle   []agentsnat.IdleRange
-	done   []string
-	refuse error // of AllocatePorts
+	mu      sync.Mutex
+	ranges  []model.Range    // of the workload, in the data plane
+	written model.Generation // of these
+	closed  []model.Range
+	idle    []agentsnat.IdleRange
+	done    []string
+	refuse  error // of AllocatePorts
 	// unreleased is the error of ReleasePorts.
 	unreleased error
 	given      []uint32
@@ -48,7 +49,7 @@ func (w *portWorld) SetSNAT(wanted []model.HostSNAT, _ []netip.Prefix) error {
 	defer w.mu.Unlock()
 	w.ranges, w.closed = nil, nil
 	for _, s := range wanted {
-		w.ranges, w.closed = s.Ranges, s.Reclaim
+		w.ranges, w.closed, w.written = s.Ranges, s.Reclaim, s.Written
 	}
 	return nil
 }
@@ -85,7 +86,7 @@ func (w *portWorld) Reject(to netip.Addr, packet []byte) error {
 func (w *portWorld) SNATUse(bool) ([]agentsnat.Use, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return []agentsnat.Use{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Idle: w.idle}}, nil
+	return []agentsnat.Use{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Written: w.written, Idle: w.idle}}, nil
 }
 
 func (w *portWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
@@ -221,6 +222,17 @@ func TestRangesAreToldWhenAskedFor(t *testing.T) {
 			t.Errorf("asked: %v; it tells: %v, %v", asked, told, uses)
 		}
 	}
+}
+
+// A report tells ranges with the generation that they are of, though an answer comes while they are read: a manager would
+// take them for wrong.
+func TestAReportIsOfOneGeneration(t *testing.T) {
+	w, p := newPortWorld(t, 300)
+	p.workloads[portKey.Address].config.Written = 9 // the data plane has not got its ranges yet
+	if uses, _ := p.Usage(); len(uses) != 1 || uses[0].GetWritten() != 3 || uses[0].GetRanges() != 1 {
+		t.Errorf("it tells %v", uses)
+	}
+	w.want(t)
 }
 
 // A flow whose SYN has found a port meanwhile is neither ended nor refused when its time is over.

@@ -130,7 +130,7 @@ func (p *Ports) Usage() (all []*weirv1.SNATUse, tellsRanges bool) {
 	all = make([]*weirv1.SNATUse, 0, len(uses))
 	for _, use := range uses {
 		u := &weirv1.SNATUse{
-			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)),
+			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)), Written: uint64(use.Written),
 			Digest: snat.Digest(use.Key.VIP, use.Tunnel, use.Ranges...), PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
 		}
 		for _, d := range use.Most {
@@ -140,7 +140,7 @@ func (p *Ports) Usage() (all []*weirv1.SNATUse, tellsRanges bool) {
 		}
 		if client := p.workloads[use.Key.Address]; client != nil {
 			u.Requests, u.FlowsWaited, u.Exhausted = client.requests, client.queued, client.exhausted
-			u.FlowsLocal, u.Written = use.Begun, uint64(client.config.Written)
+			u.FlowsLocal = use.Begun
 		}
 		if p.reportsRanges {
 			u.RangeNumbers = wire.RangesToProto(use.Ranges)

@@ -19,7 +19,8 @@ import (
 type Use struct {
 	Key         model.SNATKey
 	Tunnel      netip.Addr
-	Ranges      []model.Range // in order, those that are to be given up included
+	Ranges      []model.Range    // in order, those that are to be given up included
+	Written     model.Generation // at which the manager last changed these
 	Flows, Held int
 	Begun       uint64        // flows that found a port at once, since the workload was listed
 	PortsInUse  int           // that any flow uses
@@ -69,7 +70,7 @@ func (t *Translator) SNATUse(whole bool) ([]Use, error) {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := Use{
-			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Queued)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Written: row.config.Written, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Queued)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = t.idleRanges(row); err != nil {
