@@ -9,9 +9,15 @@ import (
 
 var fence = regexp.MustCompile("(?s)```\n(.*?)```")
 
-// The commands of the runbook are commands of this program.
+// The commands of the runbooks are commands of this program.
 func TestRunbookCommandsParse(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations/host.md")
+	for _, page := range []string{"host.md", "networks.md"} {
+		t.Run(page, func(t *testing.T) { checkRunbook(t, "../../docs/operations/"+page) })
+	}
+}
+
+func checkRunbook(t *testing.T, page string) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,7 @@ func command() *cobra.Command {
 		daemon.StatusCommand(func() (agentd.Status, error) { return agentd.ReadStatus(options.PinPath) }),
 		daemon.UnloadCommand("Stop and remove the data plane: connections of VIPs to this host end", func() error { return agentd.Unload(options.PinPath) }),
 	)
+	cmd.AddCommand(agentd.NetworkCommands(&options)...)
 	daemon.ConfigFlag(cmd)
 	return cmd
 }

@@ -97,7 +97,7 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 // networks runs virtual networks beside the data plane.
 func (o *Options) networks(datapath *agent.Datapath, log *slog.Logger) *overlay.Controller {
 	return overlay.New(overlay.Config{
-		PinPath: networkPins(o.PinPath), Uplink: o.Uplink, Sessions: o.Network.Sessions, Flows: o.Network.Flows, Seal: datapath.Seal, Log: log,
+		PinPath: networkPins(o.PinPath), DataDir: o.DataDir, Uplink: o.Uplink, Sessions: o.Network.Sessions, Flows: o.Network.Flows, Seal: datapath.Seal, Log: log,
 	})
 }
 

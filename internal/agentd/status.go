@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
@@ -30,6 +31,8 @@ type Status struct {
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 	// SYNCookies is what the host's own stack makes of them: "sockets", or needs: "handshakes".
 	SYNCookies string `json:"synCookies"`
+	// Networks is what runs for virtual networks; left out: nothing.
+	Networks *overlay.Status `json:"networks,omitempty"`
 }
 
 // StatusBackend is one rule and the interface of its workload.
@@ -59,7 +62,9 @@ func ReadStatus(pinPath string) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return newStatus(live, interfaceName), nil
+	status := newStatus(live, interfaceName)
+	status.Networks, err = readNetworks(pinPath)
+	return status, err
 }
 
 func newStatus(live agent.Status, name func(ifindex int) string) Status {
@@ -122,6 +127,7 @@ func (s Status) Table(to io.Writer) error {
 		fmt.Fprintf(w, "%s\t%s\t%d\n", n.VIP, n.Workload, len(n.Ranges)*model.RangePorts)
 	}
 	daemon.WriteVerdicts(w, s.Verdicts)
+	writeNetworks(w, s.Networks)
 	return w.Flush()
 }
 

@@ -80,6 +80,7 @@ func upCommand() *cobra.Command {
 	flags.IntVar(&plan.Hosts, "hosts", 3, "number of hosts")
 	flags.IntVar(&plan.Workloads, "workloads", 2, "number of workloads on each host")
 	flags.IntVar(&plan.Outside, "outside", 0, "number of servers outside of the datacenter, for workloads to reach")
+	flags.IntVar(&plan.Networks, "networks", 0, "number of tenants' virtual networks, with workloads on two more hosts")
 	flags.IntVar(&plan.Managers, "managers", 1, "number of managers: 1, 3 or 5")
 	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")
 	return cmd
@@ -97,9 +98,15 @@ The lab is up. Try:
   weir lab curl@ http://203.0.113.10/
   weir lab exec@ MANAGER weir status
   weir lab exec@ router ip route show proto bgp
-  weir lab down@
 `
-	return strings.NewReplacer("@", option, "MANAGER", plan.Of(netlab.Manager)[0].Name).Replace(text)
+	if plan.Networks > 0 {
+		text += `  weir lab exec@ MANAGER weir apply -f FILE --wait
+  weir lab exec@ acme1 curl http://10.99.0.1/
+`
+	}
+	text += "  weir lab down@\n"
+	return strings.NewReplacer("@", option, "MANAGER", plan.Of(netlab.Manager)[0].Name,
+		"FILE", filepath.Join(netlab.Root, plan.Name, "networks.yaml")).Replace(text)
 }
 
 func downCommand() *cobra.Command {

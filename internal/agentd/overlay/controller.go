@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 
@@ -20,6 +21,7 @@ import (
 // Config is what a Controller needs of the host.
 type Config struct {
 	PinPath  string // folder on a bpffs, of these programs alone
+	DataDir  string // has the interfaces that weir-agent port has added; empty: none are
 	Uplink   string // interface that VXLAN comes by
 	Sessions int    // room for sessions with servers here
 	Flows    int    // room for bypass flows of clients here
@@ -53,6 +55,10 @@ type Controller struct {
 	lentTo      map[uint32]uint32 // numbers of tenants by VNI, of an earlier process that knew their names
 	warnings    map[string][]string
 	state       state
+	host        Host // as Program was told last
+
+	interfaces   Interfaces
+	interfacesAt os.FileInfo // the file as it was read
 }
 
 // ruleKey is what a rule is known by: a VIP's endpoint, and the address of this host that its packets come to.
@@ -188,15 +194,19 @@ func (c *Controller) Program(host Host) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.host = host
 	if !c.heard || c.datapath == nil && !c.wanted.any() {
 		return nil
 	}
+	_, err := c.followInterfaces()
+	c.note("interfaces", err)
 	if err := c.ready(); err != nil {
 		return fmt.Errorf("virtual networks: %w", err)
 	}
 	if err := c.program(host); err != nil {
 		return fmt.Errorf("virtual networks: %w", err)
 	}
+	delete(c.warnings, "program")
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -191,6 +192,7 @@ func (c *Controller) portsOf(own overlay.Underlay) (ports []overlay.Port) {
 	for _, vni := range slices.Sorted(maps.Keys(c.wanted.networks)) {
 		n := c.wanted.networks[vni]
 		for _, p := range n.Ports {
+			p.Interface = cmp.Or(c.interfaces[WorkloadName{n.Name, p.Workload}], p.Interface)
 			found, err := netlink.FindInterface(p.Interface)
 			if err != nil {
 				warn("workload %s of network %s can't reach VIPs: %v", p.Workload, n.Name, err)

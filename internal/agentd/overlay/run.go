@@ -48,6 +48,11 @@ func (c *Controller) sweep() {
 	if c.datapath == nil {
 		return
 	}
+	if changed, err := c.followInterfaces(); changed || err != nil {
+		if c.note("interfaces", err); changed && c.heard {
+			c.note("program", c.program(c.host))
+		}
+	}
 	c.note("sweep", c.sweepSessions(overlay.Now()))
 	if c.state.sweeps%flowsEvery == 0 {
 		left, err := c.datapath.SweepFlows(overlay.Now())

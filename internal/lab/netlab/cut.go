@@ -78,7 +78,7 @@ func (l *programs) CutPower(node string) error {
 	if err != nil {
 		return err
 	}
-	if n.Kind == Router || n.Kind == Workload {
+	if n.Kind == Router || n.Kind == Workload || n.Kind == Tenant {
 		return fmt.Errorf("cut the power of %s: only clients, muxes, hosts and the manager have their own", node)
 	}
 	if err := l.Silence(node); err != nil {

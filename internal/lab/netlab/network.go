@@ -26,6 +26,7 @@ func (l *network) buildNetwork() error {
 			err = l.addNative(n)
 		case n.Kind == Workload:
 			err = l.addContainer(n)
+		case n.Kind == Tenant: // made with its host
 		default:
 			err = l.addMachine(router, n)
 		}
@@ -33,7 +34,7 @@ func (l *network) buildNetwork() error {
 			return err
 		}
 	}
-	return nil
+	return addTenants(l)
 }
 
 // create makes a namespace and switches knobs on in it.

@@ -33,6 +33,17 @@ func (p Plan) Picture() string {
 			right = append(right, fmt.Sprintf("     %s── %-8s %-10s %s", branch, w.Name, w.IPv4, home))
 		}
 	}
+	for _, h := range p.Of(ClientHost) {
+		right = append(right, fmt.Sprintf("─── %-8s %-10s agent", h.Name, h.IPv4))
+		tenants := p.tenants(h)
+		for i, w := range tenants {
+			branch := "├"
+			if i == len(tenants)-1 {
+				branch = "└"
+			}
+			right = append(right, fmt.Sprintf("     %s── %-8s %-10s in its tenant's virtual network", branch, w.Name, w.IPv4))
+		}
+	}
 	return join(left, right)
 }
 

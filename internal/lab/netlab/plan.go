@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
+
+	"github.com/weirlb/weir/internal/lab/overlay"
 )
 
 // Plan says what a lab consists of.
@@ -18,6 +21,8 @@ type Plan struct {
 	Managers int `json:"managers,omitempty"`
 	// Outside are servers of other networks behind the router, with addresses that no datacenter has.
 	Outside int `json:"outside,omitempty"`
+	// Networks are virtual networks of tenants, with workloads on two more hosts, chost1 and chost2.
+	Networks int `json:"networks,omitempty"`
 }
 
 // Kind is what a node is.
@@ -32,10 +37,13 @@ const (
 	Workload Kind = "workload"
 	Router   Kind = "router"
 	Outside  Kind = "outside"
+	// ClientHost is a host of virtual networks' workloads, Tenant such a workload.
+	ClientHost Kind = "chost"
+	Tenant     Kind = "tenant"
 )
 
 // nets are the second octet, or the second group, of the addresses of each kind.
-var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4, path: 5}
+var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4, path: 5, ClientHost: 6}
 
 // Node is a machine of the lab, or a workload.
 type Node struct {
@@ -44,8 +52,8 @@ type Node struct {
 	Number int // from 1, within its kind; of a workload within its host
 
 	// Of a workload only.
-	Host   string
-	Native bool // lives on the host itself
+	Host   string // of a tenant, too
+	Native bool   // lives on the host itself
 
 	IPv4, IPv6 netip.Addr
 }
@@ -90,6 +98,9 @@ func (p Plan) Validate() error {
 	if p.Outside < 0 || p.Outside > maxNodes {
 		return fmt.Errorf("outside must be 0 to %d, is %d", maxNodes, p.Outside)
 	}
+	if p.Networks < 0 || p.Networks > overlay.Most {
+		return fmt.Errorf("networks must be 0 to %d, is %d", overlay.Most, p.Networks)
+	}
 	if p.Managers < 0 || p.Managers > maxManagers {
 		return fmt.Errorf("managers must be 1 to %d, is %d", maxManagers, p.Managers)
 	}
@@ -114,7 +125,16 @@ func (p Plan) Nodes() []Node {
 			nodes = append(nodes, p.workload(h, n))
 		}
 	}
+	for h := 1; h <= clientHosts && p.Networks > 0; h++ {
+		host := p.machine(ClientHost, h)
+		nodes = append(append(nodes, host), p.tenants(host)...)
+	}
 	return nodes
+}
+
+// nodesWithPrograms are the muxes, and the hosts of both kinds.
+func (p Plan) nodesWithPrograms() []Node {
+	return slices.Concat(p.Of(Mux), p.Of(Host), p.Of(ClientHost))
 }
 
 // Of lists the nodes of one kind.

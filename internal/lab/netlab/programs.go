@@ -69,7 +69,7 @@ func (l *Lab) startRouter() error {
 
 // startNodes starts the muxes and the agents, but for those that join later.
 func (l *Lab) startNodes(later []string) error {
-	for _, n := range append(l.Of(Mux), l.Of(Host)...) {
+	for _, n := range l.nodesWithPrograms() {
 		if slices.Contains(later, n.Name) {
 			continue
 		}
@@ -96,7 +96,7 @@ func (l *Lab) Join(node string) error {
 	switch n.Kind {
 	case Mux:
 		return l.startMux(n, join)
-	case Host:
+	case Host, ClientHost:
 		_, err := l.Start(n.Name, "weir-agent", append(join,
 			"--uplink", Uplink, "--pin-path", l.PinPath(n.Name), "--native-prefixes", nativePrefixes())...)
 		return err

@@ -39,7 +39,7 @@ func (l *Lab) WaitReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range append(l.Of(Mux), l.Of(Host)...) {
+		for _, n := range l.nodesWithPrograms() {
 			if !l.joined(n.Name) {
 				continue
 			}

@@ -147,7 +147,7 @@ func (l *cluster) Verdicts(node string) (map[string]uint64, error) {
 		return nil, err
 	}
 	program := "weir-mux"
-	if n.Kind == Host {
+	if n.Kind == Host || n.Kind == ClientHost {
 		program = "weir-agent"
 	}
 	out, err := l.Run(node, l.Find(program), "status", "--pin-path", l.PinPath(node), "-o", "json")

@@ -20,12 +20,23 @@ func (l *cluster) CAFile() string {
 }
 
 // roles are what tokens are made for, as weir token create calls them.
-var roles = map[Kind]string{Manager: "manager", Mux: "mux", Host: "agent"}
+var roles = map[Kind]string{Manager: "manager", Mux: "mux", Host: "agent", ClientHost: "agent"}
 
 // token returns the flags by which a node of the kind joins. The token is made once: it is good for all nodes of
 // the kind, while the lab stands.
 func (l *cluster) token(kind Kind) ([]string, error) {
-	return l.makeToken(kind, "", "--ttl", "720h", "--uses", fmt.Sprint(len(l.Of(kind))))
+	return l.makeToken(kind, "", "--ttl", "720h", "--uses", fmt.Sprint(len(l.Of(kind))+l.others(kind)))
+}
+
+// others are how many nodes of another kind join by the same role.
+func (l *cluster) others(kind Kind) int {
+	switch kind {
+	case Host:
+		return len(l.Of(ClientHost))
+	case ClientHost:
+		return len(l.Of(Host))
+	}
+	return 0
 }
 
 // Token returns the flags by which a node joins that did so before and has lost its certificate.
