@@ -48,6 +48,7 @@ type fakeMux struct {
 	sent       int               // chunks that came with updates
 	moved      int               // buckets that named another backend too, when they were most
 	acks       rpc.Acknowledger
+	networks   muxNetworks
 }
 
 func startMux(t *testing.T, url, name, address string, change ...func(*fakeMux)) *fakeMux {
@@ -108,8 +109,8 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		for _, key := range u.Removed {
 			delete(m.tables, key)
 		}
-		m.generation, m.pool, m.routes, m.keeps = u.Generation, u.Pool, u.Routes, u.KeepSNAT
-		if len(u.Routes) == 0 {
+		m.networks.apply(u)
+		if m.generation, m.pool, m.routes, m.keeps = u.Generation, u.Pool, u.Routes, u.KeepSNAT; len(u.Routes) == 0 {
 			m.usual++
 		}
 		m.moved = max(m.moved, m.underWay())
@@ -249,6 +250,7 @@ type fakeHost struct {
 	muxes      []netip.Prefix
 	silent     bool // it does not acknowledge
 	key        flowhash.Key
+	networks   hostNetworks
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
@@ -296,6 +298,7 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	for _, key := range u.SNATRemoved {
 		delete(h.snat, key)
 	}
+	h.networks.apply(u)
 	h.generation, h.muxes = u.Generation, u.Muxes
 	silent := h.silent
 	h.mu.Unlock()

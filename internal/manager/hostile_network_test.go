@@ -36,7 +36,11 @@ func newShore(t *testing.T) *town {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	town.generation = town.m.store.State().Generation
+	eventually(t, "the hosts have numbers, and there are keys", func() bool {
+		s := town.m.store.State()
+		town.generation = s.Generation
+		return s.Networks.Numbers.Of("host1") != 0 && s.Networks.Numbers.Of("host2") != 0 && len(s.FBTMasters) > 0
+	})
 	return town
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
+	"github.com/weirlb/weir/internal/controller/hostnumber"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/controller/overload"
@@ -75,6 +76,7 @@ type Manager struct {
 	now       func() time.Time
 	lifecycle *nodelifecycle.Controller
 	keys      *keyring.Controller
+	numbers   *hostnumber.Controller
 	tables    *table.Controller
 	status    *status.Controller
 	overload  *overload.Controller
@@ -144,6 +146,7 @@ func (m *Manager) makeParts() {
 	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
 	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
+	m.numbers = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}
 	m.observe()
 	m.hub = publish.New(m.store, nodesync.TracePublished(m.observed))
 	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
@@ -249,7 +252,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.cluster.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

@@ -20,6 +20,7 @@ type Delta struct {
 
 	PrefixLists map[string]bool
 	Networks    map[string]bool
+	HostNumbers map[string]bool // by host
 	Overlay     bool
 }
 
@@ -27,7 +28,7 @@ func newDelta() Delta {
 	return Delta{
 		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
 		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
-		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{}, Networks: map[string]bool{},
+		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{}, Networks: map[string]bool{}, HostNumbers: map[string]bool{},
 	}
 }
 
@@ -42,6 +43,7 @@ func (d *Delta) add(next Delta) {
 	maps.Copy(d.Ports, next.Ports)
 	maps.Copy(d.PrefixLists, next.PrefixLists)
 	maps.Copy(d.Networks, next.Networks)
+	maps.Copy(d.HostNumbers, next.HostNumbers)
 	d.Overlay = d.Overlay || next.Overlay
 }
 
@@ -66,7 +68,7 @@ func (s *State) FullDelta() Delta {
 	return Delta{
 		VIPs: setOf(s.VIPs.Keys()), Tables: setOf(s.Tables.Keys()), Nodes: setOf(s.Nodes.Keys()), Health: setOf(s.Health.Keys()),
 		Status: setOf(s.Status.Keys()), Streams: setOf(s.Streams.Keys()), Ports: setOf(s.Ports.Keys()), PrefixLists: setOf(s.PrefixLists.Keys()),
-		Networks: setOf(s.NetworkWritten.Keys()), Overlay: s.OverlayWritten != 0,
+		Networks: setOf(s.NetworkWritten.Keys()), Overlay: s.OverlayWritten != 0, HostNumbers: setOf(s.Networks.Numbers.Hosts()),
 	}
 }
 

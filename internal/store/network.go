@@ -5,6 +5,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -57,6 +58,14 @@ func (b networks) setOverlay(overlay *vnet.Overlay, generation model.Generation)
 	b.next.Networks.Overlay, b.next.OverlayWritten, b.delta.Overlay = overlay, generation, true
 }
 
+// setNumber takes over the number of a host; zero: it has none.
+func (b networks) setNumber(host string, n network.Number) {
+	if b.next.Networks.Numbers.Remove(host); n != (network.Number{}) {
+		b.next.Networks.Numbers.Put(host, n)
+	}
+	b.delta.HostNumbers[host] = true
+}
+
 // noteWanted has those who watch VIPs hear of the ones that want to be in a network: whether they are may change.
 func (b networks) noteWanted(network string) {
 	for vip := range b.next.Networks.Wanting(network) {
@@ -80,6 +89,14 @@ func (c Change) networkOperations(s *State, ops []clientv3.Op, errs []error) ([]
 	case c.DeleteOverlay:
 		ops = append(ops, clientv3.OpDelete(keyspace.Overlay))
 	}
+	for host, n := range c.HostNumbers {
+		if n == (network.Number{}) {
+			ops = append(ops, clientv3.OpDelete(keyspace.HostNumbers+host))
+			continue
+		}
+		value, err := encodeIn(s, keyspace.HostNumbers+host, n)
+		ops, errs = append(ops, clientv3.OpPut(keyspace.HostNumbers+host, value)), append(errs, err)
+	}
 	return ops, errs
 }
 
@@ -96,5 +113,8 @@ func (b networks) apply(c Change, generation model.Generation) {
 	}
 	for _, n := range c.Networks {
 		b.put(n, generation)
+	}
+	for host, n := range c.HostNumbers {
+		b.setNumber(host, n)
 	}
 }

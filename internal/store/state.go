@@ -10,7 +10,9 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/election"
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
@@ -31,6 +33,7 @@ type State struct {
 	HashKey           flowhash.Key                                    // the pool's secret
 	FastpathKeys      []model.FastpathKey                             // that are valid, the oldest, which signs, first; never written to
 	SYNSecrets        []model.SYNSecret                               // that are valid, the oldest first; never written to
+	FBTMasters        []fbt.Master                                    // that are valid, the oldest first; never written to
 	Written           sorted.Map[string, model.Generation]            // when each VIP was last written, by name
 	Computed          sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
 	Status            sorted.Map[string, nodestatus.Status]           // by node
@@ -104,7 +107,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		s.Restored = desired.Restored{At: generation, Settled: d.Settled}
 	case keyspace.Managers:
 		err = s.putManager(name, kv.Value)
-	case keyspace.HashKey, keyspace.FastpathKeys, keyspace.SYNSecrets:
+	case keyspace.HashKey, keyspace.FastpathKeys, keyspace.SYNSecrets, keyspace.FBTMasters:
 		err = s.putSecrets(key, kv.Value)
 	case keyspace.VIPs, keyspace.Tables:
 		err = read(kv).put(b)
@@ -116,6 +119,11 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		}
 	case keyspace.Networks, keyspace.Overlay:
 		err = networks{b}.decode(key, kv.Value, generation)
+	case keyspace.HostNumbers:
+		var n network.Number
+		if n, err = decodeIn[network.Number](b, key, kv.Value); err == nil {
+			networks{b}.setNumber(name, n)
+		}
 	case keyspace.PrefixChunks:
 		err = b.putChunk(key, name, kv.Value)
 	case keyspace.PrefixLists:
@@ -194,16 +202,12 @@ func (b *builder) removeVIP(name string) {
 	b.delta.VIPs[name] = true
 }
 
-// putSteps takes over what is in force of a VIP's overload policy. Whoever follows the VIP hears of it.
+// putSteps takes over what is in force of a VIP's overload policy; zero: nothing. Whoever follows the VIP hears of it.
 func (b *builder) putSteps(name string, steps overloadpolicy.State) {
 	b.note(name)
-	b.next.Steps.Set(name, steps)
-	b.delta.VIPs[name] = true
-}
-
-func (b *builder) removeSteps(name string) {
-	b.note(name)
-	b.next.Steps.Delete(name)
+	if b.next.Steps.Delete(name); steps != (overloadpolicy.State{}) {
+		b.next.Steps.Set(name, steps)
+	}
 	b.delta.VIPs[name] = true
 }
 
@@ -245,6 +249,8 @@ func (b *builder) remove(key string) error {
 		s.FastpathKeys = nil
 	case keyspace.SYNSecrets:
 		s.SYNSecrets = nil
+	case keyspace.FBTMasters:
+		s.FBTMasters = nil
 	case keyspace.Managers:
 		s.Managers = maps.Clone(s.Managers)
 		delete(s.Managers, name)
@@ -260,6 +266,8 @@ func (b *builder) remove(key string) error {
 		networks{b}.remove(name)
 	case keyspace.Overlay:
 		networks{b}.setOverlay(nil, 0)
+	case keyspace.HostNumbers:
+		networks{b}.setNumber(name, network.Number{})
 	case keyspace.PrefixChunks:
 		s.chunks.Delete(name)
 	case keyspace.PrefixLists:
@@ -268,7 +276,7 @@ func (b *builder) remove(key string) error {
 		s.Conditions.Delete(name)
 		b.note(name)
 	case keyspace.Steps:
-		b.removeSteps(name)
+		b.putSteps(name, overloadpolicy.State{})
 	case keyspace.Tables:
 		endpoint, err := keyspace.ParseTable(key)
 		if err != nil {
@@ -327,15 +335,11 @@ func (s *State) putSecrets(key string, value []byte) (err error) {
 			s.HashKey, err = flowhash.NewKey(secret)
 		}
 	case keyspace.FastpathKeys:
-		var d []codec.SecretDocument
-		if d, err = codec.Decode[[]codec.SecretDocument](key, value); err == nil {
-			s.FastpathKeys, err = codec.FastpathKeys(d)
-		}
+		s.FastpathKeys, err = codec.DecodeSecrets(key, value, codec.FastpathKeys)
 	case keyspace.SYNSecrets:
-		var d []codec.SecretDocument
-		if d, err = codec.Decode[[]codec.SecretDocument](key, value); err == nil {
-			s.SYNSecrets, err = codec.SYNSecrets(d)
-		}
+		s.SYNSecrets, err = codec.DecodeSecrets(key, value, codec.SYNSecrets)
+	case keyspace.FBTMasters:
+		s.FBTMasters, err = codec.DecodeSecrets(key, value, codec.FBTMasters)
 	}
 	return err
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/overloadpolicy"
@@ -43,6 +45,9 @@ type Change struct {
 	DeletePorts       []model.SNATKey
 	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
 	SYNSecrets        []model.SYNSecret   // likewise
+	FBTMasters        []fbt.Master        // likewise
+	// HostNumbers are of hosts in virtual networks; the zero value is none, which is not kept.
+	HostNumbers map[string]network.Number
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]overloadpolicy.State
 	// DeleteTenants have neither VIPs, prefix lists nor users.
@@ -148,13 +153,14 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 
 // secretOperations adds the writes of secrets.
 func (c Change) secretOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
-	if c.FastpathKeys != nil {
-		value, err := codec.Encode(codec.NewFastpathKeys(c.FastpathKeys))
-		ops, errs = append(ops, clientv3.OpPut(keyspace.FastpathKeys, value)), append(errs, err)
-	}
-	if c.SYNSecrets != nil {
-		value, err := codec.Encode(codec.NewSYNSecrets(c.SYNSecrets))
-		ops, errs = append(ops, clientv3.OpPut(keyspace.SYNSecrets, value)), append(errs, err)
+	for key, documents := range map[string][]codec.SecretDocument{
+		keyspace.FastpathKeys: codec.NewFastpathKeys(c.FastpathKeys), keyspace.SYNSecrets: codec.NewSYNSecrets(c.SYNSecrets),
+		keyspace.FBTMasters: codec.NewFBTMasters(c.FBTMasters),
+	} {
+		if len(documents) > 0 {
+			value, err := codec.Encode(documents)
+			ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
+		}
 	}
 	return ops, errs
 }

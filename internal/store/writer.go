@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -390,6 +389,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	if c.SYNSecrets != nil {
 		b.next.SYNSecrets = c.SYNSecrets
 	}
+	if c.FBTMasters != nil {
+		b.next.FBTMasters = c.FBTMasters
+	}
 	if c.Restored != nil {
 		b.next.Restored = *c.Restored
 	}
@@ -406,11 +408,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 		b.putPorts(key, holding, generation)
 	}
 	for name, steps := range c.Steps {
-		if steps == (overloadpolicy.State{}) {
-			b.removeSteps(name)
-		} else {
-			b.putSteps(name, steps)
-		}
+		b.putSteps(name, steps)
 	}
 	for _, node := range c.Nodes {
 		b.next.PutNode(node)

@@ -19,6 +19,7 @@ import (
 type Set struct {
 	// Overlay is the cluster's; nil: it has none. It is never written to.
 	Overlay *vnet.Overlay
+	Numbers Numbers // of hosts
 
 	networks sorted.Map[string, vnet.Network]
 	vnis     sorted.Map[uint32, string] // names
@@ -26,6 +27,7 @@ type Set struct {
 	tenants  sorted.Map[string, string] // of VIPs with attachments, by VIP
 	ports    sorted.Map[Port, string]   // names of networks
 	usage    sorted.Map[string, Usage]  // by tenant
+	places   places
 }
 
 type none = struct{}
@@ -58,7 +60,7 @@ type Usage struct{ Networks, Workloads, Attachments uint32 }
 func (s Set) Clone() Set {
 	return Set{
 		Overlay: s.Overlay, networks: s.networks.Clone(), vnis: s.vnis.Clone(), wanted: s.wanted.Clone(), tenants: s.tenants.Clone(),
-		ports: s.ports.Clone(), usage: s.usage.Clone(),
+		ports: s.ports.Clone(), usage: s.usage.Clone(), places: s.places.clone(), Numbers: s.Numbers.clone(),
 	}
 }
 
@@ -111,6 +113,7 @@ func (s *Set) Put(n vnet.Network) {
 	for _, w := range n.Workloads {
 		s.ports.Set(Port{w.Host, w.Interface}, n.Name)
 	}
+	s.places.put(n)
 	s.count(n.Tenant, Usage{Networks: 1, Workloads: uint32(len(n.Workloads))})
 }
 
@@ -129,6 +132,7 @@ func (s *Set) Remove(name string) {
 			s.ports.Delete(p)
 		}
 	}
+	s.places.remove(n)
 	s.count(n.Tenant, Usage{Networks: minusOne, Workloads: -uint32(len(n.Workloads))})
 }
 
@@ -205,6 +209,23 @@ func (s Set) allowed(network string) iter.Seq[Attached] {
 			}
 		}
 	}
+}
+
+// AttachedAt is the VIP that a network has at an address.
+func (s Set) AttachedAt(network string, address netip.Addr) (at Attached, there bool) {
+	n, known := s.networks.Get(network)
+	if !known || s.Overlay == nil {
+		return at, false
+	}
+	for w := range s.wanted.From(wanted{network: network, address: address}) {
+		if w.network != network || w.address != address {
+			break
+		}
+		if at = (Attached{w.address, w.vip, s.tenants.At(w.vip), w.mode}); n.Allows(at.Tenant) {
+			return at, true
+		}
+	}
+	return Attached{}, false
 }
 
 // Allowed is Attached, whether there is an overlay or not.

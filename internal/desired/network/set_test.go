@@ -141,6 +141,16 @@ func check(t *rapid.T, set Set, want plain) {
 		if !maps.Equal(ports, wanted) {
 			t.Fatalf("h%d has ports %v, want %v", i, ports, wanted)
 		}
+		var names []string
+		for n := range set.NetworksOn(fmt.Sprintf("h%d", i)) {
+			names = append(names, n.Name)
+			if hosts := slices.Collect(set.HostsIn(n.Name)); !slices.Contains(hosts, fmt.Sprintf("h%d", i)) || len(hosts) != len(want.networks[n.Name].Workloads) {
+				t.Fatalf("%s is on %v", n.Name, hosts)
+			}
+		}
+		if wantedNames := slices.Sorted(maps.Values(wanted)); !slices.Equal(names, wantedNames) {
+			t.Fatalf("on h%d are %v, want %v", i, names, wantedNames)
+		}
 	}
 	for _, vip := range want.vips {
 		for _, a := range vip.Attachments {

@@ -19,9 +19,11 @@ func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndp
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff
 	}
+	numbers := hostNumbers(s, vip, e)
 	for _, r := range table.Rows {
-		endpoint.Backends = append(endpoint.Backends,
-			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down, Retired: r.Retired()})
+		endpoint.Backends = append(endpoint.Backends, model.MuxBackend{
+			Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Host: numbers[r.Backend], Down: r.Down, Retired: r.Retired(),
+		})
 	}
 	if len(table.Moves) > 0 && !table.Closed {
 		endpoint.Previous = make([]model.Slot, len(table.Buckets))

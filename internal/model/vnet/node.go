@@ -29,6 +29,9 @@ type Attachment struct {
 	Network string     // name of the network, for people
 }
 
+// Equal says whether both are the same to a node.
+func (a Attachment) Equal(other Attachment) bool { return a == other }
+
 // MuxHost is a host as muxes know it: it sends VXLAN to them, or gets it from them, or both.
 type MuxHost struct {
 	Number    uint32       // in the cluster; 1 to MaxHosts
@@ -88,6 +91,9 @@ type Port struct {
 	MAC       MAC    // the workload's
 	Addresses []netip.Addr
 }
+
+// Compare orders ports by interface.
+func (p Port) Compare(other Port) int { return cmp.Compare(p.Interface, other.Interface) }
 
 // Tunnels are the addresses of a host that its clients send VXLAN from: its first of each family; not valid: there is none.
 func Tunnels(addresses []netip.Addr) (v4, v6 netip.Addr) {

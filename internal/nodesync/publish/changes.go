@@ -17,11 +17,13 @@ type changes struct {
 	endpoints []model.EndpointKey   // of muxes
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
+	networks  networkChanges        // of muxes
 }
 
 // hostChange is what changed for one host.
 type hostChange struct {
 	backends map[model.HostBackendKey]*model.HostBackend // nil: removed
+	networks bool                                        // virtual networks changed
 	adds     bool                                        // muxes wait until the host has it
 }
 
@@ -48,6 +50,13 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	c.endpoints = changedEndpoints(old, s, vips)
 	c.snat = changedSNAT(old, s, delta)
 	c.lists = changedLists(old, s, vips, delta)
+	var hosts map[string]bool
+	c.networks, hosts = newNetworkChanges(old, s, delta)
+	for host := range hosts {
+		change := c.hosts[host]
+		change.networks, change.adds = true, true
+		c.hosts[host] = change
+	}
 	for name := range delta.Nodes {
 		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
 			c.sources = c.sources || !slices.Equal(nodeconfig.Muxes(old.State), nodeconfig.Muxes(s.State))
@@ -57,8 +66,8 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 }
 
 func (c changes) host(host string, key model.HostBackendKey, b *model.HostBackend, adds bool) {
-	change, there := c.hosts[host]
-	if !there {
+	change := c.hosts[host]
+	if change.backends == nil {
 		change.backends = map[model.HostBackendKey]*model.HostBackend{}
 	}
 	change.backends[key] = b
@@ -84,7 +93,6 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 			vips[vip.Name] = vips[vip.Name] || vip.Fastpath != nil
 		}
 	}
-	maps.DeleteFunc(vips, func(_ string, is bool) bool { return !is })
 	for name := range delta.Nodes {
 		if slices.Equal(old.Nodes.At(name).Addresses, s.Nodes.At(name).Addresses) {
 			continue
@@ -93,6 +101,12 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 			vips[vip.Name] = true
 		}
 	}
+	for host := range delta.HostNumbers {
+		for vip := range s.VIPsOn(host) {
+			vips[vip.Name] = vips[vip.Name] || len(vip.Attachments) > 0
+		}
+	}
+	maps.DeleteFunc(vips, func(_ string, is bool) bool { return !is })
 	return vips
 }
 

@@ -33,7 +33,9 @@ type HostFeed struct {
 	snat            map[model.SNATKey]bool
 	waits           bool // to tell of snat
 
-	secrets secretNeeds
+	secrets     secretNeeds
+	networks    sentNetworks
+	networksDue bool // something of them may have changed
 }
 
 // snatDelay is how long a host is not sent ranges that it knows by the response to its request. Meanwhile there may be
@@ -111,6 +113,7 @@ func (f *HostFeed) add(change hostChange) {
 	for key, b := range change.backends {
 		f.pending[key] = b
 	}
+	f.networksDue = f.networksDue || change.networks
 	if f.dirty = true; len(f.pending) > maxPending {
 		f.snapshotDue, f.pending = true, nil
 	}
@@ -129,12 +132,16 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 		h.mu.Unlock()
 		return wire.HostUpdate{}, false
 	}
-	whole, pending := f.snapshotDue, f.pending
-	f.snapshotDue, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
+	whole, pending, networks := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue
+	f.snapshotDue, f.networksDue, f.dirty, f.pending, f.sent = false, false, false, nil, s.Generation
 	delete(h.unsent, f)
 	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
 	update.TellRanges = s.Restored.Pending()
 	f.nextSNAT(&update, h.snat.confirmed, first)
+	confirmed := model.Generation(0)
+	if h.snat.confirmed != nil {
+		confirmed = h.snat.confirmed.Generation
+	}
 	h.mu.Unlock()
 	if whole {
 		for _, b := range nodeconfig.BackendsOn(s.State, f.host) {
@@ -155,7 +162,20 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
 	slices.SortFunc(update.Removed, compare)
 	f.secrets.addTo(&update, s, f.host)
+	if leaving := f.networks.addTo(&update, s, f.host, networks, confirmed); leaving != 0 {
+		f.awaitMuxes(leaving)
+	}
 	return update, true
+}
+
+// awaitMuxes has what goes of virtual networks sent once muxes have a generation.
+func (f *HostFeed) awaitMuxes(generation model.Generation) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	if f.hub.hosts[f.host][f] {
+		f.hub.networks[f] = generation
+		f.hub.networks.confirm(f.hub.snat.confirmed)
+	}
 }
 
 // MuxFeed is how far a mux's stream is. Its fields are guarded by the hub's lock.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wake"
@@ -46,6 +47,7 @@ type Hub struct {
 	recheck      wake.Signal  // the gate is to be checked again
 	exclusion    exclusion
 	snat         snatRelease
+	networks     networkRelease
 	digests      digests
 
 	published func(after model.Generation, s *store.State, since time.Time) // called for each
@@ -57,7 +59,8 @@ type heldState struct {
 	keys        []model.EndpointKey
 	snat        []model.SNATKey // workloads that differ
 	lists       []string        // prefix lists that differ
-	needsNoHost bool            // no host has to have it before muxes do
+	networks    networkChanges
+	needsNoHost bool // no host has to have it before muxes do
 	since       time.Time
 }
 
@@ -68,7 +71,7 @@ func New(s *store.Store, published func(after model.Generation, s *store.State, 
 		Progress: newProgress(), store: s, published: published, now: time.Now,
 		Grace: HostsGrace, Patience: muxPatience, gate: newGate(), recheck: wake.New(),
 		hosts: map[string]map[*HostFeed]bool{}, muxes: map[*MuxFeed]bool{}, unsent: map[*HostFeed]bool{},
-		exclusion: exclusion{store: s}, snat: snatRelease{snapshots: map[*HostFeed]bool{}},
+		exclusion: exclusion{store: s}, snat: snatRelease{snapshots: map[*HostFeed]bool{}}, networks: networkRelease{},
 	}
 }
 
@@ -124,6 +127,7 @@ func (h *Hub) follow(s *store.State) time.Duration {
 		h.notifyPool(members(s))
 	}
 	h.snat.confirm(h.updateFloor(s, h.pool), h.hosts)
+	h.networks.confirm(h.snat.confirmed)
 	return wait
 }
 
@@ -197,8 +201,16 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 			h.notifyHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
+	if !slices.Equal(h.state.FBTMasters, s.FBTMasters) {
+		for host := range h.hosts {
+			if of, _ := nodeconfig.MuxHost(s.State, host); of.Server {
+				alone = false
+				h.notifyHost(host, hostChange{adds: true}, s.Generation, now)
+			}
+		}
+	}
 	h.held = append(h.held, heldState{
-		state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, needsNoHost: alone, since: now,
+		state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, networks: c.networks, needsNoHost: alone, since: now,
 	})
 }
 
@@ -238,7 +250,7 @@ func (h *Hub) release(ready model.Generation) {
 	}
 	h.updates.forget(sent)
 	for _, held := range h.held[:n] {
-		h.updates.add(muxChanges{held.state.Generation, held.keys, held.snat, held.lists})
+		h.updates.add(muxChanges{held.state.Generation, held.keys, held.snat, held.lists, held.networks})
 	}
 	h.snat.unacknowledged = append(h.snat.unacknowledged, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
@@ -286,6 +298,7 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 		delete(h.hosts[name], f)
 		delete(h.unsent, f)
 		delete(h.snat.snapshots, f)
+		delete(h.networks, f)
 		if len(h.hosts[name]) == 0 {
 			delete(h.hosts, name)
 		}

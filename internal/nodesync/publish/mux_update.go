@@ -33,9 +33,12 @@ type muxChanges struct {
 	endpoints  []model.EndpointKey
 	snat       []model.SNATKey
 	lists      []string
+	networks   networkChanges
 }
 
-func (c muxChanges) size() int { return 1 + len(c.endpoints) + len(c.snat) + len(c.lists) }
+func (c muxChanges) size() int {
+	return 1 + len(c.endpoints) + len(c.snat) + len(c.lists) + c.networks.size()
+}
 
 // add appends changes, and forgets the oldest beyond maxPending: a mux that they were not sent to gets a snapshot.
 func (u *muxUpdates) add(c muxChanges) {
@@ -106,7 +109,7 @@ func newMuxUpdate(s *store.State, changes []muxChanges, lists []string, snapshot
 	return &muxUpdate{lists: lists, encode: sync.OnceValues(func() ([]byte, error) {
 		update := wire.MuxUpdate{
 			Generation: s.Generation, Snapshot: snapshot, Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
-			Routes: nodeconfig.Routes(s.State), KeepSNAT: s.Restored.Pending(),
+			Routes: nodeconfig.Routes(s.State), KeepSNAT: s.Restored.Pending(), Networks: muxNetworks(s),
 		}
 		if snapshot {
 			addAll(&update, s)
@@ -142,6 +145,7 @@ func addAll(update *wire.MuxUpdate, s *store.State) {
 			update.SNAT = append(update.SNAT, snat)
 		}
 	}
+	addAllNetworks(&update.Networks, s)
 }
 
 // addChanges adds what changed as it is in s, or its removal, in order.
@@ -169,4 +173,5 @@ func addChanges(update *wire.MuxUpdate, s *store.State, changes []muxChanges) {
 			update.SNATRemoved = append(update.SNATRemoved, key)
 		}
 	}
+	addNetworkChanges(&update.Networks, s, changes)
 }

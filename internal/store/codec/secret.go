@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// SecretDocument is a key of Fastpath, or a secret of SYN cookies.
+// SecretDocument is a key of Fastpath, a master of keys of FBTs, or a secret of SYN cookies.
 type SecretDocument struct {
 	ID     uint32    `json:"id"`
 	Made   time.Time `json:"made"`
@@ -21,6 +22,15 @@ func (d SecretDocument) copyTo(secret []byte) error {
 	}
 	copy(secret, d.Secret)
 	return nil
+}
+
+// DecodeSecrets returns the secrets that lie under a key.
+func DecodeSecrets[T any](key string, value []byte, secrets func([]SecretDocument) ([]T, error)) ([]T, error) {
+	documents, err := Decode[[]SecretDocument](key, value)
+	if err != nil {
+		return nil, err
+	}
+	return secrets(documents)
 }
 
 // NewFastpathKeys are the documents of keys of Fastpath.
@@ -42,6 +52,27 @@ func FastpathKeys(documents []SecretDocument) (keys []model.FastpathKey, err err
 		keys = append(keys, k)
 	}
 	return keys, nil
+}
+
+// NewFBTMasters are the documents of masters of keys of FBTs.
+func NewFBTMasters(masters []fbt.Master) []SecretDocument {
+	documents := make([]SecretDocument, 0, len(masters))
+	for _, m := range masters {
+		documents = append(documents, SecretDocument{ID: m.ID, Made: m.Made, Secret: m.Secret[:]})
+	}
+	return documents
+}
+
+// FBTMasters are the masters of documents.
+func FBTMasters(documents []SecretDocument) (masters []fbt.Master, err error) {
+	for _, d := range documents {
+		m := fbt.Master{ID: d.ID, Made: d.Made}
+		if err := d.copyTo(m.Secret[:]); err != nil {
+			return nil, err
+		}
+		masters = append(masters, m)
+	}
+	return masters, nil
 }
 
 // NewSYNSecrets are the documents of secrets of SYN cookies.

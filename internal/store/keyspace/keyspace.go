@@ -8,12 +8,14 @@
 //	/weir/v1/hash-key        the key of the pool's flow hash, made once
 //	/weir/v1/fastpath-keys   the keys that sign Fastpath's redirects
 //	/weir/v1/syn-secrets     the secrets of SYN cookies
+//	/weir/v1/fbt-masters     what keys of FBTs are derived from
 //	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved, with its address, when it was written and by whom
 //	/weir/v1/pools/NAME      an address pool
 //	/weir/v1/prefix-lists/NAME        a prefix list, by the ids of its chunks
 //	/weir/v1/prefix-chunks/LIST/ID    a chunk of its prefixes, which never changes; written before the list that names it
 //	/weir/v1/networks/NAME   a virtual network, hosts resolved
 //	/weir/v1/overlay         what virtual networks need of the cluster
+//	/weir/v1/host-numbers/NAME        the number of a host in virtual networks, which stays after it for a while
 //	/weir/v1/conditions/NAME the conditions of a VIP, as the leader found them, and since when
 //	/weir/v1/steps/NAME      what is in force of a VIP's overload policy
 //	/weir/v1/tables/VIP/...  an endpoint's slots and buckets
@@ -46,6 +48,7 @@ const (
 	HashKey      = Root + "hash-key"
 	FastpathKeys = Root + "fastpath-keys"
 	SYNSecrets   = Root + "syn-secrets"
+	FBTMasters   = Root + "fbt-masters"
 	Leader       = Root + "leader"
 	Restored     = Root + "restored"
 	Managers     = Root + "managers/"
@@ -55,6 +58,7 @@ const (
 	PrefixChunks = Root + "prefix-chunks/" // LIST/ID; read before the lists, by their order
 	Networks     = Root + "networks/"
 	Overlay      = Root + "overlay"
+	HostNumbers  = Root + "host-numbers/"
 	Conditions   = Root + "conditions/"
 	Steps        = Root + "steps/"
 	Tables       = Root + "tables/"

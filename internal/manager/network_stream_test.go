@@ -1,0 +1,189 @@
+package manager
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/nodesync/publish"
+)
+
+var (
+	bayKey  = vnet.AttachmentKey{VNI: 100, VIP: netip.MustParseAddr("10.99.0.1")}
+	dockKey = model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
+)
+
+// bay is a network with workloads on hosts.
+func bay(hosts ...string) *weirv1.VirtualNetwork {
+	n := &weirv1.VirtualNetwork{Name: "bay", Tenant: "acme", Vni: 100, Prefixes: []string{"192.168.0.0/16"}}
+	for i, host := range hosts {
+		n.Workloads = append(n.Workloads, &weirv1.NetworkWorkload{
+			Name: "web-" + host, Addresses: []string{"192.168.0." + string(rune('5'+i))}, Mac: "02:00:00:00:00:01", Host: host, Interface: "tap0",
+		})
+	}
+	return n
+}
+
+// dock is a VIP with a backend on host1, in the network bay.
+func dock() *weirv1.VIP {
+	vip := shop()
+	vip.Endpoints[0].Backends = vip.Endpoints[0].Backends[:1]
+	vip.Endpoints[0].HealthCheck = nil
+	return attachedTo(vip, "bay", "10.99.0.1")
+}
+
+// applyDock applies the overlay, a network and the VIP.
+func applyDock(t *testing.T, url string, n *weirv1.VirtualNetwork) {
+	t.Helper()
+	if _, err := dial(t, url).ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{
+		Overlays: []*weirv1.Overlay{{Name: "default", Addresses: []string{"192.0.2.250"}}}, Networks: []*weirv1.VirtualNetwork{n}, Vips: []*weirv1.VIP{dock()},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a mux and hosts get of a VIP in a network: each host what it has to do with, and no key but its own.
+func TestNetworksReachMuxesAndHosts(t *testing.T) {
+	url, mux, host1, host2 := world(t, time.Hour)
+	host3 := startHost(t, url, "host3", "10.2.3.2", "fd00:2::3")
+	apply(t, url, shop())
+	eventually(t, "the mux has the tables", func() bool { mux.mu.Lock(); defer mux.mu.Unlock(); return len(mux.tables) == 1 })
+	mux.mu.Lock()
+	if mux.networks.last.Addresses != nil || len(mux.networks.attachments)+len(mux.networks.hosts)+len(mux.networks.last.Masters) > 0 {
+		t.Errorf("without networks a mux is told of %+v", mux.networks)
+	}
+	mux.mu.Unlock()
+	applyDock(t, url, bay("host2"))
+	eventually(t, "the mux has all of it", func() bool {
+		mux.mu.Lock()
+		defer mux.mu.Unlock()
+		n := mux.networks
+		backends := mux.tables[dockKey].Backends
+		return len(n.attachments) == 1 && len(n.hosts) == 2 && len(n.last.Masters) == 2 && len(backends) > 0 && backends[0].Host != 0
+	})
+	mux.mu.Lock()
+	n, masters := mux.networks, mux.networks.last.Masters
+	server, client := n.host("host1"), n.host("host2")
+	if n.attachments[bayKey] != (vnet.Attachment{AttachmentKey: bayKey, Service: dockKey.VIP, Network: "bay"}) {
+		t.Errorf("attachments are %v", n.attachments)
+	}
+	if !server.Server || server.VNIs != nil || client.Server || !slices.Equal(client.VNIs, []uint32{100}) || !server.Agent || !client.Agent {
+		t.Errorf("hosts are %+v", n.hosts)
+	}
+	if !slices.Equal(n.last.Addresses, []netip.Addr{netip.MustParseAddr("192.0.2.250")}) || mux.tables[dockKey].Backends[0].Host != server.Number {
+		t.Errorf("overlay %v, backends %v", n.last.Addresses, mux.tables[dockKey].Backends)
+	}
+	mux.mu.Unlock()
+	host1.mu.Lock()
+	if of := host1.networks; of.last.Number != server.Number || !slices.Equal(of.keys, fbt.HostKeys(masters, "host1")) || of.attachments[bayKey].Service != dockKey.VIP ||
+		!of.hosts[client.Number].Client || of.hosts[client.Number].V4 != netip.MustParseAddr("10.2.2.2") || len(of.networks[100].Ports) > 0 || of.networks[100].Tenant != "acme" {
+		t.Errorf("the server's host has %+v", of)
+	}
+	host1.mu.Unlock()
+	host2.mu.Lock()
+	if of := host2.networks; of.last.Number != client.Number || len(of.keys) > 0 || len(of.networks[100].Ports) != 1 || of.networks[100].Ports[0].Interface != "tap0" ||
+		!slices.Equal(of.hosts[server.Number].Tunnels, []netip.Addr{netip.MustParseAddr("10.3.1.11")}) || of.hosts[server.Number].Client {
+		t.Errorf("the client's host has %+v", of)
+	}
+	host2.mu.Unlock()
+	host3.mu.Lock()
+	if of := host3.networks; of.last.Number != 0 || len(of.attachments)+len(of.hosts)+len(of.networks)+len(of.keys) > 0 || of.last.Addresses != nil {
+		t.Errorf("a host that has nothing to do with it has %+v", of)
+	}
+	host3.mu.Unlock()
+}
+
+// A server's host knows its clients' hosts before a mux sends to it, and forgets them after the mux has.
+func TestMuxesSendOnlyToHostsThatKnow(t *testing.T) {
+	url, mux, host1, host2 := world(t, time.Hour)
+	applyDock(t, url, bay())
+	knows := func() bool {
+		mux.mu.Lock()
+		defer mux.mu.Unlock()
+		return len(mux.networks.attachments) == 1 && mux.networks.host("host1").Server && len(mux.networks.last.Masters) == 2
+	}
+	eventually(t, "the mux knows the server", knows)
+	client := dial(t, url)
+	update := func(n *weirv1.VirtualNetwork) {
+		t.Helper()
+		if _, err := client.UpdateVirtualNetwork(t.Context(), &weirv1.UpdateVirtualNetworkRequest{Name: "bay", Network: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	onHost1 := func() (clients int) {
+		host1.mu.Lock()
+		defer host1.mu.Unlock()
+		for _, h := range host1.networks.hosts {
+			if h.Client {
+				clients++
+			}
+		}
+		return clients
+	}
+	onMux := func() bool { mux.mu.Lock(); defer mux.mu.Unlock(); return len(mux.networks.host("host2").VNIs) == 1 }
+	host1.set(true)
+	update(bay("host2"))
+	eventually(t, "the server's host knows the client's", func() bool { return onHost1() == 1 })
+	if onMux() {
+		t.Error("the mux takes the client's packets before the server's host has acknowledged that it knows it")
+	}
+	host1.set(false)
+	if err := host1.report(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the mux takes the client's packets", onMux)
+
+	mux.setMute(true)
+	update(bay())
+	eventually(t, "the mux knows the client no more", func() bool { return !onMux() })
+	eventually(t, "the client's host has the news", func() bool { return host2.has(generation(t, client)) })
+	if onHost1() != 1 {
+		t.Error("the server's host forgot the client before the mux acknowledged that it did")
+	}
+	mux.setMute(false)
+	mux.mu.Lock()
+	m := mux.generation
+	mux.mu.Unlock()
+	if _, err := mux.client.ReportMux(t.Context(), &weirv1.ReportMuxRequest{Name: "mux1", Generation: uint64(m), Status: &weirv1.MuxStatus{}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server's host forgets it too", func() bool { return onHost1() == 0 })
+}
+
+// Numbers and keys outlive a manager; keys change in time, and each is known before it makes anything.
+func TestNumbersAndKeysOutliveTheManager(t *testing.T) {
+	dir := t.TempDir()
+	var first *Manager
+	url, stop := start(t, Config{DataDir: dir}, func(m *Manager) { m.hub.Grace, first = publish.HostsGrace, m })
+	startHost(t, url, "host1", "10.2.1.2")
+	startHost(t, url, "host2", "10.2.2.2")
+	client := dial(t, url)
+	eventually(t, "hosts are registered", func() bool { return nodes(t, client) == 2 })
+	applyDock(t, url, bay("host2"))
+	eventually(t, "there are numbers and keys", func() bool {
+		s := first.store.State()
+		return s.Networks.Numbers.Of("host1") != 0 && s.Networks.Numbers.Of("host2") != 0 && len(s.FBTMasters) == 2
+	})
+	before := first.store.State()
+	stop()
+	var again *Manager
+	start(t, Config{DataDir: dir}, func(m *Manager) { again = m })
+	after := again.store.State()
+	for _, host := range []string{"host1", "host2"} {
+		if was, is := before.Networks.Numbers.Of(host), after.Networks.Numbers.Of(host); was != is || after.Networks.Numbers.HostOf(is) != host {
+			t.Errorf("%s had number %d and has %d", host, was, is)
+		}
+	}
+	if !slices.Equal(before.FBTMasters, after.FBTMasters) {
+		t.Errorf("masters were %v and are %v", before.FBTMasters, after.FBTMasters)
+	}
+	next := fbt.NextMasters(after.FBTMasters, after.FBTMasters[1].Made.Add(time.Hour), time.Hour, func() [32]byte { return [32]byte{1} })
+	if fbt.Makes(next) != after.FBTMasters[1].ID {
+		t.Errorf("keys of %d make FBTs, which nobody has yet", fbt.Makes(next))
+	}
+}
