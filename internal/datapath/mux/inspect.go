@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/snat"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -33,6 +34,7 @@ type Status struct {
 	Generation model.Generation
 	Endpoints  []EndpointStatus // in order
 	SNAT       []snat.Status    // by VIP
+	Overlay    overlay.Status
 	Verdicts   map[string]model.Counter
 }
 
@@ -120,7 +122,10 @@ func status(t *bpf.Tables) (*Status, error) {
 		return nil, err
 	}
 	slices.SortFunc(s.Endpoints, func(a, b EndpointStatus) int { return a.Key.Compare(b.Key) })
-	s.SNAT, err = snat.ReadStatus(t)
+	if s.SNAT, err = snat.ReadStatus(t); err != nil {
+		return nil, err
+	}
+	s.Overlay, err = overlay.ReadStatus(t)
 	return s, err
 }
 

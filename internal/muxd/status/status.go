@@ -27,6 +27,7 @@ type Status struct {
 	VIPs       []VIP                    `json:"vips"`
 	Endpoints  []Endpoint               `json:"endpoints"`
 	SNAT       []SNAT                   `json:"snat"`
+	Overlay    *Overlay                 `json:"overlay,omitempty"` // nil: there are no virtual networks
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 }
 
@@ -42,6 +43,20 @@ type SNATTunnel struct {
 	Tunnel  netip.Addr `json:"tunnel"`
 	Ranges  int        `json:"ranges"`            // of 8 ports
 	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
+}
+
+// Overlay is what is forwarded of virtual networks.
+type Overlay struct {
+	Addresses []netip.Addr `json:"addresses"` // that their hosts send VXLAN to
+	VIPs      []NetworkVIP `json:"vips"`
+}
+
+// NetworkVIP is a VIP in a virtual network.
+type NetworkVIP struct {
+	VNI     uint32        `json:"vni"`
+	VIP     netip.Addr    `json:"vip"`     // its address there
+	Service netip.Addr    `json:"service"` // its own address, by which endpoints know it
+	Counter model.Counter `json:"counter"` // of clients' packets: with bypass, one of each connection
 }
 
 // VIP is how much of the flow table a VIP has.
@@ -116,6 +131,12 @@ func newStatus(live *mux.Status) Status {
 		}
 		s.SNAT = append(s.SNAT, row)
 	}
+	if len(live.Overlay.Addresses)+len(live.Overlay.Attachments) > 0 {
+		s.Overlay = &Overlay{Addresses: live.Overlay.Addresses}
+		for _, a := range live.Overlay.Attachments {
+			s.Overlay.VIPs = append(s.Overlay.VIPs, NetworkVIP{VNI: a.VNI, VIP: a.VIP, Service: a.Service, Counter: a.Counter})
+		}
+	}
 	return s
 }
 
@@ -173,6 +194,7 @@ func (s Status) Table(to io.Writer) error {
 		}
 	}
 	s.snatTable(w)
+	s.overlayTable(w)
 	daemon.WriteVerdicts(w, s.Verdicts)
 	return w.Flush()
 }
@@ -188,5 +210,20 @@ func (s Status) snatTable(w io.Writer) {
 		for _, tunnel := range v.Tunnels {
 			fmt.Fprintf(w, "\t\t\t%s\t%d\t%s\n", tunnel.Tunnel, tunnel.Ranges, cmp.Or(tunnel.NextHop, "unresolved"))
 		}
+	}
+}
+
+// overlayTable writes the VIPs of virtual networks, where there are some.
+func (s Status) overlayTable(w io.Writer) {
+	if s.Overlay == nil {
+		return
+	}
+	fmt.Fprintln(w)
+	for _, address := range s.Overlay.Addresses {
+		fmt.Fprintf(w, "vxlan to\t%s\n", address)
+	}
+	fmt.Fprintln(w, "VNI\tADDRESS\tPACKETS\tBYTES\tVIP")
+	for _, v := range s.Overlay.VIPs {
+		fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%s\n", v.VNI, v.VIP, v.Counter.Packets, v.Counter.Bytes, v.Service)
 	}
 }

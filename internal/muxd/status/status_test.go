@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -59,5 +60,27 @@ func TestStatusTellsWhatTheFlowTableHolds(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got[:min(len(want), len(got))]); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatusTellsOfVirtualNetworks(t *testing.T) {
+	live := &mux.Status{Overlay: overlay.Status{
+		Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.1")},
+		Attachments: []overlay.AttachmentStatus{{
+			Attachment: overlay.Attachment{VNI: 100, VIP: netip.MustParseAddr("10.99.0.1"), Service: netip.MustParseAddr("203.0.113.10")},
+			Counter:    model.Counter{Packets: 3, Bytes: 330},
+		}},
+	}}
+	var table strings.Builder
+	if err := newStatus(live).Table(&table); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"vxlan to 10.255.0.1", "VNI ADDRESS PACKETS BYTES VIP", "100 10.99.0.1 3 330 203.0.113.10"} {
+		if !strings.Contains(strings.Join(strings.Fields(table.String()), " "), line) {
+			t.Errorf("%q is missing:\n%s", line, table.String())
+		}
+	}
+	if without := newStatus(&mux.Status{}); without.Overlay != nil {
+		t.Errorf("a mux without networks tells of %+v", without.Overlay)
 	}
 }

@@ -44,9 +44,11 @@ func (n *Networks) Adopt() error {
 }
 
 // OverlayAddresses are where virtual networks' hosts send VXLAN to, as the tables say; not valid: nowhere.
-func (n *Networks) OverlayAddresses() (v4, v6 netip.Addr, err error) {
+func (n *Networks) OverlayAddresses() (v4, v6 netip.Addr, err error) { return readAddresses(n.tables) }
+
+func readAddresses(t *bpf.Tables) (v4, v6 netip.Addr, err error) {
 	var row bpf.MuxMuxOverlay
-	if err := n.tables.Overlay.Lookup(uint32(0), &row); err != nil {
+	if err := t.Overlay.Lookup(uint32(0), &row); err != nil {
 		return v4, v6, fmt.Errorf("read overlay's settings: %w", err)
 	}
 	if v4 = abi.Address(row.Addresses[0].Words); !v4.Is4() || v4.IsUnspecified() {
@@ -100,8 +102,10 @@ const mostVNI = 1<<24 - 1
 func (n *Networks) MaxAttachments() int { return int(n.tables.NetworkCounts.MaxEntries()) - 1 }
 
 // Attachments are those of the tables, by number.
-func (n *Networks) Attachments() (map[uint32]Attachment, error) {
-	rows, err := abi.ReadTable[bpf.MuxNetworkAddress, bpf.MuxAttachedVip](n.tables.NetworkVIPs)
+func (n *Networks) Attachments() (map[uint32]Attachment, error) { return readAttachments(n.tables) }
+
+func readAttachments(t *bpf.Tables) (map[uint32]Attachment, error) {
+	rows, err := abi.ReadTable[bpf.MuxNetworkAddress, bpf.MuxAttachedVip](t.NetworkVIPs)
 	if err != nil {
 		return nil, fmt.Errorf("read attachments: %w", err)
 	}
