@@ -11,10 +11,10 @@ import (
 
 // Impact is what a failure of switches does to the network and to the software muxes.
 type Impact struct {
-	Hottest     string       `json:"hottest"`     // link
-	Utilisation float64      `json:"utilisation"` // of its bandwidth, background included
-	Software    traffic.Rate `json:"software"`    // on software muxes
-	Gone        traffic.Rate `json:"gone"`        // of clients and to backends behind the failed switches
+	Hottest     string       `json:"hottest"`          // link
+	Utilisation float64      `json:"utilisation"`      // of its bandwidth, background included
+	Software    traffic.Rate `json:"softwareKbitPerS"` // on software muxes
+	Gone        traffic.Rate `json:"goneKbitPerS"`     // of clients and to backends behind the failed switches
 }
 
 // Network is traffic and its placement in a fabric, of which Fail takes switches away.

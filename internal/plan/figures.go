@@ -57,8 +57,8 @@ func TraceCharts(runs []TraceRun) (coverage, moved, muxes Chart) {
 // traceBudget is a failure budget that leaves room for what changes until the next interval, in millionths.
 const traceBudget = 8_000
 
-// Constants of the paper's Sticky, and of its trace.
-const stickyDelta = 0.05
+// StickyDelta is the threshold of the paper's Sticky (section 8.6 of Duet).
+const StickyDelta = 0.05
 
 // TraceSimulations are the schemes that Figure 20 compares: Weir's repair and the paper's algorithms.
 func TraceSimulations(f *fabric.Fabric, seed uint64, muxRate traffic.Rate) (schemes []string, all []Simulation) {
@@ -68,7 +68,7 @@ func TraceSimulations(f *fabric.Fabric, seed uint64, muxRate traffic.Rate) (sche
 		all = append(all, Simulation{Fabric: f, Policy: p, MuxRate: muxRate, ViaSoftware: viaSoftware})
 	}
 	add("repair", false, placement.Policy{Spread: placement.Twins, FailureBudget: traceBudget})
-	add("sticky", true, placement.Policy{Algorithm: placement.Sticky, Delta: stickyDelta})
+	add("sticky", true, placement.Policy{Algorithm: placement.Sticky, Delta: StickyDelta})
 	add("non-sticky", true, placement.Policy{Algorithm: placement.Greedy})
 	add("one-time", true, placement.Policy{Algorithm: placement.Keep})
 	return schemes, all

@@ -10,9 +10,9 @@ import (
 
 // Quantiles are those of a latency.
 type Quantiles struct {
-	P50 time.Duration `json:"p50"`
-	P90 time.Duration `json:"p90"`
-	P99 time.Duration `json:"p99"`
+	P50 time.Duration `json:"p50Ns"`
+	P90 time.Duration `json:"p90Ns"`
+	P99 time.Duration `json:"p99Ns"`
 }
 
 // LoadPoint is what a software mux adds to the round trip at a load.
@@ -122,7 +122,7 @@ func (p LatencyProfile) Load(rate traffic.Rate, muxes int) float64 {
 type MuxLatency struct {
 	Muxes  int           `json:"muxes"`
 	Load   float64       `json:"load"`
-	Median time.Duration `json:"median"` // of VIPs, weighted by their traffic
+	Median time.Duration `json:"medianNs"` // of VIPs, weighted by their traffic
 }
 
 // LatencyFigure is Figure 17 of Duet: latency by software muxes, without switches and with them.

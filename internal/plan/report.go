@@ -28,9 +28,9 @@ type TraceLatency struct {
 	MuxRate  traffic.Rate  `json:"muxKbitPerS"`
 	Muxes    int64         `json:"muxes"`
 	Without  int64         `json:"muxesWithoutSwitches"`
-	Switch   time.Duration `json:"switch"`      // median of VIPs on switches
+	Switch   time.Duration `json:"switchNs"`    // median of VIPs on switches
 	Software Quantiles     `json:"software"`    // of VIPs on software muxes, in the interval with most load
-	Median   time.Duration `json:"median"`      // of all VIPs by their traffic, in that interval
+	Median   time.Duration `json:"medianNs"`    // of all VIPs by their traffic, in that interval
 	All      Quantiles     `json:"allSoftware"` // of all traffic on the muxes that are needed without switches
 }
 

@@ -23,12 +23,12 @@ type Simulation struct {
 // Moment is an interval of a simulation.
 type Moment struct {
 	Interval int          `json:"interval"`
-	Rate     traffic.Rate `json:"rate"`
-	Hardware traffic.Rate `json:"hardware"` // on switches
-	Moved    traffic.Rate `json:"moved"`    // of VIPs whose place changed since the interval before
-	Transit  traffic.Rate `json:"transit"`  // of them by way of software muxes
-	Failure  traffic.Rate `json:"failure"`  // that the worst failure sends to software muxes
-	Muxes    int64        `json:"muxes"`    // software muxes for what is left and, besides, a failure or transit
+	Rate     traffic.Rate `json:"kbitPerS"`
+	Hardware traffic.Rate `json:"hardwareKbitPerS"` // on switches
+	Moved    traffic.Rate `json:"movedKbitPerS"`    // of VIPs whose place changed since the interval before
+	Transit  traffic.Rate `json:"transitKbitPerS"`  // of them by way of software muxes
+	Failure  traffic.Rate `json:"failureKbitPerS"`  // that the worst failure sends to software muxes
+	Muxes    int64        `json:"muxes"`            // software muxes for what is left and, besides, a failure or transit
 
 	Placement *placement.Result `json:"-"`
 	Steps     []placement.Step  `json:"-"` // of the migration

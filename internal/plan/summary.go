@@ -12,9 +12,9 @@ type TrafficSummary struct {
 	VIPs     int     `json:"vips"`
 	Backends int     `json:"backends"`
 	Rate     int64   `json:"kbitPerS"`
-	External float64 `json:"external"` // part of the rate that comes from outside
-	Top1     float64 `json:"top1Percent"`
-	Top10    float64 `json:"top10Percent"` // part of the rate that the largest 10 % of the VIPs have
+	External float64 `json:"externalPart"` // part of the rate that comes from outside
+	Top1     float64 `json:"top1PercentPart"`
+	Top10    float64 `json:"top10PercentPart"` // part of the rate that the largest 10 % of the VIPs have
 }
 
 // Summarize sums up an interval.

@@ -47,7 +47,7 @@ func (p *Placement) MuxRate() traffic.Rate { return traffic.Rate(p.mux) }
 // Policy reads the file of rules and returns the policy, without a failure budget.
 func (p *Placement) Policy() (placement.Policy, Rules, error) {
 	policy := placement.Policy{
-		Algorithm: placement.Algorithm(p.algorithm), Spread: placement.Spread(p.spread), Exclude: p.exclude, Delta: stickyDelta,
+		Algorithm: placement.Algorithm(p.algorithm), Spread: placement.Spread(p.spread), Exclude: p.exclude, Delta: plan.StickyDelta,
 	}
 	if p.rulesFile == "" {
 		return policy, Rules{}, nil
@@ -67,9 +67,6 @@ func (p *Placement) SetBudget(policy *placement.Policy, f *fabric.Fabric, i traf
 		policy.FailureBudget = placement.UsualBudget(f, i.Demands, policy.Spread)
 	}
 }
-
-// stickyDelta is that of the paper.
-const stickyDelta = 0.05
 
 // spread is a placement.Spread as a pflag.Value.
 type spread placement.Spread

@@ -68,6 +68,13 @@ func (p *Input) Check(cmd *cobra.Command) error {
 	if p.intervals < 1 || p.intervals > MaxIntervals {
 		return fmt.Errorf("--intervals %d is not from 1 to %d", p.intervals, MaxIntervals)
 	}
+	for name, isZero := range map[string]bool{
+		"vips": p.workload.VIPs == 0, "skew": p.workload.Skew == 0, "max-share": p.workload.MaxShare == 0, "seed": p.workload.Seed == 0,
+	} {
+		if isZero && cmd.Flags().Changed(name) { // the workload would take its default
+			return fmt.Errorf("--%s must not be 0", name)
+		}
+	}
 	return nil
 }
 

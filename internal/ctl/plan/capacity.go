@@ -16,9 +16,7 @@ import (
 )
 
 func capacityCommand(s *session.Session) *cobra.Command {
-	var input planinput.Input
-	var place planinput.Placement
-	var interval chosenInterval
+	var q question
 	var failures int
 	var plot string
 	cmd := &cobra.Command{
@@ -35,10 +33,13 @@ between two tiers that carry most.`,
   weir plan capacity --traffic 10T --mux 3.6G --failures all --plot links.svg`,
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := input.Check(cmd); err != nil {
-				return session.NewUsageError(cmd, err)
+			tell := progress(cmd)
+			if err := q.read(cmd, tell); err != nil {
+				return err
 			}
-			found, err := planCapacity(cmd, &input, &place, &interval, failures)
+			found, err := plan.FindCapacity(cmd.Context(), plan.CapacityQuestion{
+				Fabric: q.network, Interval: q.interval, Policy: q.policy, MuxRate: q.place.MuxRate(), Failures: failures, Progress: tell,
+			})
 			if err != nil {
 				return err
 			}
@@ -50,37 +51,12 @@ between two tiers that carry most.`,
 			return s.Output.Print(cmd.OutOrStdout(), found, func(w io.Writer) error { return writeCapacity(w, found) })
 		},
 	}
-	input.Flags(cmd)
-	place.Flags(cmd)
-	interval.flags(cmd)
+	q.flags(cmd)
 	failures = 3
 	cmd.Flags().Var((*failureCount)(&failures), "failures", "`number` of containers, of switches of each tier, and of links between two tiers that fail: all, or a number")
 	cmd.Flags().StringVar(&plot, "plot", "", "`file` to draw into, as SVG, how much of their bandwidth links use")
 	s.Output.AddFlag(cmd)
 	return cmd
-}
-
-func planCapacity(
-	cmd *cobra.Command, input *planinput.Input, place *planinput.Placement, interval *chosenInterval, failures int,
-) (*plan.Capacity, error) {
-	policy, rules, err := place.Policy()
-	if err != nil {
-		return nil, err
-	}
-	network, err := readFabric(cmd, input)
-	if err != nil {
-		return nil, err
-	}
-	tell := progress(cmd)
-	chosen, err := interval.read(cmd.Context(), input, network, tell)
-	if err != nil {
-		return nil, err
-	}
-	warnUnused(cmd.ErrOrStderr(), rules, chosen)
-	place.SetBudget(&policy, network, chosen)
-	return plan.FindCapacity(cmd.Context(), plan.CapacityQuestion{
-		Fabric: network, Interval: chosen, Policy: policy, MuxRate: place.MuxRate(), Failures: failures, Progress: tell,
-	})
 }
 
 func writeCapacity(w io.Writer, c *plan.Capacity) error {

@@ -14,9 +14,7 @@ import (
 )
 
 func explainCommand(s *session.Session) *cobra.Command {
-	var input planinput.Input
-	var place planinput.Placement
-	var interval chosenInterval
+	var q question
 	cmd := &cobra.Command{
 		Use:   "explain VIP",
 		Short: "Say where a VIP is placed, and why",
@@ -28,33 +26,17 @@ VIPs with a pin come first, then those that are required, then all others, by tr
 		Example: `  weir plan explain shop --fabric east.yaml --trace week.csv`,
 		Args:    session.Arguments(1, 1, "VIP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := input.Check(cmd); err != nil {
-				return session.NewUsageError(cmd, err)
-			}
-			policy, rules, err := place.Policy()
-			if err != nil {
+			if err := q.read(cmd, progress(cmd)); err != nil {
 				return err
 			}
-			network, err := readFabric(cmd, &input)
+			x, err := placement.Explain(cmd.Context(), q.network, q.interval.Demands, nil, q.policy, args[0])
 			if err != nil {
-				return err
-			}
-			chosen, err := interval.read(cmd.Context(), &input, network, progress(cmd))
-			if err != nil {
-				return err
-			}
-			warnUnused(cmd.ErrOrStderr(), rules, chosen)
-			place.SetBudget(&policy, network, chosen)
-			x, err := placement.Explain(cmd.Context(), network, chosen.Demands, nil, policy, args[0])
-			if err != nil {
-				return fmt.Errorf("interval %d: %w", chosen.Number, err)
+				return fmt.Errorf("interval %d: %w", q.interval.Number, err)
 			}
 			return s.Output.Print(cmd.OutOrStdout(), x, func(w io.Writer) error { return writeExplanation(w, x) })
 		},
 	}
-	input.Flags(cmd)
-	place.Flags(cmd)
-	interval.flags(cmd)
+	q.flags(cmd)
 	s.Output.AddFlag(cmd)
 	return cmd
 }

@@ -8,10 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlb/weir/internal/ctl/manifestfile"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
-	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/planinput"
 	"github.com/weirlb/weir/internal/traffic"
@@ -79,9 +77,7 @@ func latencyProfile(name string) (plan.LatencyProfile, error) {
 func drawFigures(
 	cmd *cobra.Command, input *planinput.Input, profile plan.LatencyProfile, folder string,
 ) (drawn []drawnFigure, err error) {
-	network, err := input.Fabric(func(file string) ([]manifest.Resource, error) {
-		return manifestfile.ReadAnyKind(cmd, []string{file})
-	})
+	network, err := readFabric(cmd, input)
 	if err != nil {
 		return nil, err
 	}

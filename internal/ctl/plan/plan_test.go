@@ -71,6 +71,8 @@ func TestPlanRefusesWrongInput(t *testing.T) {
 		"traffic --traffic 3":                          "must be a number of bit/s with one of the units",
 		"traffic --traffic 1T --trace x":               "--traffic is of generated traffic, not of a trace",
 		"traffic --intervals 0":                        "--intervals 0 is not from 1",
+		"traffic --vips 0":                             "--vips must not be 0",
+		"capacity --vips 10 --interval -3":             "the traffic has no interval -3",
 		"traffic --fabric ../../../examples/shop.yaml": "there is no document of the kind Fabric",
 		"traffic --vips 9999999 --traffic 1T":          "9999999 VIPs are not from 1 to",
 		"figures --profile fast":                       `--profile "fast" is none of paper2014, measured`,
