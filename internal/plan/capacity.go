@@ -138,7 +138,6 @@ func (c *Capacity) fail(ctx context.Context, q CapacityQuestion, n Network) erro
 	if err != nil {
 		return err
 	}
-	impact.Hottest, impact.Utilisation = hottest(left, loads)
 	c.Failures = []Failure{{Kind: "none", Impact: impact, Muxes: placement.Muxes(impact.Software, q.MuxRate)}}
 	c.Usage = []Line{usageLine("every day", left, loads)}
 	outages := findOutages(q.Fabric, loads, q.Failures)
@@ -159,7 +158,6 @@ func (c *Capacity) fail(ctx context.Context, q CapacityQuestion, n Network) erro
 		if err != nil {
 			return err
 		}
-		impact.Hottest, impact.Utilisation = hottest(left, loads)
 		f.Impact, f.Muxes = impact, placement.Muxes(impact.Software, q.MuxRate)
 		c.Failures = append(c.Failures, f)
 		if impact.Utilisation > worst {

@@ -38,22 +38,13 @@ func MuxRacks(f *fabric.Fabric, muxes int64) []int32 {
 // Fail computes loads without the failed switches, as section 8.5 of Duet does: traffic takes other paths; what comes
 // from racks behind them, or goes to backends there, is gone; the other switches of a VIP take over, and if it has
 // none, the software muxes do. With no switch failed it is the load of every day.
-func (n Network) Fail(failed ...int32) (Impact, error) { return n.fail(failed, nil) }
-
-// FailLink is Fail of a cable, by one of its directions.
-func (n Network) FailLink(link int32) (Impact, error) { return n.fail(nil, []int32{link}) }
-
-func (n Network) fail(switches, links []int32) (Impact, error) {
-	left, racks, err := n.Fabric.Without(switches, links)
+func (n Network) Fail(failed ...int32) (Impact, error) {
+	left, racks, err := n.Fabric.Without(failed, nil)
 	if err != nil {
-		return Impact{}, fmt.Errorf("fail %d switches and %d links: %w", len(switches), len(links), err)
+		return Impact{}, fmt.Errorf("fail %d switches: %w", len(failed), err)
 	}
-	loads, impact, err := n.loads(left, racks)
-	if err != nil {
-		return Impact{}, err
-	}
-	impact.Hottest, impact.Utilisation = hottest(left, loads)
-	return impact, nil
+	_, impact, err := n.loads(left, racks)
+	return impact, err
 }
 
 // loads are those of what is left. Flows with the same routes are added up first: there are far more VIPs than sets.
@@ -103,6 +94,7 @@ func (n Network) loads(left *fabric.Fabric, racks []int32) (*fabric.Loads, Impac
 		}
 	}
 	n.addSoftware(left, racks, software, router, loads)
+	impact.Hottest, impact.Utilisation = hottest(left, loads)
 	return loads, impact, nil
 }
 

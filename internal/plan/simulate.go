@@ -29,9 +29,6 @@ type Moment struct {
 	Transit  traffic.Rate `json:"transitKbitPerS"`  // of them by way of software muxes
 	Failure  traffic.Rate `json:"failureKbitPerS"`  // that the worst failure sends to software muxes
 	Muxes    int64        `json:"muxes"`            // software muxes for what is left and, besides, a failure or transit
-
-	Placement *placement.Result `json:"-"`
-	Steps     []placement.Step  `json:"-"` // of the migration
 }
 
 // Next places the VIPs of the next interval.
@@ -47,7 +44,7 @@ func (s *Simulation) Next(ctx context.Context, i traffic.Interval) (Moment, erro
 	next := result.Where(s.Fabric)
 	failures := placement.FindFailures(s.Fabric, result.Placed, 0, 0)
 	m := Moment{
-		Interval: i.Number, Rate: result.Total, Hardware: result.Hardware, Failure: failures.Worst(), Placement: result,
+		Interval: i.Number, Rate: result.Total, Hardware: result.Hardware, Failure: failures.Worst(),
 	}
 	if s.started {
 		for _, d := range i.Demands {
@@ -57,10 +54,11 @@ func (s *Simulation) Next(ctx context.Context, i traffic.Interval) (Moment, erro
 		}
 		m.Transit = m.Moved
 		if !s.ViaSoftware {
-			if m.Steps, err = placement.Migrate(ctx, s.Fabric, i.Demands, s.current, next); err != nil {
+			steps, err := placement.Migrate(ctx, s.Fabric, i.Demands, s.current, next)
+			if err != nil {
 				return Moment{}, err
 			}
-			m.Transit = placement.ThroughSoftware(m.Steps)
+			m.Transit = placement.ThroughSoftware(steps)
 		}
 	}
 	m.Muxes = placement.Muxes(m.Rate-m.Hardware+max(m.Failure, m.Transit), s.MuxRate)

@@ -73,7 +73,6 @@ func planSimulation(cmd *cobra.Command, input *planinput.Input, place *planinput
 		if err != nil {
 			return fmt.Errorf("interval %d: %w", i.Number, err)
 		}
-		m.Placement, m.Steps = nil, nil // an interval of a trace is as large as all traffic: none is kept
 		moments = append(moments, m)
 		return nil
 	})

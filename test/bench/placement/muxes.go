@@ -35,6 +35,7 @@ type ratio struct {
 	AnantaToGreedy float64 `json:"ananta_to_greedy"`
 	AnantaToWeir   float64 `json:"ananta_to_weir"`
 	GreedyToWeir   float64 `json:"greedy_to_weir"`
+	GreedyRandom   float64 `json:"greedy_to_weir_random"` // the same with the worst of ten draws of three switches
 	RandomToGreedy float64 `json:"random_to_greedy"`
 	ToBound        float64 `json:"weir_to_bound"` // without twins
 	Coverage       float64 `json:"coverage"`      // part of the traffic that Weir has on switches
@@ -99,8 +100,9 @@ func ratioOf(counts []count) ratio {
 	return ratio{
 		draw: weir.draw, Tbit: weir.Tbit,
 		AnantaToGreedy: of(weir.Software, by["greedy"].Muxes), AnantaToWeir: of(weir.Software, weir.Muxes),
-		GreedyToWeir: of(by["greedy"].Muxes, weir.Muxes), RandomToGreedy: of(by["random"].Muxes, by["greedy"].Muxes),
-		ToBound: of(by["anycast"].Muxes, by["anycast"].Bound), Coverage: float64(weir.Hardware) / float64(weir.Rate),
+		GreedyToWeir: of(by["greedy"].Muxes, weir.Muxes), GreedyRandom: of(by["greedy"].Random, weir.Random),
+		RandomToGreedy: of(by["random"].Muxes, by["greedy"].Muxes),
+		ToBound:        of(by["anycast"].Muxes, by["anycast"].Bound), Coverage: float64(weir.Hardware) / float64(weir.Rate),
 	}
 }
 

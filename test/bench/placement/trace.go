@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weirlb/weir/internal/placement"
 	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -24,7 +25,8 @@ type moment struct {
 	Coverage float64 `json:"coverage"` // part of the traffic on switches
 	Moved    float64 `json:"moved"`    // part of the traffic whose place changed
 	Transit  float64 `json:"transit"`  // part of the traffic that went by way of software muxes
-	Muxes    int64   `json:"muxes"`
+	Muxes    int64   `json:"muxes"`    // for what is left and, besides, a failure or what moves by way of them
+	Maximum  int64   `json:"maximum"`  // for the largest of these three, as section 8.6 has it
 }
 
 // summary is a trace under a scheme. Means of what moves leave out the first interval, from which nothing moves.
@@ -37,6 +39,7 @@ type summary struct {
 	MovedMost   float64 `json:"moved_max"`
 	Transit     float64 `json:"transit_max"`
 	Muxes       float64 `json:"muxes_mean"`
+	Maximum     float64 `json:"maximum_mean"`
 	MuxesMost   int64   `json:"muxes_max"`
 }
 
@@ -46,6 +49,7 @@ type change struct {
 	Moved float64 `json:"moved_repair_to_sticky"` // means
 	Muxes float64 `json:"smux_repair_to_sticky"`  // means
 	Most  float64 `json:"smux_max_repair_to_sticky"`
+	Paper float64 `json:"maximum_repair_to_sticky"` // means of what the paper counts
 }
 
 // compared is how many of the schemes, the first ones, every draw has.
@@ -79,7 +83,7 @@ func (b *bench) trace(ctx context.Context) (any, error) {
 		repair, sticky := by["repair"], by["sticky"]
 		report.Ratios = append(report.Ratios, change{
 			draw: draws[i], Moved: repair.Moved / max(sticky.Moved, 1e-9), Muxes: repair.Muxes / max(sticky.Muxes, 1),
-			Most: float64(repair.MuxesMost) / float64(max(sticky.MuxesMost, 1)),
+			Most: float64(repair.MuxesMost) / float64(max(sticky.MuxesMost, 1)), Paper: repair.Maximum / max(sticky.Maximum, 1),
 		})
 	}
 	return report, nil
@@ -102,8 +106,8 @@ func (b *bench) traceOf(ctx context.Context, of draw, drawn bool) (all []moment,
 			part := func(r traffic.Rate) float64 { return float64(r) / float64(m.Rate) }
 			all = append(all, moment{
 				of, schemes[j], i.Number, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
+				placement.Muxes(max(m.Rate-m.Hardware, m.Failure, m.Transit), muxRate2014),
 			})
-			m.Placement, m.Steps = nil, nil
 			runs[j].Scheme, runs[j].Moments = schemes[j], append(runs[j].Moments, m)
 		}
 		return true
@@ -132,8 +136,10 @@ func summarise(moments []moment, scheme string) (s summary, found bool) {
 		s.Moved += m.Moved
 		s.MovedMost, s.Transit = max(s.MovedMost, m.Moved), max(s.Transit, m.Transit)
 		s.Muxes += float64(m.Muxes)
+		s.Maximum += float64(m.Maximum)
 		s.MuxesMost = max(s.MuxesMost, m.Muxes)
 	}
 	s.Coverage, s.Moved, s.Muxes = s.Coverage/max(n, 1), s.Moved/max(n-1, 1), s.Muxes/max(n, 1)
+	s.Maximum /= max(n, 1)
 	return s, n > 0
 }
