@@ -161,6 +161,10 @@ func TestRecordingSaysWhatItLeavesOut(t *testing.T) {
 	if !reflect.DeepEqual(left, wantLeft) {
 		t.Errorf("left out: %q, want %q", left, wantLeft)
 	}
+	r.observe(counters("m1", 16, map[string]uint64{"203.0.113.2:80": 1e6, "203.0.113.3:80": 1e6, "203.0.113.4:80": 2e6}))
+	if got, left := next(t, r, all[0]); got.Rate() != 0 || len(left) > 0 {
+		t.Errorf("what the interval before had is counted again: %+v, %q", got, left)
+	}
 }
 
 // Counters that no mux can have are refused, and do not overflow.
