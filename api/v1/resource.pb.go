@@ -1999,6 +1999,8 @@ type VirtualNetwork struct {
 	Workloads []*NetworkWorkload `protobuf:"bytes,9,rep,name=workloads,proto3" json:"workloads,omitempty"`
 	// Tenants whose VIPs may be attached, beside those of the network's own.
 	AllowedTenants []string `protobuf:"bytes,10,rep,name=allowed_tenants,json=allowedTenants,proto3" json:"allowed_tenants,omitempty"`
+	// VTEPs of hosts without an agent, whose workloads may be clients of the network's VIPs too: at most 256 addresses.
+	WithoutAgent []string `protobuf:"bytes,12,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
 	// Output only.
 	Status        *VirtualNetworkStatus `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2101,6 +2103,13 @@ func (x *VirtualNetwork) GetWorkloads() []*NetworkWorkload {
 func (x *VirtualNetwork) GetAllowedTenants() []string {
 	if x != nil {
 		return x.AllowedTenants
+	}
+	return nil
+}
+
+func (x *VirtualNetwork) GetWithoutAgent() []string {
+	if x != nil {
+		return x.WithoutAgent
 	}
 	return nil
 }
@@ -4405,7 +4414,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x10PrefixListStatus\x12\x12\n" +
 	"\x04ipv4\x18\x01 \x01(\rR\x04ipv4\x12\x12\n" +
 	"\x04ipv6\x18\x02 \x01(\rR\x04ipv6\x12\x12\n" +
-	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xfe\x03\n" +
+	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xa3\x04\n" +
 	"\x0eVirtualNetwork\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12;\n" +
@@ -4417,7 +4426,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\agateway\x18\b \x01(\v2\x17.weir.v1.NetworkGatewayR\agateway\x126\n" +
 	"\tworkloads\x18\t \x03(\v2\x18.weir.v1.NetworkWorkloadR\tworkloads\x12'\n" +
 	"\x0fallowed_tenants\x18\n" +
-	" \x03(\tR\x0eallowedTenants\x12:\n" +
+	" \x03(\tR\x0eallowedTenants\x12#\n" +
+	"\rwithout_agent\x18\f \x03(\tR\fwithoutAgent\x12:\n" +
 	"\x06status\x18\v \x01(\v2\x1d.weir.v1.VirtualNetworkStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -368,13 +368,10 @@ type MuxNetworks struct {
 	Attachments        []*NetworkAttachment `protobuf:"bytes,3,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	AttachmentsRemoved []*AttachmentKey     `protobuf:"bytes,4,rep,name=attachments_removed,json=attachmentsRemoved,proto3" json:"attachments_removed,omitempty"`
 	// Hosts with workloads, or with backends of VIPs that are attached; likewise.
-	Hosts        []*MuxHost `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	HostsRemoved []uint32   `protobuf:"varint,6,rep,packed,name=hosts_removed,json=hostsRemoved,proto3" json:"hosts_removed,omitempty"`
-	// Those that have hosts without an agent; likewise.
-	Networks        []*MuxNetwork `protobuf:"bytes,7,rep,name=networks,proto3" json:"networks,omitempty"`
-	NetworksRemoved []uint32      `protobuf:"varint,8,rep,packed,name=networks_removed,json=networksRemoved,proto3" json:"networks_removed,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Hosts         []*MuxHost `protobuf:"bytes,5,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	HostsRemoved  []uint32   `protobuf:"varint,6,rep,packed,name=hosts_removed,json=hostsRemoved,proto3" json:"hosts_removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxNetworks) Reset() {
@@ -445,20 +442,6 @@ func (x *MuxNetworks) GetHosts() []*MuxHost {
 func (x *MuxNetworks) GetHostsRemoved() []uint32 {
 	if x != nil {
 		return x.HostsRemoved
-	}
-	return nil
-}
-
-func (x *MuxNetworks) GetNetworks() []*MuxNetwork {
-	if x != nil {
-		return x.Networks
-	}
-	return nil
-}
-
-func (x *MuxNetworks) GetNetworksRemoved() []uint32 {
-	if x != nil {
-		return x.NetworksRemoved
 	}
 	return nil
 }
@@ -579,7 +562,9 @@ type NetworkAttachment struct {
 	// The VIP's own address, by which endpoints know it.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// Name of the network, for people.
-	Network       string `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
+	Network string `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
+	// By which hosts without an agent send to VIPs of the network, if it has such hosts: muxes announce it to them by EVPN.
+	GatewayMac    string `protobuf:"bytes,4,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,6 +616,13 @@ func (x *NetworkAttachment) GetService() string {
 func (x *NetworkAttachment) GetNetwork() string {
 	if x != nil {
 		return x.Network
+	}
+	return ""
+}
+
+func (x *NetworkAttachment) GetGatewayMac() string {
+	if x != nil {
+		return x.GatewayMac
 	}
 	return ""
 }
@@ -724,69 +716,6 @@ func (x *MuxHost) GetVnis() []uint32 {
 	return nil
 }
 
-// A virtual network with hosts that have no agent, as muxes know it.
-type MuxNetwork struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Vni   uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
-	// Of such hosts, of IPv4.
-	WithoutAgent []string `protobuf:"bytes,2,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
-	// By which they send to VIPs of the network: muxes announce it by EVPN.
-	GatewayMac    string `protobuf:"bytes,3,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *MuxNetwork) Reset() {
-	*x = MuxNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *MuxNetwork) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*MuxNetwork) ProtoMessage() {}
-
-func (x *MuxNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use MuxNetwork.ProtoReflect.Descriptor instead.
-func (*MuxNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *MuxNetwork) GetVni() uint32 {
-	if x != nil {
-		return x.Vni
-	}
-	return 0
-}
-
-func (x *MuxNetwork) GetWithoutAgent() []string {
-	if x != nil {
-		return x.WithoutAgent
-	}
-	return nil
-}
-
-func (x *MuxNetwork) GetGatewayMac() string {
-	if x != nil {
-		return x.GatewayMac
-	}
-	return ""
-}
-
 // A part of a prefix list, which never changes.
 type PrefixChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -800,7 +729,7 @@ type PrefixChunk struct {
 
 func (x *PrefixChunk) Reset() {
 	*x = PrefixChunk{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +741,7 @@ func (x *PrefixChunk) String() string {
 func (*PrefixChunk) ProtoMessage() {}
 
 func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +754,7 @@ func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixChunk.ProtoReflect.Descriptor instead.
 func (*PrefixChunk) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PrefixChunk) GetId() string {
@@ -854,7 +783,7 @@ type MuxPrefixList struct {
 
 func (x *MuxPrefixList) Reset() {
 	*x = MuxPrefixList{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +795,7 @@ func (x *MuxPrefixList) String() string {
 func (*MuxPrefixList) ProtoMessage() {}
 
 func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +808,7 @@ func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxPrefixList.ProtoReflect.Descriptor instead.
 func (*MuxPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MuxPrefixList) GetName() string {
@@ -913,7 +842,7 @@ type VIPRoute struct {
 
 func (x *VIPRoute) Reset() {
 	*x = VIPRoute{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +854,7 @@ func (x *VIPRoute) String() string {
 func (*VIPRoute) ProtoMessage() {}
 
 func (x *VIPRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +867,7 @@ func (x *VIPRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
 func (*VIPRoute) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VIPRoute) GetVip() string {
@@ -989,7 +918,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +930,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +943,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -1044,7 +973,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +985,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +998,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -1098,7 +1027,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1039,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1052,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -1158,7 +1087,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1099,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1112,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -1240,7 +1169,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1181,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1194,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PoolMember) GetName() string {
@@ -1299,7 +1228,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1240,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1253,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -1402,7 +1331,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1343,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1356,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1453,7 +1382,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1394,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1407,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1529,7 +1458,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1470,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1483,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1616,7 +1545,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1557,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1570,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1690,7 +1619,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1631,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1644,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1859,7 +1788,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1800,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1813,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1952,7 +1881,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +1893,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +1906,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2061,7 +1990,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2002,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2015,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2229,7 +2158,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2170,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2183,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -2347,7 +2276,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2288,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2301,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -2398,14 +2327,16 @@ type NetworkHost struct {
 	// Clients of VIPs with backends here are there.
 	Client bool `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
 	// Where backends of VIPs with clients here are reached there, and answer from.
-	Tunnels       []string `protobuf:"bytes,4,rep,name=tunnels,proto3" json:"tunnels,omitempty"`
+	Tunnels []string `protobuf:"bytes,4,rep,name=tunnels,proto3" json:"tunnels,omitempty"`
+	// No agent runs there.
+	WithoutAgent  bool `protobuf:"varint,5,opt,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2348,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2361,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -2461,6 +2392,13 @@ func (x *NetworkHost) GetTunnels() []string {
 	return nil
 }
 
+func (x *NetworkHost) GetWithoutAgent() bool {
+	if x != nil {
+		return x.WithoutAgent
+	}
+	return false
+}
+
 // A virtual network as a host knows it.
 type HostNetwork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2478,7 +2416,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2428,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2441,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -2556,7 +2494,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2506,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2519,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -2643,7 +2581,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2593,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2606,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -2776,7 +2714,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2726,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2739,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -2841,7 +2779,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +2791,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +2804,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -2889,7 +2827,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2839,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2852,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -2954,7 +2892,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +2904,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +2917,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -3003,7 +2941,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +2953,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +2966,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3085,7 +3023,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3097,7 +3035,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3110,7 +3048,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3243,7 +3181,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3193,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3206,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3303,7 +3241,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3253,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3266,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -3394,7 +3332,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3344,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3357,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -3479,7 +3417,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3429,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3442,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -3520,7 +3458,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3470,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3483,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -3577,7 +3515,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3527,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3540,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 type ReportHostRequest struct {
@@ -3630,7 +3568,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3580,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3593,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -3737,7 +3675,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +3687,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +3700,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -3816,7 +3754,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3766,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +3779,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -3887,7 +3825,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +3837,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +3850,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -3955,39 +3893,33 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
 	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\x12\x1b\n" +
 	"\tkeep_snat\x18\x1b \x01(\bR\bkeepSnat\x120\n" +
-	"\bnetworks\x18\x1c \x01(\v2\x14.weir.v1.MuxNetworksR\bnetworks\"\x89\x03\n" +
+	"\bnetworks\x18\x1c \x01(\v2\x14.weir.v1.MuxNetworksR\bnetworks\"\xad\x02\n" +
 	"\vMuxNetworks\x12\x1c\n" +
 	"\taddresses\x18\x01 \x03(\tR\taddresses\x12,\n" +
 	"\amasters\x18\x02 \x03(\v2\x12.weir.v1.FBTMasterR\amasters\x12<\n" +
 	"\vattachments\x18\x03 \x03(\v2\x1a.weir.v1.NetworkAttachmentR\vattachments\x12G\n" +
 	"\x13attachments_removed\x18\x04 \x03(\v2\x16.weir.v1.AttachmentKeyR\x12attachmentsRemoved\x12&\n" +
 	"\x05hosts\x18\x05 \x03(\v2\x10.weir.v1.MuxHostR\x05hosts\x12#\n" +
-	"\rhosts_removed\x18\x06 \x03(\rR\fhostsRemoved\x12/\n" +
-	"\bnetworks\x18\a \x03(\v2\x13.weir.v1.MuxNetworkR\bnetworks\x12)\n" +
-	"\x10networks_removed\x18\b \x03(\rR\x0fnetworksRemoved\"3\n" +
+	"\rhosts_removed\x18\x06 \x03(\rR\fhostsRemoved\"3\n" +
 	"\tFBTMaster\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"3\n" +
 	"\rAttachmentKey\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x10\n" +
-	"\x03vip\x18\x02 \x01(\tR\x03vip\"q\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\"\x92\x01\n" +
 	"\x11NetworkAttachment\x12(\n" +
 	"\x03key\x18\x01 \x01(\v2\x16.weir.v1.AttachmentKeyR\x03key\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x18\n" +
-	"\anetwork\x18\x03 \x01(\tR\anetwork\"\x95\x01\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x1f\n" +
+	"\vgateway_mac\x18\x04 \x01(\tR\n" +
+	"gatewayMac\"\x95\x01\n" +
 	"\aMuxHost\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x14\n" +
 	"\x05agent\x18\x04 \x01(\bR\x05agent\x12\x16\n" +
 	"\x06server\x18\x05 \x01(\bR\x06server\x12\x12\n" +
-	"\x04vnis\x18\x06 \x03(\rR\x04vnis\"d\n" +
-	"\n" +
-	"MuxNetwork\x12\x10\n" +
-	"\x03vni\x18\x01 \x01(\rR\x03vni\x12#\n" +
-	"\rwithout_agent\x18\x02 \x03(\tR\fwithoutAgent\x12\x1f\n" +
-	"\vgateway_mac\x18\x03 \x01(\tR\n" +
-	"gatewayMac\"9\n" +
+	"\x04vnis\x18\x06 \x03(\rR\x04vnis\"9\n" +
 	"\vPrefixChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x01(\fR\bprefixes\";\n" +
@@ -4121,12 +4053,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x10networks_removed\x18\v \x03(\rR\x0fnetworksRemoved\"0\n" +
 	"\x06FBTKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\fR\x06secret\"u\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"\x9a\x01\n" +
 	"\vNetworkHost\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\bR\x06client\x12\x18\n" +
-	"\atunnels\x18\x04 \x03(\tR\atunnels\"\x98\x01\n" +
+	"\atunnels\x18\x04 \x03(\tR\atunnels\x12#\n" +
+	"\rwithout_agent\x18\x05 \x01(\bR\fwithoutAgent\"\x98\x01\n" +
 	"\vHostNetwork\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -4274,7 +4207,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -4283,140 +4216,138 @@ var file_v1_sync_proto_goTypes = []any{
 	(*AttachmentKey)(nil),          // 4: weir.v1.AttachmentKey
 	(*NetworkAttachment)(nil),      // 5: weir.v1.NetworkAttachment
 	(*MuxHost)(nil),                // 6: weir.v1.MuxHost
-	(*MuxNetwork)(nil),             // 7: weir.v1.MuxNetwork
-	(*PrefixChunk)(nil),            // 8: weir.v1.PrefixChunk
-	(*MuxPrefixList)(nil),          // 9: weir.v1.MuxPrefixList
-	(*VIPRoute)(nil),               // 10: weir.v1.VIPRoute
-	(*SYNSecret)(nil),              // 11: weir.v1.SYNSecret
-	(*FastpathKey)(nil),            // 12: weir.v1.FastpathKey
-	(*SNATKey)(nil),                // 13: weir.v1.SNATKey
-	(*MuxSNAT)(nil),                // 14: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 15: weir.v1.PoolMember
-	(*MuxTask)(nil),                // 16: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),      // 17: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 18: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 19: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 20: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 21: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 22: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 23: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 24: weir.v1.SyncHostResponse
-	(*HostNetworks)(nil),           // 25: weir.v1.HostNetworks
-	(*FBTKey)(nil),                 // 26: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 27: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 28: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 29: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 30: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 31: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 32: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 33: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 34: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 35: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 36: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 37: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 38: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 39: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 40: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 41: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 42: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 43: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 44: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 45: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 46: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 47: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 48: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 50: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 51: weir.v1.CapturedPacket
-	(*Fastpath)(nil),               // 52: weir.v1.Fastpath
-	(*Limits)(nil),                 // 53: weir.v1.Limits
-	(*HealthCheck)(nil),            // 54: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 55: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 56: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 57: weir.v1.HostStatus
+	(*PrefixChunk)(nil),            // 7: weir.v1.PrefixChunk
+	(*MuxPrefixList)(nil),          // 8: weir.v1.MuxPrefixList
+	(*VIPRoute)(nil),               // 9: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 10: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 11: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 12: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 13: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 14: weir.v1.PoolMember
+	(*MuxTask)(nil),                // 15: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),      // 16: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 17: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 18: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 19: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 20: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 21: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 22: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 23: weir.v1.SyncHostResponse
+	(*HostNetworks)(nil),           // 24: weir.v1.HostNetworks
+	(*FBTKey)(nil),                 // 25: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 26: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 27: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 28: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 29: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 30: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 31: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 32: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 33: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 34: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 35: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 36: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 37: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 38: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 39: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 40: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 41: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 42: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 43: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 44: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 45: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 46: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 47: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 48: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 49: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 50: weir.v1.CapturedPacket
+	(*Fastpath)(nil),               // 51: weir.v1.Fastpath
+	(*Limits)(nil),                 // 52: weir.v1.Limits
+	(*HealthCheck)(nil),            // 53: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 54: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 55: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 56: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	21, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	47, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	13, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	12, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	11, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	10, // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
-	8,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
-	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
+	20, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	46, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	14, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	15, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	13, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	12, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	11, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	10, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	9,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	7,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
+	8,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	2,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	3,  // 12: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	5,  // 13: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	4,  // 14: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
 	6,  // 15: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
-	7,  // 16: weir.v1.MuxNetworks.networks:type_name -> weir.v1.MuxNetwork
-	4,  // 17: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	17, // 18: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	18, // 19: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	48, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	49, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	50, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	51, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	47, // 24: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	22, // 25: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	49, // 26: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	52, // 27: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	53, // 28: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	36, // 29: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	37, // 30: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	30, // 31: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	13, // 32: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	12, // 33: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	11, // 34: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	25, // 35: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	26, // 36: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	5,  // 37: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	4,  // 38: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	27, // 39: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	28, // 40: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	29, // 41: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	49, // 42: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 43: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	35, // 44: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	47, // 45: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	54, // 46: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	49, // 47: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	47, // 48: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	55, // 49: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	56, // 50: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	39, // 51: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	47, // 52: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	55, // 53: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	57, // 54: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	45, // 55: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	44, // 56: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	39, // 57: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	47, // 58: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	47, // 59: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 60: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	23, // 61: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	38, // 62: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	41, // 63: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	43, // 64: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	19, // 65: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	31, // 66: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	33, // 67: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 68: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	24, // 69: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	40, // 70: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	42, // 71: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	46, // 72: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	20, // 73: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	32, // 74: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	34, // 75: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	68, // [68:76] is the sub-list for method output_type
-	60, // [60:68] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	4,  // 16: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
+	16, // 17: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	17, // 18: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	47, // 19: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	48, // 20: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	49, // 21: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	50, // 22: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	46, // 23: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	21, // 24: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	48, // 25: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	51, // 26: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	52, // 27: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	35, // 28: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	36, // 29: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	29, // 30: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	12, // 31: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	11, // 32: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	10, // 33: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	24, // 34: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	25, // 35: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	5,  // 36: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	4,  // 37: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	26, // 38: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	27, // 39: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	28, // 40: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	48, // 41: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	34, // 42: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	34, // 43: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	46, // 44: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	53, // 45: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	48, // 46: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	46, // 47: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	54, // 48: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	55, // 49: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	38, // 50: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	46, // 51: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	54, // 52: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	56, // 53: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	44, // 54: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	43, // 55: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	38, // 56: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	46, // 57: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	46, // 58: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 59: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	22, // 60: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	37, // 61: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	40, // 62: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	42, // 63: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	18, // 64: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	30, // 65: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	32, // 66: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 67: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	23, // 68: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	39, // 69: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	41, // 70: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	45, // 71: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	19, // 72: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	31, // 73: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	33, // 74: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	67, // [67:75] is the sub-list for method output_type
+	59, // [59:67] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -4425,7 +4356,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[16].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[15].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -4436,7 +4367,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,6 +38,7 @@ func NetworkMessage(n vnet.Network) *weirv1.VirtualNetwork {
 	p := &weirv1.VirtualNetwork{
 		Name: n.Name, Tenant: n.Tenant, Labels: n.Labels, Vni: n.VNI, Prefixes: PrefixTexts(n.Prefixes), Mtu: n.MTU,
 		Gateway: &weirv1.NetworkGateway{Mac: n.GatewayMAC.String()}, AllowedTenants: n.AllowedTenants,
+		WithoutAgent: AddressTexts(n.WithoutAgent),
 	}
 	for _, w := range n.Workloads {
 		p.Workloads = append(p.Workloads, &weirv1.NetworkWorkload{
@@ -63,6 +64,7 @@ func network(p *weirv1.VirtualNetwork) (vnet.Network, *Fields) {
 		Name: p.GetName(), Tenant: cmp.Or(p.GetTenant(), model.DefaultTenant), Labels: p.GetLabels(),
 		VNI: p.GetVni(), Prefixes: f.Prefixes("prefixes", p.GetPrefixes()), MTU: cmp.Or(p.GetMtu(), vnet.DefaultMTU),
 		GatewayMAC: vnet.DefaultGatewayMAC, AllowedTenants: p.GetAllowedTenants(),
+		WithoutAgent: f.Addresses("withoutAgent", p.GetWithoutAgent()),
 	}
 	if p.GetGateway().GetMac() != "" {
 		n.GatewayMAC = f.MAC("gateway.mac", p.GetGateway().GetMac())

@@ -138,6 +138,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"VirtualNetwork.prefixes":          {List: 64, Text: address},
 	"VirtualNetwork.workloads":         {List: workloads},
 	"VirtualNetwork.allowed_tenants":   {List: 1024, Text: name},
+	"VirtualNetwork.without_agent":     {List: 256, Text: address},
 	"VirtualNetworkStatus.vips":        {List: attachments},
 	"NetworkGateway.mac":               {Text: word},
 	"NetworkWorkload.name":             {Text: name},

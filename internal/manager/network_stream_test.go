@@ -29,6 +29,38 @@ func bay(hosts ...string) *weirv1.VirtualNetwork {
 	return n
 }
 
+// A host without an agent gets a number and no key, muxes and the server's host are told of it, and of the MAC by which it
+// sends; when a node comes to have its address, it is that node's.
+func TestHostsWithoutAgentHaveNumbers(t *testing.T) {
+	url, mux, host1, _ := world(t, time.Hour)
+	vtep := netip.MustParseAddr("10.8.0.5")
+	n := bay()
+	n.WithoutAgent = []string{vtep.String()}
+	applyDock(t, url, n)
+	bare := func() (h vnet.MuxHost, gateway vnet.MAC) {
+		mux.mu.Lock()
+		defer mux.mu.Unlock()
+		for _, h = range mux.networks.hosts {
+			if slices.Contains(h.Addresses, vtep) {
+				return h, mux.networks.attachments[bayKey].GatewayMAC
+			}
+		}
+		return vnet.MuxHost{}, vnet.MAC{}
+	}
+	eventually(t, "the mux knows it", func() bool { h, _ := bare(); return h.Number != 0 })
+	h, gateway := bare()
+	if h.Agent || h.Server || h.Name != "" || !slices.Equal(h.VNIs, []uint32{100}) || gateway != vnet.DefaultGatewayMAC {
+		t.Errorf("it is told of %+v, and of the gateway %s", h, gateway)
+	}
+	host1.mu.Lock()
+	if of := host1.networks.hosts[h.Number]; of.V4 != vtep || !of.WithoutAgent || !of.Client {
+		t.Errorf("the server's host knows %+v", of)
+	}
+	host1.mu.Unlock()
+	startHost(t, url, "host9", vtep.String())
+	eventually(t, "it is a node's", func() bool { h, _ := bare(); return h.Number == 0 })
+}
+
 // dock is a VIP with a backend on host1, in the network bay.
 func dock() *weirv1.VIP {
 	vip := shop()

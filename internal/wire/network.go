@@ -22,8 +22,6 @@ type MuxNetworks struct {
 	AttachmentsRemoved []vnet.AttachmentKey
 	Hosts              []vnet.MuxHost // likewise
 	HostsRemoved       []uint32
-	Networks           []vnet.MuxNetwork // likewise, those that have hosts without an agent
-	NetworksRemoved    []uint32
 }
 
 // HostNetworks is what a step changes of the virtual networks of a host. The zero value: it has nothing to do with any,
@@ -48,7 +46,7 @@ type HostNetworks struct {
 func muxNetworksToProto(n MuxNetworks) *weirv1.MuxNetworks {
 	p := &weirv1.MuxNetworks{
 		Addresses: compile.AddressTexts(n.Addresses), Attachments: attachmentsToProto(n.Attachments),
-		AttachmentsRemoved: attachmentKeysToProto(n.AttachmentsRemoved), HostsRemoved: n.HostsRemoved, NetworksRemoved: n.NetworksRemoved,
+		AttachmentsRemoved: attachmentKeysToProto(n.AttachmentsRemoved), HostsRemoved: n.HostsRemoved,
 	}
 	for _, m := range n.Masters {
 		p.Masters = append(p.Masters, &weirv1.FBTMaster{Id: m.ID, Secret: m.Secret[:]})
@@ -58,13 +56,8 @@ func muxNetworksToProto(n MuxNetworks) *weirv1.MuxNetworks {
 			Number: h.Number, Name: h.Name, Addresses: compile.AddressTexts(h.Addresses), Agent: h.Agent, Server: h.Server, Vnis: h.VNIs,
 		})
 	}
-	for _, network := range n.Networks {
-		p.Networks = append(p.Networks, &weirv1.MuxNetwork{
-			Vni: network.VNI, WithoutAgent: compile.PrefixTexts(network.WithoutAgent), GatewayMac: network.GatewayMAC.String(),
-		})
-	}
 	if len(p.GetAddresses())+len(p.GetMasters())+len(p.GetAttachments())+len(p.GetAttachmentsRemoved())+len(p.GetHosts())+
-		len(p.GetHostsRemoved())+len(p.GetNetworks())+len(p.GetNetworksRemoved()) == 0 {
+		len(p.GetHostsRemoved()) == 0 {
 		return nil
 	}
 	return p
@@ -75,7 +68,7 @@ func muxNetworksFromProto(p *weirv1.MuxNetworks) (MuxNetworks, error) {
 	n := MuxNetworks{
 		Addresses:   f.oneOfEachFamily("addresses", p.GetAddresses()),
 		Attachments: f.attachments("attachments", p.GetAttachments()), AttachmentsRemoved: f.attachmentKeys("attachmentsRemoved", p.GetAttachmentsRemoved()),
-		HostsRemoved: f.numbers("hostsRemoved", p.GetHostsRemoved()), NetworksRemoved: f.vnis("networksRemoved", p.GetNetworksRemoved()),
+		HostsRemoved: f.numbers("hostsRemoved", p.GetHostsRemoved()),
 	}
 	if most := fbt.Masters; len(p.GetMasters()) > most {
 		f.Refuse("masters", "must be at most %d, are %d", most, len(p.GetMasters()))
@@ -90,25 +83,16 @@ func muxNetworksFromProto(p *weirv1.MuxNetworks) (MuxNetworks, error) {
 	for i, h := range p.GetHosts() {
 		path := fmt.Sprintf("hosts[%d].", i)
 		host := vnet.MuxHost{
-			Number: f.newNumber(path+"number", h.GetNumber(), known), Name: f.name(path+"name", h.GetName()),
+			Number: f.newNumber(path+"number", h.GetNumber(), known), Name: h.GetName(),
 			Addresses: f.Addresses(path+"addresses", h.GetAddresses()), Agent: h.GetAgent(), Server: h.GetServer(), VNIs: f.vnis(path+"vnis", h.GetVnis()),
 		}
 		if len(host.Addresses) == 0 {
 			f.Refuse(path+"addresses", "must have at least one")
 		}
-		n.Hosts = append(n.Hosts, host)
-	}
-	for i, network := range p.GetNetworks() {
-		path := fmt.Sprintf("networks[%d].", i)
-		without := f.Prefixes(path+"withoutAgent", network.GetWithoutAgent())
-		for j, prefix := range without {
-			if !prefix.Addr().Is4() || prefix.Bits() == 0 {
-				f.Refuse(fmt.Sprintf("%swithoutAgent[%d]", path, j), "must be a prefix of IPv4, not all of it, is %s", prefix)
-			}
+		if host.Agent || host.Server || host.Name != "" { // else nothing is derived from it
+			f.name(path+"name", host.Name)
 		}
-		n.Networks = append(n.Networks, vnet.MuxNetwork{
-			VNI: f.vni(path+"vni", network.GetVni()), WithoutAgent: without, GatewayMAC: f.MAC(path+"gatewayMac", network.GetGatewayMac()),
-		})
+		n.Hosts = append(n.Hosts, host)
 	}
 	return n, f.Err()
 }
@@ -123,7 +107,7 @@ func hostNetworksToProto(n HostNetworks) *weirv1.HostNetworks {
 		p.Keys = append(p.Keys, &weirv1.FBTKey{Id: k.ID, Secret: k.Secret[:]})
 	}
 	for _, h := range n.Hosts {
-		host := &weirv1.NetworkHost{Number: h.Number, Client: h.Client, Tunnels: compile.AddressTexts(h.Tunnels)}
+		host := &weirv1.NetworkHost{Number: h.Number, Client: h.Client, WithoutAgent: h.WithoutAgent, Tunnels: compile.AddressTexts(h.Tunnels)}
 		for _, a := range []netip.Addr{h.V4, h.V6} {
 			if a.IsValid() {
 				host.Addresses = append(host.Addresses, a.String())
@@ -173,7 +157,7 @@ func hostNetworksFromProto(p *weirv1.HostNetworks) (HostNetworks, error) {
 	for i, h := range p.GetHosts() {
 		path := fmt.Sprintf("hosts[%d].", i)
 		host := vnet.NetworkHost{
-			Number: f.newNumber(path+"number", h.GetNumber(), known), Client: h.GetClient(), Tunnels: f.Addresses(path+"tunnels", h.GetTunnels()),
+			Number: f.newNumber(path+"number", h.GetNumber(), known), Client: h.GetClient(), WithoutAgent: h.GetWithoutAgent(), Tunnels: f.Addresses(path+"tunnels", h.GetTunnels()),
 		}
 		host.V4, host.V6 = vnet.Tunnels(f.oneOfEachFamily(path+"addresses", h.GetAddresses()))
 		n.Hosts = append(n.Hosts, host)
@@ -211,9 +195,18 @@ func attachmentsToProto(all []vnet.Attachment) []*weirv1.NetworkAttachment {
 	for _, a := range all {
 		messages = append(messages, &weirv1.NetworkAttachment{
 			Key: attachmentKeyToProto(a.AttachmentKey), Service: compile.OptionalAddress(a.Service), Network: a.Network,
+			GatewayMac: optionalMAC(a.GatewayMAC),
 		})
 	}
 	return messages
+}
+
+// optionalMAC is empty for the zero address.
+func optionalMAC(m vnet.MAC) string {
+	if m == (vnet.MAC{}) {
+		return ""
+	}
+	return m.String()
 }
 
 func (f *fields) attachments(path string, all []*weirv1.NetworkAttachment) []vnet.Attachment {
@@ -223,6 +216,9 @@ func (f *fields) attachments(path string, all []*weirv1.NetworkAttachment) []vne
 		at := fmt.Sprintf("%s[%d].", path, i)
 		a := vnet.Attachment{
 			AttachmentKey: f.attachmentKey(at+"key.", p.GetKey()), Service: f.Address(at+"service", p.GetService()), Network: f.name(at+"network", p.GetNetwork()),
+		}
+		if mac := p.GetGatewayMac(); mac != "" {
+			a.GatewayMAC = f.MAC(at+"gatewayMac", mac)
 		}
 		switch {
 		case a.VIP.IsValid() && a.Service.IsValid() && a.VIP.Is4() != a.Service.Is4():

@@ -22,7 +22,7 @@ func drawNumber(t *rapid.T) uint32 { return rapid.Uint32Range(1, vnet.MaxHosts).
 
 func drawAttachment(t *rapid.T) vnet.Attachment {
 	v4 := rapid.Bool().Draw(t, "v4")
-	return vnet.Attachment{AttachmentKey: vnet.AttachmentKey{VNI: drawVNI(t), VIP: drawAddr(t, v4)}, Service: drawAddr(t, v4), Network: "prod"}
+	return vnet.Attachment{AttachmentKey: vnet.AttachmentKey{VNI: drawVNI(t), VIP: drawAddr(t, v4)}, Service: drawAddr(t, v4), Network: "prod", GatewayMAC: rapid.SampledFrom([]vnet.MAC{{}, vnet.DefaultGatewayMAC}).Draw(t, "mac")}
 }
 
 func TestNetworksOfMuxesComeBack(t *testing.T) {
@@ -37,8 +37,7 @@ func TestNetworksOfMuxesComeBack(t *testing.T) {
 				Number: number, Name: "host1", Addresses: []netip.Addr{drawAddr(t, true)}, Agent: rapid.Bool().Draw(t, "agent"),
 				Server: rapid.Bool().Draw(t, "server"), VNIs: []uint32{drawVNI(t), drawVNI(t)},
 			}},
-			HostsRemoved: []uint32{drawNumber(t)}, NetworksRemoved: []uint32{drawVNI(t)},
-			Networks: []vnet.MuxNetwork{{VNI: drawVNI(t), WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}, GatewayMAC: vnet.DefaultGatewayMAC}},
+			HostsRemoved: []uint32{drawNumber(t)},
 		}
 		got, err := muxNetworksFromProto(muxNetworksToProto(want))
 		if diff := cmp.Diff(want, got, byValue); err != nil || diff != "" {
@@ -56,7 +55,7 @@ func TestNetworksOfHostsComeBack(t *testing.T) {
 
 			Attachments: []vnet.Attachment{attachment}, AttachmentsRemoved: []vnet.AttachmentKey{attachment.AttachmentKey},
 			Hosts: []vnet.NetworkHost{{
-				Number: number, V4: drawAddr(t, true), V6: drawAddr(t, false), Client: rapid.Bool().Draw(t, "client"), Tunnels: []netip.Addr{drawAddr(t, true)},
+				Number: number, V4: drawAddr(t, true), V6: drawAddr(t, false), Client: rapid.Bool().Draw(t, "client"), WithoutAgent: rapid.Bool().Draw(t, "without agent"), Tunnels: []netip.Addr{drawAddr(t, true)},
 			}, {Number: number%vnet.MaxHosts + 1, V6: drawAddr(t, false)}},
 			HostsRemoved: []uint32{drawNumber(t)}, NetworksRemoved: []uint32{drawVNI(t)},
 			Networks: []vnet.HostNetwork{{
@@ -107,7 +106,6 @@ func readMuxNetworks(change func(*weirv1.MuxNetworks)) error {
 		Masters:     []*weirv1.FBTMaster{{Id: 1, Secret: []byte(someSecret + someSecret)}},
 		Attachments: []*weirv1.NetworkAttachment{{Key: &weirv1.AttachmentKey{Vni: 1, Vip: "10.9.0.1"}, Service: "203.0.113.1", Network: "prod"}},
 		Hosts:       []*weirv1.MuxHost{{Number: 1, Name: "host1", Addresses: []string{"10.0.0.1"}, Vnis: []uint32{1}}},
-		Networks:    []*weirv1.MuxNetwork{{Vni: 1, WithoutAgent: []string{"10.8.0.0/16"}, GatewayMac: "02:57:45:49:52:01"}},
 	}
 	change(p)
 	_, err := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Networks: p}, new(PrefixChunks))
@@ -165,6 +163,9 @@ func TestWhatFromProtoRefusesOfNetworksOfMuxes(t *testing.T) {
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Key = nil }), []string{"attachments[0].key.vni", "attachments[0].key.vip"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Key.Vni = 1 << 24 }), []string{"attachments[0].key.vni"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Service = "fd00::2" }), []string{"attachments[0].service"}},
+		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].GatewayMac = "02:57" }), []string{"attachments[0].gatewayMac"}},
+		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Name = "" }), nil},
+		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Name, n.Hosts[0].Server = "", true }), []string{"hosts[0].name"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Network = "Prod" }), []string{"attachments[0].network"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments = append(n.Attachments, n.Attachments[0]) }), []string{"attachments[1].key"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.AttachmentsRemoved = []*weirv1.AttachmentKey{nil} }), []string{"attachmentsRemoved[0].vni", "attachmentsRemoved[0].vip"}},
@@ -176,8 +177,6 @@ func TestWhatFromProtoRefusesOfNetworksOfMuxes(t *testing.T) {
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Vnis = []uint32{1, 0} }), []string{"hosts[0].vnis[1]"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Vnis = make([]uint32, vnet.MaxNetworks+1) }), []string{"hosts[0].vnis"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.HostsRemoved = []uint32{0} }), []string{"hostsRemoved[0]"}},
-		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Networks[0].GatewayMac = "02:57" }), []string{"networks[0].gatewayMac"}},
-		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Networks[0].WithoutAgent = []string{"fd00::/64", "0.0.0.0/0"} }), []string{"networks[0].withoutAgent[0]", "networks[0].withoutAgent[1]"}},
 	})
 }
 

@@ -153,7 +153,10 @@ func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfac
 func (c *Controller) hostsOf(muxes []netip.Prefix) (all []overlay.Host) {
 	for _, h := range c.wanted.hosts {
 		of := overlay.Host{Number: h.Number, V4: h.V4, V6: h.V6}
-		if h.Client {
+		switch {
+		case h.WithoutAgent:
+			of.Roles |= overlay.Bare
+		case h.Client:
 			of.Roles |= overlay.Client
 		}
 		if h.Number == c.wanted.number {

@@ -104,12 +104,10 @@ func (b *fabric) ip(ns *netns.NS, command string, args ...any) {
 	}
 }
 
-func (b *fabric) addHost(name, tunnel string) {
+// connect makes the namespace of a host, with an uplink.
+func (b *fabric) connect(name, tunnel string) *netns.NS {
 	b.Helper()
-	h := &overlayHost{ns: b.space(name), name: name, config: testConfig, fabric: b}
-	h.config.PinPath = fmt.Sprintf("/sys/fs/bpf/weir-%s%s", b.name, name)
-	h.config.Flows = 1000
-	b.hosts[name] = h
+	ns := b.space(name)
 	of := netip.PrefixFrom(netip.MustParseAddr(tunnel), 24)
 	if of.Addr().Is6() {
 		of = netip.PrefixFrom(of.Addr(), 64)
@@ -119,9 +117,18 @@ func (b *fabric) addHost(name, tunnel string) {
 		gateway = gateway.Next()
 	}
 	b.must(
-		netns.Veth(h.ns, "uplink", b.core, name), h.ns.SetUp("lo"), h.ns.AddAddress("uplink", of),
+		netns.Veth(ns, "uplink", b.core, name), ns.SetUp("lo"), ns.AddAddress("uplink", of),
 		b.core.AddAddress(name, netip.PrefixFrom(gateway, gateway.BitLen())), b.core.AddLinkRoute(one(tunnel), name),
-		h.ns.AddRoute(netip.PrefixFrom(zero(gateway), 0), gateway))
+		ns.AddRoute(netip.PrefixFrom(zero(gateway), 0), gateway))
+	return ns
+}
+
+func (b *fabric) addHost(name, tunnel string) {
+	b.Helper()
+	h := &overlayHost{ns: b.connect(name, tunnel), name: name, config: testConfig, fabric: b}
+	h.config.PinPath = fmt.Sprintf("/sys/fs/bpf/weir-%s%s", b.name, name)
+	h.config.Flows = 1000
+	b.hosts[name] = h
 	var err error
 	h.config.Uplink, err = h.ns.Index("uplink")
 	b.must(err)
@@ -153,6 +160,7 @@ func (h *overlayHost) open() {
 		return Host{Number: number, Roles: roles, V4: at(a, true), V6: at(a, false)}
 	}
 	hosts := []Host{host(7, Client, b.host), host(8, Client, b.other), host(9, Server|Client, b.tunnel)}
+	hosts = append(hosts, host(10, Bare, b.bare()))
 	for _, mux := range b.muxes {
 		hosts = append(hosts, host(0, Mux, mux))
 	}
@@ -170,6 +178,9 @@ func (h *overlayHost) open() {
 			h.SetTenant(4, b.flows, b.flows, b.flows), h.SetPorts(h.ports))
 	}))
 }
+
+// bare is the VTEP of a host without an agent, which only some tests have.
+func (b *fabric) bare() string { return netip.MustParseAddr(b.other).Next().String() }
 
 // serve has the server's host deliver to a backend behind an interface.
 func (b *fabric) serve() {
@@ -204,25 +215,31 @@ func (b *fabric) tenant(name string) *netns.NS { return b.space(name) }
 // join connects a client to a host, as the tenant's overlay has it. The host's programs know the port.
 func (b *fabric) join(h *overlayHost, tenant string, client *netns.NS) {
 	b.Helper()
-	vni, vip := fabricTenants[tenant], netip.MustParseAddrPort(b.vip).Addr()
-	own := netip.MustParseAddrPort(b.client).Addr()
-	local := b.tunnelOf(h)
-	b.must(netns.Veth(h.ns, tenant, client, "eth0"), client.SetMAC("eth0", clientMAC))
-	b.must(client.AddAddress("eth0", netip.PrefixFrom(own, own.BitLen())))
-	b.ip(client, "ip route add %s dev eth0", one(vip.String()))
-	b.ip(client, "ip neigh add %s lladdr 02:09:00:00:00:00 dev eth0 nud permanent", vip)
-	b.ip(h.ns, "ip link add br%d type bridge", vni)
-	b.ip(h.ns, "ip link add vx%d type vxlan id %d local %s dstport 4789 nolearning udp6zerocsumrx", vni, vni, local)
-	for _, device := range []string{fmt.Sprintf("vx%d", vni), tenant} {
-		b.ip(h.ns, "ip link set %s master br%d up", device, vni)
-	}
-	b.ip(h.ns, "ip link set br%d up", vni)
-	b.ip(h.ns, "bridge fdb add 02:09:00:00:00:00 dev vx%d dst %s", vni, b.family.mux)
-	b.ip(h.ns, "bridge fdb add 02:09:00:00:00:00 dev vx%d master static", vni)
+	b.joinOverlay(h.ns, b.tunnelOf(h), tenant, client)
+	vni, own := fabricTenants[tenant], netip.MustParseAddrPort(b.client).Addr()
 	ifindex, err := h.ns.Index(tenant)
 	b.must(err)
 	h.ports = append(h.ports, Port{Ifindex: ifindex, VNI: vni, MAC: clientMAC, Addresses: []netip.Addr{own}, Flows: b.flows})
 	b.must(h.ns.Do(func() error { return h.SetPorts(h.ports) }))
+}
+
+// joinOverlay connects a client to a host's VTEP of the tenant's own overlay, in which the mux is known by static entries.
+func (b *fabric) joinOverlay(host *netns.NS, local, tenant string, client *netns.NS) {
+	b.Helper()
+	vni, vip := fabricTenants[tenant], netip.MustParseAddrPort(b.vip).Addr()
+	own := netip.MustParseAddrPort(b.client).Addr()
+	b.must(netns.Veth(host, tenant, client, "eth0"), client.SetMAC("eth0", clientMAC))
+	b.must(client.AddAddress("eth0", netip.PrefixFrom(own, own.BitLen())))
+	b.ip(client, "ip route add %s dev eth0", one(vip.String()))
+	b.ip(client, "ip neigh add %s lladdr 02:09:00:00:00:00 dev eth0 nud permanent", vip)
+	b.ip(host, "ip link add br%d type bridge", vni)
+	b.ip(host, "ip link add vx%d type vxlan id %d local %s dstport 4789 nolearning udp6zerocsumrx", vni, vni, local)
+	for _, device := range []string{fmt.Sprintf("vx%d", vni), tenant} {
+		b.ip(host, "ip link set %s master br%d up", device, vni)
+	}
+	b.ip(host, "ip link set br%d up", vni)
+	b.ip(host, "bridge fdb add 02:09:00:00:00:00 dev vx%d dst %s", vni, b.family.mux)
+	b.ip(host, "bridge fdb add 02:09:00:00:00:00 dev vx%d master static", vni)
 }
 
 // leave takes the client from a host.

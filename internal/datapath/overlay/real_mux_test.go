@@ -111,7 +111,7 @@ func (r *realMuxes) clientHosts() []muxoverlay.Host {
 			Number: number, Agent: true, Addresses: []netip.Addr{netip.MustParseAddr(tunnel)}, VNIs: []uint32{100, 200},
 		})
 	}
-	return all
+	return append(all, muxoverlay.Host{Number: 10, Addresses: []netip.Addr{netip.MustParseAddr(r.bare())}, VNIs: []uint32{100, 200}})
 }
 
 // kill stops the last mux that is left: its program goes, so its packets go nowhere.
@@ -261,6 +261,34 @@ func TestTenantsReachOneServerByRealMuxes(t *testing.T) {
 			r.kill(0)
 			r.all(connections, 4, 1000)
 			r.all(connections[:4], 4, 8<<20)
+			r.noDrops()
+		})
+	}
+}
+
+// A client on a host without an agent reaches the VIP by the kernel's own VXLAN: each of its packets passes a mux, the
+// server's answers go straight to its host, and a mux that dies loses nothing.
+func TestClientsOnHostsWithoutAgent(t *testing.T) {
+	for name, f := range families() {
+		t.Run(name, func(t *testing.T) {
+			r := newRealMuxes(t, "bar"+name[1:2]+name[len(name)-1:], fabricFamily(f))
+			host, client := r.connect("bhost", r.bare()), r.tenant("acme")
+			r.joinOverlay(host, r.bare(), "acme", client)
+			r.listen(r.hosts["server"].ns, echo)
+			r.ip(client, "ping -c 3 -i 0.05 -W 2 %s", netip.MustParseAddrPort(r.vip).Addr())
+			var connections []*tenantConnection
+			for i := range 8 {
+				c, err := r.dialFrom(client, fabricTenants["acme"], uint16(30000+i))
+				r.must(err)
+				connections = append(connections, c)
+			}
+			r.all(connections, 8, 1000)
+			if forwarded, dropped := r.seen(); forwarded < 8*10 || len(dropped) != 0 {
+				t.Errorf("muxes forwarded %d packets, dropped %v", forwarded, dropped)
+			}
+			r.kill(1)
+			r.all(connections, 8, 1000)
+			r.all(connections[:2], 2, 1<<20)
 			r.noDrops()
 		})
 	}

@@ -93,7 +93,28 @@ func (a *networkAdmission) network(path string, n vnet.Network) {
 		}
 	}
 	a.workloads(path, n)
+	a.withoutAgent(path, n)
 	a.attachedTo(path, n)
+}
+
+// withoutAgent holds that VTEPs are no addresses of the cluster's own, and those of the network's tenant: servers send to
+// them what is answered to whoever says that they are it.
+func (a *networkAdmission) withoutAgent(path string, n vnet.Network) {
+	tenant, there := a.tenants.all[n.Tenant]
+	for i, vtep := range n.WithoutAgent {
+		at := fmt.Sprintf("%s.withoutAgent[%d]", path, i)
+		if reason := ofOverlay(a.State, vtep); reason != "" {
+			a.refuse(at, "%s %s", vtep, reason)
+		}
+		for u := range a.Addresses.In(netip.PrefixFrom(vtep, vtep.BitLen())) {
+			a.refuse(at, "%s is in use already: hosts with an agent are named by their workloads", u.Address)
+			break
+		}
+		inside := slices.ContainsFunc(tenant.Backends.Prefixes, func(p netip.Prefix) bool { return p.Contains(vtep) })
+		if (there || a.confined) && !inside {
+			a.refuse(at, "%s is not in backends.prefixes of tenant %s", vtep, n.Tenant)
+		}
+	}
 }
 
 // otherNetwork is how a tenant is told of another network.

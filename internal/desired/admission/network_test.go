@@ -151,6 +151,30 @@ func TestAdmitWorkloads(t *testing.T) {
 	})
 }
 
+// A VTEP is none of the cluster's own addresses, and the tenant's.
+func TestAdmitHostsWithoutAgent(t *testing.T) {
+	tenants := NewTenants(map[string]model.Tenant{"acme": {Name: "acme", Backends: model.TenantBackends{
+		Hosts: []string{"host1"}, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("203.0.113.0/24")},
+	}}})
+	for vtep, want := range map[string][]string{
+		"10.8.0.5":      nil,
+		"10.2.2.2":      {"networks[0].withoutAgent[0]: 10.2.2.2 is in use already"},
+		"203.0.113.30":  {"networks[0].withoutAgent[0]: 203.0.113.30 is in use already"},
+		"203.0.113.250": {"networks[0].withoutAgent[0]: 203.0.113.250 is an address of the overlay"},
+		"172.16.0.5":    {"networks[0].withoutAgent[0]: 172.16.0.5 is not in backends.prefixes of tenant acme"},
+	} {
+		n := changed(newNetwork("test", 101), func(n *vnet.Network) { n.WithoutAgent = []netip.Addr{addr(vtep)} })
+		_, err := Networks(joinedTown(), []vnet.Network{n}, tenants, false)
+		if got := refusals(err, want); !slices.Equal(got, want) {
+			t.Errorf("%s is refused with %q, want %q", vtep, got, want)
+		}
+	}
+	n := changed(newNetwork("test", 101), func(n *vnet.Network) { n.WithoutAgent = []netip.Addr{addr("10.8.0.5")} })
+	if _, err := Networks(joinedTown(), []vnet.Network{n}, NewTenants(nil), true); err == nil {
+		t.Error("a tenant without a manifest has a VTEP")
+	}
+}
+
 // A tenant whose backends name no host has no workloads on any, nor has one that there is none of, if it is confined.
 func TestWorkloadsOnHostsOfOthers(t *testing.T) {
 	const want = "networks[0].workloads[0].host: host1 is not in backends.hosts of tenant acme"

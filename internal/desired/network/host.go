@@ -3,6 +3,7 @@ package network
 import (
 	"cmp"
 	"iter"
+	"net/netip"
 	"time"
 
 	"github.com/weirlb/weir/internal/model/vnet"
@@ -96,6 +97,31 @@ func (n Numbers) Allocate(hosts iter.Seq[string], mayGive bool, now time.Time) (
 	return change, without
 }
 
+// VTEPName is what a host without an agent is called, by its VTEP: no node has such a name.
+func VTEPName(vtep netip.Addr) string { return vtep.String() }
+
+// VTEPOf is the VTEP of a host without an agent, if name is of one.
+func VTEPOf(name string) (vtep netip.Addr, is bool) {
+	vtep, err := netip.ParseAddr(name)
+	return vtep, err == nil
+}
+
+// hostsOf are the hosts of a network's workloads, some several times, and those without an agent.
+func hostsOf(n vnet.Network) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, w := range n.Workloads {
+			if !yield(w.Host) {
+				return
+			}
+		}
+		for _, vtep := range n.WithoutAgent {
+			if !yield(VTEPName(vtep)) {
+				return
+			}
+		}
+	}
+}
+
 // place is a network that has workloads on a host.
 type place struct{ host, network string }
 
@@ -121,18 +147,18 @@ type places struct {
 func (p places) clone() places { return places{p.networks.Clone(), p.hosts.Clone()} }
 
 func (p *places) put(n vnet.Network) {
-	for _, w := range n.Workloads {
-		if at := (place{w.Host, n.Name}); !p.networks.Has(at) {
+	for host := range hostsOf(n) {
+		if at := (place{host, n.Name}); !p.networks.Has(at) {
 			p.networks.Set(at, none{})
-			p.hosts.Set(member{n.Name, w.Host}, none{})
+			p.hosts.Set(member{n.Name, host}, none{})
 		}
 	}
 }
 
 func (p *places) remove(n vnet.Network) {
-	for _, w := range n.Workloads {
-		p.networks.Delete(place{w.Host, n.Name})
-		p.hosts.Delete(member{n.Name, w.Host})
+	for host := range hostsOf(n) {
+		p.networks.Delete(place{host, n.Name})
+		p.hosts.Delete(member{n.Name, host})
 	}
 }
 
@@ -147,7 +173,7 @@ func (s Set) NetworksOn(host string) iter.Seq[vnet.Network] {
 	}
 }
 
-// HostsIn are the hosts that a network has workloads on, in order.
+// HostsIn are the hosts that a network has workloads on, with and without an agent, in order.
 func (s Set) HostsIn(network string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for m := range s.places.hosts.From(member{network: network}) {

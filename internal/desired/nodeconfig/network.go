@@ -36,9 +36,13 @@ func Attachment(s desired.State, key vnet.AttachmentKey) (vnet.Attachment, bool)
 }
 
 func attachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attachment {
-	return vnet.Attachment{
+	a := vnet.Attachment{
 		AttachmentKey: vnet.AttachmentKey{VNI: n.VNI, VIP: at.Address}, Service: s.VIPs.At(at.VIP).Address, Network: n.Name,
 	}
+	if len(n.WithoutAgent) > 0 {
+		a.GatewayMAC = n.GatewayMAC
+	}
+	return a
 }
 
 // attachedTo are the networks that a VIP is attached to, each with the attachment.
@@ -108,7 +112,10 @@ func NetworkHosts(s desired.State) iter.Seq[string] {
 			}
 		}
 	}
-	maps.DeleteFunc(hosts, func(host string, _ bool) bool { return s.Nodes.At(host).Role != model.RoleHost })
+	maps.DeleteFunc(hosts, func(host string, _ bool) bool {
+		_, without := withoutAgent(s, host)
+		return !without && s.Nodes.At(host).Role != model.RoleHost
+	})
 	return slices.Values(slices.Sorted(maps.Keys(hosts)))
 }
 
@@ -137,13 +144,32 @@ func hostNumbers(s desired.State, vip model.VIP, e model.Endpoint) map[netip.Add
 	return numbers
 }
 
+// withoutAgent is the VTEP of a host that has no agent. An address that a node has come to have meanwhile is that node's.
+func withoutAgent(s desired.State, host string) (vtep netip.Addr, is bool) {
+	if vtep, is = network.VTEPOf(host); !is {
+		return vtep, false
+	}
+	for range s.Addresses.Of(vtep, desired.AsNode) {
+		return vtep, false
+	}
+	return vtep, true
+}
+
 // MuxHost is a host as muxes know it, if it has to do with virtual networks and has a number.
 func MuxHost(s desired.State, host string) (vnet.MuxHost, bool) {
-	number, node := s.Networks.Numbers.Of(host), s.Nodes.At(host)
-	if s.Networks.Overlay == nil || number == 0 || node.Role != model.RoleHost {
+	h := vnet.MuxHost{Number: s.Networks.Numbers.Of(host)}
+	if s.Networks.Overlay == nil || h.Number == 0 {
 		return vnet.MuxHost{}, false
 	}
-	h := vnet.MuxHost{Number: number, Name: host, Addresses: node.Addresses, Agent: true, Server: isServer(s, host)}
+	if vtep, without := withoutAgent(s, host); without {
+		h.Addresses = []netip.Addr{vtep}
+	} else {
+		node := s.Nodes.At(host)
+		if node.Role != model.RoleHost {
+			return vnet.MuxHost{}, false
+		}
+		h.Name, h.Addresses, h.Agent, h.Server = host, node.Addresses, true, isServer(s, host)
+	}
 	for n := range clientNetworks(s, host) {
 		h.VNIs = append(h.VNIs, n.VNI)
 	}
@@ -258,7 +284,11 @@ func (v *Networks) host(s desired.State, host string) vnet.NetworkHost {
 	h, there := v.Hosts[number]
 	if !there {
 		h = vnet.NetworkHost{Number: number}
-		h.V4, h.V6 = vnet.Tunnels(s.Nodes.At(host).Addresses)
+		addresses := s.Nodes.At(host).Addresses
+		if vtep, without := withoutAgent(s, host); without {
+			addresses, h.WithoutAgent = []netip.Addr{vtep}, true
+		}
+		h.V4, h.V6 = vnet.Tunnels(addresses)
 		v.Hosts[number] = h
 	}
 	return h

@@ -20,8 +20,9 @@ type Network struct {
 	MTU      uint32         // of the workloads' interfaces
 	// GatewayMAC is what VIPs on the workloads' subnet answer ARP and neighbor solicitations with.
 	GatewayMAC     MAC
-	Workloads      []Workload // names, addresses and interfaces are unique
-	AllowedTenants []string   // whose VIPs may be attached, beside those of Tenant
+	Workloads      []Workload   // names, addresses and interfaces are unique
+	AllowedTenants []string     // whose VIPs may be attached, beside those of Tenant
+	WithoutAgent   []netip.Addr // VTEPs of hosts without an agent, in order; nodes have none of them
 }
 
 // Workload is one of a network, that may be a client of its VIPs.
@@ -44,6 +45,7 @@ const (
 	MaxAddresses   = 16    // of a workload
 	MaxAllowed     = 1024  // tenants that a network allows
 	MaxNetworks    = 4096  // of the cluster
+	MaxWithout     = 256   // hosts of a network that have no agent
 	maxInterface   = 15    // bytes of an interface's name: IFNAMSIZ
 	mostRefusals   = 128   // reasons of one refusal
 	exampleNetwork = "192.168.0.0/16"
@@ -112,7 +114,23 @@ func (n Network) Validate() error {
 			}
 		}
 	}
+	n.validateWithoutAgent(&r)
 	return errors.Join(r...)
+}
+
+func (n Network) validateWithoutAgent(r *refusals) {
+	if !r.most("withoutAgent", len(n.WithoutAgent), MaxWithout) {
+		return
+	}
+	for i, a := range n.WithoutAgent {
+		field := fmt.Sprintf("withoutAgent[%d]", i)
+		if reason := model.Routable(a); reason != "" {
+			r.refuse(field, "%s", reason)
+		}
+		if j := slices.Index(n.WithoutAgent, a); j < i {
+			r.refuse(field, "is %s again, as withoutAgent[%d]", a, j)
+		}
+	}
 }
 
 func (n Network) validatePrefixes(r *refusals) {

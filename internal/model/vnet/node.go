@@ -27,6 +27,8 @@ type Attachment struct {
 
 	Service netip.Addr // the VIP's own address, of the same family: that of its endpoints
 	Network string     // name of the network, for people
+	// GatewayMAC is by which hosts without an agent send to the VIP; zero: the network has none of these.
+	GatewayMAC MAC
 }
 
 // Equal says whether both are the same to a node.
@@ -45,31 +47,21 @@ type MuxHost struct {
 // Equal says whether both are the same to a mux.
 func (h MuxHost) Equal(other MuxHost) bool { return reflect.DeepEqual(h, other) }
 
-// MuxNetwork is a virtual network as muxes know it, if it has hosts without an agent.
-type MuxNetwork struct {
-	VNI          uint32
-	WithoutAgent []netip.Prefix // of such hosts, of IPv4, in order; they have no numbers
-	GatewayMAC   MAC            // by which they send to VIPs
-}
-
-// Equal says whether both are the same to a mux.
-func (n MuxNetwork) Equal(other MuxNetwork) bool {
-	return n.VNI == other.VNI && n.GatewayMAC == other.GatewayMAC && slices.Equal(n.WithoutAgent, other.WithoutAgent)
-}
-
 // NetworkHost is a host as other ones know it, and as it knows itself: clients of a network are there that has VIPs with
 // backends here, or backends of VIPs that a network with workloads here has.
 type NetworkHost struct {
 	Number uint32
 	V4, V6 netip.Addr // where its clients are reached, and send from; not valid: none of the family
 	Client bool       // such clients are there
+	// WithoutAgent says that no agent is there: it sends nothing straight.
+	WithoutAgent bool
 	// Tunnels are where such backends are reached, and answer from, in order.
 	Tunnels []netip.Addr
 }
 
 // Equal says whether both are the same to a host.
 func (h NetworkHost) Equal(other NetworkHost) bool {
-	return h.Number == other.Number && h.V4 == other.V4 && h.V6 == other.V6 && h.Client == other.Client && slices.Equal(h.Tunnels, other.Tunnels)
+	return h.Number == other.Number && h.V4 == other.V4 && h.V6 == other.V6 && h.Client == other.Client && h.WithoutAgent == other.WithoutAgent && slices.Equal(h.Tunnels, other.Tunnels)
 }
 
 // HostNetwork is a virtual network as hosts know it.

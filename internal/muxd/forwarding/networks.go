@@ -42,7 +42,6 @@ type networkSet struct {
 	masters     []fbt.Master
 	attachments map[vnet.AttachmentKey]vnet.Attachment
 	hosts       map[uint32]vnet.MuxHost
-	bare        map[uint32]vnet.MuxNetwork // by VNI
 }
 
 // newNetworks adopts the live tables: their attachments keep their numbers, and so their counters.
@@ -65,7 +64,7 @@ func newNetworks(datapath Overlay) (networks, error) {
 // next is what the update makes of the set.
 func (s networkSet) next(update wire.MuxUpdate) networkSet {
 	of := update.Networks
-	next := networkSet{masters: of.Masters, attachments: s.attachments, hosts: s.hosts, bare: s.bare}
+	next := networkSet{masters: of.Masters, attachments: s.attachments, hosts: s.hosts}
 	for _, a := range of.Addresses {
 		if a.Is4() {
 			next.v4 = a
@@ -74,11 +73,10 @@ func (s networkSet) next(update wire.MuxUpdate) networkSet {
 		}
 	}
 	if update.Snapshot {
-		next.attachments, next.hosts, next.bare = nil, nil, nil
+		next.attachments, next.hosts = nil, nil
 	}
 	next.attachments = changed(next.attachments, of.Attachments, of.AttachmentsRemoved, func(a vnet.Attachment) vnet.AttachmentKey { return a.AttachmentKey })
 	next.hosts = changed(next.hosts, of.Hosts, of.HostsRemoved, func(h vnet.MuxHost) uint32 { return h.Number })
-	next.bare = changed(next.bare, of.Networks, of.NetworksRemoved, func(n vnet.MuxNetwork) uint32 { return n.VNI })
 	return next
 }
 
@@ -116,9 +114,9 @@ func (s networkSet) routes() announce.Overlay {
 	if len(o.Addresses) == 0 {
 		return o
 	}
-	for key := range s.attachments {
-		if network, bare := s.bare[key.VNI]; bare {
-			o.Attached = append(o.Attached, bgp.MACRoute{VNI: key.VNI, MAC: network.GatewayMAC, Address: key.VIP, VTEP: o.Addresses[0]})
+	for key, a := range s.attachments {
+		if a.GatewayMAC != (vnet.MAC{}) {
+			o.Attached = append(o.Attached, bgp.MACRoute{VNI: key.VNI, MAC: a.GatewayMAC, Address: key.VIP, VTEP: o.Addresses[0]})
 		}
 	}
 	return o
@@ -172,8 +170,8 @@ func (n *networks) complete(next networkSet) error {
 			return err
 		}
 	}
-	if !maps.EqualFunc(n.wanted.hosts, next.hosts, vnet.MuxHost.Equal) || !maps.EqualFunc(n.wanted.bare, next.bare, vnet.MuxNetwork.Equal) {
-		if err := n.datapath.SetVTEPs(vteps(next)); err != nil {
+	if !maps.EqualFunc(n.wanted.hosts, next.hosts, vnet.MuxHost.Equal) {
+		if err := n.datapath.SetVTEPs(vteps(next), nil); err != nil {
 			return err
 		}
 	}
@@ -187,16 +185,11 @@ func (n *networks) complete(next networkSet) error {
 	return nil
 }
 
-func vteps(s networkSet) (hosts []overlay.Host, bare []overlay.BareHosts) {
+func vteps(s networkSet) (hosts []overlay.Host) {
 	for _, h := range s.hosts {
 		hosts = append(hosts, overlay.Host{Number: h.Number, Agent: h.Agent, Addresses: h.Addresses, VNIs: h.VNIs})
 	}
-	for _, network := range s.bare {
-		for _, prefix := range network.WithoutAgent {
-			bare = append(bare, overlay.BareHosts{VNI: network.VNI, Prefix: prefix})
-		}
-	}
-	return hosts, bare
+	return hosts
 }
 
 // keysOf are the keys of the hosts with backends. Those that are known are not derived again.

@@ -95,11 +95,10 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	}
 	must(b.apply(withNetworks(snapshot(5, newEndpoint(key(10), "10.0.0.1")), wire.MuxNetworks{
 		Attachments: []vnet.Attachment{attachment(10)}, Hosts: []vnet.MuxHost{server(1)},
-		Networks: []vnet.MuxNetwork{{VNI: 100, WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}}},
 	})))
 	did := b.take()
 	for _, order := range [][2]string{
-		{"keys of [1], made with 1", "replace by 1"}, {"replace by 1", "vxlan to 10.255.0.1"}, {"replace by 1", "vteps 1, 1 without agent"},
+		{"keys of [1], made with 1", "replace by 1"}, {"replace by 1", "vxlan to 10.255.0.1"}, {"replace by 1", "vteps 1, 0 without agent"},
 		{"replace by 1", "attachments [1: 10.99.0.10 in 100]"}, {"attachments [1: 10.99.0.10 in 100]", "announce [203.0.113.10/32 10.255.0.1/32]"},
 	} {
 		first, then := strings.Index(did, order[0]), strings.Index(did, order[1])
@@ -119,18 +118,18 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	must(b.apply(withNetworks(wire.MuxUpdate{Generation: 7, Endpoints: []model.MuxEndpoint{newEndpoint(key(10), "10.0.0.1")}}, wire.MuxNetworks{
 		Attachments: []vnet.Attachment{attachment(9)}, Hosts: []vnet.MuxHost{server(2)},
 	})))
-	b.did("keys of [1 2], made with 1", "apply +1 -0", "vteps 2, 1 without agent",
+	b.did("keys of [1 2], made with 1", "apply +1 -0", "vteps 2, 0 without agent",
 		"attachments [1: 10.99.0.10 in 100 2: 10.99.0.9 in 100]", "generation 7")
 
 	// The attachment goes before the endpoint, the keys of the host after it.
 	must(b.apply(withNetworks(wire.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{newEndpoint(key(10), "10.0.0.1")}}, wire.MuxNetworks{
 		AttachmentsRemoved: []vnet.AttachmentKey{attachment(10).AttachmentKey}, HostsRemoved: []uint32{2},
 	})))
-	b.did("attachments [2: 10.99.0.9 in 100]", "apply +1 -0", "vteps 1, 1 without agent", "keys of [1], made with 1", "generation 8")
+	b.did("attachments [2: 10.99.0.9 in 100]", "apply +1 -0", "vteps 1, 0 without agent", "keys of [1], made with 1", "generation 8")
 
 	// Without an overlay the address is withdrawn first.
 	must(b.apply(wire.MuxUpdate{Generation: 9, Networks: wire.MuxNetworks{
-		AttachmentsRemoved: []vnet.AttachmentKey{attachment(9).AttachmentKey}, HostsRemoved: []uint32{1}, NetworksRemoved: []uint32{100},
+		AttachmentsRemoved: []vnet.AttachmentKey{attachment(9).AttachmentKey}, HostsRemoved: []uint32{1},
 	}}))
 	b.did("announce [203.0.113.10/32]", "keys of [1], made with 0", "attachments []", "apply +0 -0", "vxlan to invalid IP invalid IP",
 		"vteps 0, 0 without agent", "keys of [], made with 0", "generation 9")
@@ -138,11 +137,10 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 
 // Hosts without an agent are told of the VIPs of their network alone, as long as there is an address to send VXLAN to.
 func TestHostsWithoutAgentAreTold(t *testing.T) {
-	other := attachment(11)
-	other.VNI = 200
+	told, other := attachment(10), attachment(11)
+	told.GatewayMAC, other.VNI = vnet.MAC{2, 1}, 200
 	set := networkSet{}.next(withNetworks(wire.MuxUpdate{Snapshot: true}, wire.MuxNetworks{
-		Attachments: []vnet.Attachment{attachment(10), other},
-		Networks:    []vnet.MuxNetwork{{VNI: 100, WithoutAgent: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")}, GatewayMAC: vnet.MAC{2, 1}}},
+		Attachments: []vnet.Attachment{told, other},
 	}))
 	want := bgp.MACRoute{VNI: 100, MAC: [6]byte{2, 1}, Address: addr("10.99.0.10"), VTEP: addr("10.255.0.1")}
 	if o := set.routes(); !slices.Equal(o.Attached, []bgp.MACRoute{want}) || len(o.Addresses) != 1 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
@@ -89,8 +90,12 @@ func (t networkTouch) gather(old, s *store.State, delta store.Delta) {
 	}
 	for name := range delta.Nodes {
 		was, is := old.Nodes.At(name), s.Nodes.At(name)
-		if was.Role != is.Role || !slices.Equal(was.Addresses, is.Addresses) {
-			t.nodes[name] = true
+		if was.Role == is.Role && slices.Equal(was.Addresses, is.Addresses) {
+			continue
+		}
+		t.nodes[name] = true
+		for _, a := range slices.Concat(was.Addresses, is.Addresses) { // it may be that of a host without an agent no more
+			t.nodes[network.VTEPName(a)] = true
 		}
 	}
 	for host := range delta.HostNumbers {

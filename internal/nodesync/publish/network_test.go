@@ -62,10 +62,14 @@ func drawNetworkWrite(t *rapid.T, s *store.State) store.Delta {
 			s.Networks.Overlay = &vnet.Overlay{Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.1")}, LocalPrefixes: vnet.DefaultLocalPrefixes}
 		}
 	case 6:
-		host := some("host", netHosts)
+		host, number := some("host", netHosts), uint32(0)
+		number = uint32(host[4]-'0') + 4*rapid.Uint32Range(0, 1).Draw(t, "number")
+		if i := rapid.IntRange(0, 2*len(netVTEPs)).Draw(t, "vtep"); i < len(netVTEPs) {
+			host, number = network.VTEPName(netVTEPs[i]), uint32(20+i)
+		}
 		delta.HostNumbers[host] = true
 		if s.Networks.Numbers.Remove(host); rapid.IntRange(0, 3).Draw(t, "gone") > 0 {
-			s.Networks.Numbers.Put(host, network.Number{Number: uint32(host[4]-'0') + 4*rapid.Uint32Range(0, 1).Draw(t, "number")})
+			s.Networks.Numbers.Put(host, network.Number{Number: number})
 		}
 	case 7:
 		delta.VIPs["plain"] = true
@@ -74,11 +78,15 @@ func drawNetworkWrite(t *rapid.T, s *store.State) store.Delta {
 	return delta
 }
 
+// netVTEPs are of hosts without an agent; one may be an address of host1 too.
+var netVTEPs = []netip.Addr{netip.MustParseAddr("10.0.1.1"), netip.MustParseAddr("10.8.0.2")}
+
 func drawNetworkOf(t *rapid.T, name string) vnet.Network {
 	k := uint32(name[3] - '0')
 	n := vnet.Network{
 		Name: name, Tenant: "a", VNI: k + 10*rapid.Uint32Range(0, 1).Draw(t, "vni"), GatewayMAC: vnet.DefaultGatewayMAC,
 		AllowedTenants: rapid.SampledFrom([][]string{nil, {"b"}}).Draw(t, "allowed"),
+		WithoutAgent:   netVTEPs[:rapid.IntRange(0, len(netVTEPs)).Draw(t, "without agent")],
 	}
 	for i := range netHosts {
 		for j := range rapid.IntRange(0, 2).Draw(t, "workloads") {
@@ -212,6 +220,9 @@ func newNetworkWorld(t *rapid.T) *networkWorld {
 		s.PutNode(model.Node{Name: hostName(i), Role: model.RoleHost, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}})
 		s.Networks.Numbers.Put(hostName(i), network.Number{Number: uint32(i + 1)})
 		s.Networks.Put(drawNetworkOf(t, fmt.Sprintf("net%d", i%netNets+1)))
+	}
+	for i, vtep := range netVTEPs {
+		s.Networks.Numbers.Put(network.VTEPName(vtep), network.Number{Number: uint32(20 + i)})
 	}
 	w := &networkWorld{s: s, mux: beginningMux(s), hosts: make([]ranHost, netHosts), before: make([]nodeconfig.Networks, netHosts)}
 	for i := range w.hosts {
