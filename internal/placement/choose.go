@@ -32,6 +32,12 @@ func (e *engine) tables(flow *fabric.Flow, c *candidate) float64 {
 // unevenness is how much more than its equal share a member of a set may receive: 1/10.
 const unevenness = 10
 
+// isUneven says that one of n members of a set would receive too much of all.
+func isUneven(received, all fabric.Load, n int) bool {
+	share := all / fabric.Load(n)
+	return received > share+1+share/unevenness
+}
+
 // try is the cost of a candidate, and the resource that has no room, if there is one.
 func (e *engine) try(it *item, at int) (float64, *misfit) {
 	c, flow := &e.cands[at], it.flow
@@ -39,9 +45,8 @@ func (e *engine) try(it *item, at int) (float64, *misfit) {
 		return why.cost, why
 	}
 	t := e.trial(flow, at)
-	n := fabric.Load(len(c.members))
 	for i, r := range t.received {
-		if r > (flow.Total/n+1)+flow.Total/n/unevenness {
+		if isUneven(r, flow.Total, len(c.members)) {
 			return 2, &misfit{resource: EqualShares, at: c.members[i], cost: 2, need: int64(r), size: int64(flow.Total)}
 		}
 	}

@@ -8,7 +8,9 @@
 // holds for each placed VIP, and the failure budgets. The cost of a candidate is the utilisation of the most used
 // resource that the VIP touches there; for the paper's algorithms, of any resource.
 //
+// What finds no room by that may exchange it with others (simulated annealing among few VIPs, bounded in work).
+//
 // Invariants: no resource is used beyond its size. The same input in another order gives the same placement: VIPs are
 // taken by descending rate, then by name, and ties between candidates are decided by a hash of their names. There is no
-// clock and no randomness.
+// clock, and what is drawn follows from the seed of the policy.
 package placement

@@ -48,6 +48,7 @@ type item struct {
 	pin     int // candidate, -1 for none
 	current int
 	at      int
+	swapped bool    // by an exchange
 	highest bool    // it is to go to the highest tier if there is room
 	why     *misfit // that it has no place
 }
@@ -180,18 +181,18 @@ func (e *engine) apply(flow *fabric.Flow, at int, sign int64) {
 	for _, m := range c.members {
 		e.highest = max(e.highest, float64(e.entries[m])*e.inverses[m])
 	}
-	if c.container >= 0 {
-		e.containerLoss[c.container] += fabric.Load(sign) * flow.Total
-	}
-	for _, m := range c.members {
-		e.switchLoss[m] += fabric.Load(sign) * loss(flow, c)
-	}
 }
 
+// applyTables is apply without links.
 func (e *engine) applyTables(flow *fabric.Flow, c *candidate, sign int64) {
 	e.hosts += sign
+	n, lost := sign*need(flow, c), fabric.Load(sign)*loss(flow, c)
 	for _, m := range c.members {
-		e.entries[m] += sign * need(flow, c)
+		e.entries[m] += n
+		e.switchLoss[m] += lost
+	}
+	if c.container >= 0 {
+		e.containerLoss[c.container] += fabric.Load(sign) * flow.Total
 	}
 }
 

@@ -59,6 +59,9 @@ func Explain(
 	}
 	if it.at < 0 {
 		x.Resource, x.Reason = it.why.resource, e.describe(it.why)
+		if it.swapped {
+			x.Reason = "others with more traffic have its place, now " + x.Reason
+		}
 		return x, nil
 	}
 	x.Switches = names(f, e.cands[it.at].members)

@@ -119,6 +119,9 @@ func (e *engine) run(ctx context.Context, items []*item) error {
 			return nil
 		}
 	}
+	if e.policy.Algorithm == Repair && e.policy.ExchangeWork >= 0 {
+		return e.exchange(ctx, items)
+	}
 	return nil
 }
 

@@ -10,7 +10,8 @@ import (
 type Algorithm int
 
 const (
-	// Repair keeps what fits where it is and places the rest by the least touched maximum utilisation.
+	// Repair keeps what fits where it is and places the rest by the least touched maximum utilisation. What then has no
+	// place may exchange room with others, if that brings more traffic to switches.
 	Repair Algorithm = iota
 	// Greedy is the paper's: the least maximum utilisation of all resources, from scratch (Non-sticky).
 	Greedy
@@ -61,6 +62,7 @@ type Policy struct {
 	Delta         float64 // of Sticky; the paper has 0.05
 	Spread        Spread
 	FailureBudget int64  // 1/1000000 of all traffic that a failure may send to software muxes; 0: no bound
+	ExchangeWork  int64  // of Repair: links that an exchange looks at; 0: 400 million; negative: what fits never moves
 	Seed          uint64 // of the order of candidates that tie
 	VIPs          map[string]VIPPolicy
 	Exclude       []string // switches that take no VIP

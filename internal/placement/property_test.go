@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -85,11 +86,12 @@ func rapidPolicy(t *rapid.T) Policy {
 	return Policy{
 		Algorithm: Algorithm(rapid.IntRange(0, len(algorithms)-1).Draw(t, "algorithm")), Spread: Spread(rapid.IntRange(0, 2).Draw(t, "spread")),
 		Delta: 0.05, StopAtMisfit: rapid.Bool().Draw(t, "stop"), FailureBudget: rapid.SampledFrom([]int64{0, 0, 50_000, 400_000}).Draw(t, "budget"),
-		Seed: rapid.Uint64().Draw(t, "seed"),
+		Seed: rapid.Uint64().Draw(t, "seed"), ExchangeWork: rapid.SampledFrom([]int64{-1, 1, 20_000}).Draw(t, "exchange"),
 	}
 }
 
 func rapidPlace(t *rapid.T, f *fabric.Fabric, demands []traffic.Demand, current Where, p Policy) *Result {
+	p.ExchangeWork = cmp.Or(p.ExchangeWork, 20_000)
 	result, err := Place(t.Context(), f, demands, current, p)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +212,7 @@ func TestRepairMovesOnlyWhatDoesNotFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, f := rapidFabric(t)
 		policy := rapidPolicy(t)
-		policy.Algorithm = Repair
+		policy.Algorithm, policy.ExchangeWork = Repair, -1
 		current := rapidPlace(t, f, rapidDemands(t, f), nil, policy).Where(f)
 		demands := rapidDemands(t, f)
 		keep := policy
@@ -222,6 +224,59 @@ func TestRepairMovesOnlyWhatDoesNotFit(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An exchange moves what fits only for a gain: an eighth of the traffic that it moves or sends to software comes to
+// switches. Nothing is overfilled by it, pins stay, and what is required is not sent to software. Without a gain nothing
+// changes.
+func TestExchangesMoveWhatFitsOnlyForAGain(t *testing.T) {
+	gains := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		_, f := rapidFabric(rt)
+		policy := rapidPolicy(rt)
+		policy.Algorithm, policy.ExchangeWork, policy.StopAtMisfit = Repair, -1, false
+		current := rapidPlace(rt, f, rapidDemands(rt, f), nil, policy).Where(f)
+		demands := rapidDemands(rt, f)
+		policy.VIPs = map[string]VIPPolicy{"vip-0": {Require: true}}
+		if at := current["vip-1"]; len(at) > 0 {
+			policy.VIPs["vip-1"] = VIPPolicy{Pin: at}
+		}
+		before := rapidPlace(rt, f, demands, current, policy)
+		policy.ExchangeWork = 50_000
+		after := rapidPlace(rt, f, demands, current, policy)
+		was, is := before.Where(f), after.Where(f)
+		l, gain, moved := newLedger(t, f, demands), traffic.Rate(0), traffic.Rate(0)
+		for _, d := range demands {
+			if slices.Equal(was[d.VIP], is[d.VIP]) {
+				continue
+			}
+			if slices.Equal(was[d.VIP], current[d.VIP]) {
+				moved += d.Rate()
+			}
+			if policy.VIPs[d.VIP].Require && is[d.VIP] == nil || policy.VIPs[d.VIP].Pin != nil {
+				rt.Fatalf("vip %s moved from %v to %v", d.VIP, was[d.VIP], is[d.VIP])
+			}
+		}
+		for _, p := range after.Placed {
+			l.add(p.VIP, p.Switches, 1)
+		}
+		if over := l.overfull(); over != "" {
+			rt.Fatal(over)
+		}
+		required := is["vip-0"] != nil && was["vip-0"] == nil // brings more than its traffic
+		if gain = after.Hardware - before.Hardware; !required && (gain < 0 || movesForGain*gain < moved) {
+			rt.Fatalf("%d kbit/s moved for a gain of %d", moved, gain)
+		}
+		if gain == 0 && !required && fmt.Sprint(was) != fmt.Sprint(is) {
+			rt.Fatalf("without a gain the placement became %v, from %v", is, was)
+		}
+		if gain > 0 {
+			gains++
+		}
+	})
+	if gains == 0 {
+		t.Error("no exchange gained anything")
+	}
 }
 
 // A migration ends, leads to the new placement, and overfills nothing in any intermediate step.

@@ -18,7 +18,7 @@ type muxReport struct {
 	Counts  []count   `json:"counts"`
 	Ratios  []ratio   `json:"ratios"`
 	Latency []latency `json:"latency"`
-	Small   []small   `json:"small"`
+	smallReport
 }
 
 // count is the software muxes of a scheme.
@@ -84,7 +84,7 @@ func (b *bench) muxes(ctx context.Context) (any, error) {
 			report.Latency = append(report.Latency, latencies(c)...)
 		}
 	}
-	if report.Small, err = smallFabrics(ctx); err != nil {
+	if err := report.fill(ctx); err != nil {
 		return nil, err
 	}
 	return report, b.plotMuxes(report)

@@ -48,20 +48,40 @@ func (c *column) add(row int, value float64) {
 	c.Index, c.Value = append(c.Index, int32(row)), append(c.Value, value)
 }
 
+func (b *bench) small(ctx context.Context) (any, error) {
+	var report smallReport
+	err := report.fill(ctx)
+	return report, err
+}
+
+// smallReport is of small fabrics: those that the bound is for, and those whose racks carry all traffic.
+type smallReport struct {
+	Small   []small `json:"small"`
+	Lighter []small `json:"small_lighter"`
+}
+
+func (r *smallReport) fill(ctx context.Context) (err error) {
+	if r.Small, err = smallFabrics(ctx, overloaded); err != nil {
+		return err
+	}
+	r.Lighter, err = smallFabrics(ctx, lighter)
+	return err
+}
+
 // smallFabrics draws small fabrics with traffic, and compares placements with the optima of linear programs.
-func smallFabrics(ctx context.Context) ([]small, error) {
+func smallFabrics(ctx context.Context, of family) ([]small, error) {
 	if _, err := maximise(ctx, nil); err != nil { // installs the solver once
 		return nil, err
 	}
 	all := make([]small, smallDraws)
 	return all, each(ctx, len(all), func(ctx context.Context, i int) (err error) {
-		all[i], err = smallFabric(ctx, i)
+		all[i], err = smallFabric(ctx, of, i)
 		return err
 	})
 }
 
-func smallFabric(ctx context.Context, i int) (small, error) {
-	f, demands, err := drawSmall(i)
+func smallFabric(ctx context.Context, of family, i int) (small, error) {
+	f, demands, err := of.draw(i)
 	if err != nil {
 		return small{}, err
 	}
@@ -93,11 +113,24 @@ func smallFabric(ctx context.Context, i int) (small, error) {
 	return s, nil
 }
 
-// drawSmall is four containers with tables and links that are too small for 100 to 120 VIPs. Racks can carry what they
-// send and receive, as in the workload of the paper's size: what binds is where VIPs are announced.
-func drawSmall(i int) (*fabric.Fabric, []traffic.Demand, error) {
+// family is small fabrics of four containers with six ToRs, two aggregation switches and four cores, and tables of 14
+// to 18 tunnels.
+type family struct {
+	aggUplink    traffic.Rate
+	vips, moreBy int // VIPs of the first draws, and how many more each five draws have
+	total, step  traffic.Rate
+}
+
+// overloaded have the links of the paper's network, and from half to all of the traffic that their racks carry together.
+// It is not even: racks, links and tables are short, each for some VIPs.
+var overloaded = family{aggUplink: 40_000_000, vips: 80, moreBy: 10, total: 200_000_000, step: 67_000_000}
+
+// lighter have racks that carry what they send and receive. What binds is where VIPs are announced.
+var lighter = family{aggUplink: 20_000_000, vips: 100, moreBy: 5, total: 60_000_000, step: 10_000_000}
+
+func (of family) draw(i int) (*fabric.Fabric, []traffic.Demand, error) {
 	spec, err := fabric.Clos{
-		Containers: 4, TorsPerContainer: 6, AggsPerContainer: 2, Cores: 4, TorUplink: 10_000_000, AggUplink: 20_000_000,
+		Containers: 4, TorsPerContainer: 6, AggsPerContainer: 2, Cores: 4, TorUplink: 10_000_000, AggUplink: of.aggUplink,
 		Limits: &fabric.Limits{Hosts: 16_384, ECMP: 4096, Tunnels: int32(14 + i%5)},
 	}.Spec()
 	if err != nil {
@@ -108,7 +141,7 @@ func drawSmall(i int) (*fabric.Fabric, []traffic.Demand, error) {
 		return nil, nil, err
 	}
 	demands, err := traffic.Workload{
-		VIPs: 100 + 5*(i/5%5), Racks: len(f.Racks), Total: traffic.Rate(60+10*(i%4)) * 1_000_000, Seed: uint64(i) + 1,
+		VIPs: of.vips + of.moreBy*(i/5%5), Racks: len(f.Racks), Total: of.total + of.step*traffic.Rate(i%4), Seed: uint64(i) + 1,
 	}.Generate()
 	return f, demands, err
 }
