@@ -36,7 +36,7 @@ var duetMuxes = figure{
 	differs: draws + " Software muxes are counted for the worst three switches instead of three random ones, but where a row " +
 		"says so. With skew 2 the host tables leave 1.7 % of the traffic to software, which alone needs 48 muxes: 80 times " +
 		"fewer is impossible there. Linear programs are of 50 fabrics of four containers with more traffic than they carry; they may cut a VIP.",
-	bench: placementBench("muxes -seeds 1 -skews 2.5", muxDrawings...),
+	bench: placementBench("muxes", muxDrawings...),
 	rows: []row{
 		{
 			name: "smux-ananta-to-paper-greedy-1.25-tbit", unit: "ratio", bound: within(12, 24),
@@ -107,7 +107,7 @@ var duetLatency = figure{
 	differs: "two profiles, as docs/operations/plan.md has them: the paper's of 2014, and one of Weir's mux. Of the paper's " +
 		"474 µs the text tells 381 of the network and at most 30 of the way to a switch; the rest is not modelled. With " +
 		"today's muxes switches save muxes and no latency.",
-	bench: placementBench("muxes -seeds 1 -skews 2.5", muxDrawings...),
+	bench: placementBench("muxes", muxDrawings...),
 	rows: []row{
 		latencyRow("paper2014", "switches_us", "latency-with-switches", new(474.0)),
 		latencyRow("paper2014", "same_us", "latency-of-as-many-muxes", new(6000.0)),
@@ -123,7 +123,7 @@ var duetRandom = figure{
 	says: "120 to 307 % more",
 	differs: "not reproduced: the generated traffic is kinder to Random, which here goes on behind a VIP that does not fit. " +
 		"If it stopped there, as section 4.1 has it, it would leave most of the traffic to software.",
-	bench: placementBench("muxes -seeds 1 -skews 2.5", muxDrawings...),
+	bench: placementBench("muxes", muxDrawings...),
 	rows: []row{
 		{
 			name: "smux-random-to-paper-greedy-least", unit: "ratio", paper: new(2.2),
@@ -181,7 +181,7 @@ var duetMigration = figure{
 		"says. Sticky is the paper's, with a threshold of 0.05; its moves go by way of software muxes, Weir's go from switch " +
 		"to switch. Software muxes are for what is left and, besides, for a failure or what moves by way of them; the paper " +
 		"counts the largest of the three. One-time and Non-sticky are drawn only.",
-	bench: placementBench("trace -seeds 1", "duet-20-coverage.svg", "duet-20-moved.svg", "duet-20-muxes.svg"),
+	bench: placementBench("trace", "duet-20-coverage.svg", "duet-20-moved.svg", "duet-20-muxes.svg"),
 	rows: []row{
 		{
 			name: "coverage-repair-mean", unit: "ratio", paper: new(0.951), bound: atLeast(0.99),
