@@ -167,7 +167,8 @@ func (s *Sender) toClient(r Resets) error {
 	return unix.Sendto(socket, r.ToClient, 0, to)
 }
 
-// openUDP opens a socket at a tunnel. Its packets have no checksum, as those of the programs.
+// openUDP opens a socket at a tunnel, which may be an address of a workload and none of the host: so it is a transparent one.
+// Its packets have no checksum, as those of the programs.
 func openUDP(key udpKey) (int, error) {
 	of, from := sockaddr(key.tunnel, 0)
 	socket, err := unix.Socket(of, unix.SOCK_DGRAM|socketFlags, 0)
@@ -175,12 +176,15 @@ func openUDP(key udpKey) (int, error) {
 		return 0, err
 	}
 	level, option := unix.SOL_SOCKET, unix.SO_NO_CHECK
+	of4or6, transparent := unix.SOL_IP, unix.IP_TRANSPARENT
 	if of == unix.AF_INET6 {
 		level, option = unix.SOL_UDP, unix.UDP_NO_CHECK6_TX
+		of4or6, transparent = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 	}
 	if !key.bare {
 		err = unix.SetsockoptInt(socket, level, option, 1)
 	}
+	err = errors.Join(err, unix.SetsockoptInt(socket, of4or6, transparent, 1))
 	if err = errors.Join(err, unix.Bind(socket, from)); err != nil {
 		return 0, errors.Join(err, unix.Close(socket))
 	}
