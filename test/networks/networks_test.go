@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -30,7 +31,8 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_ = c.Close()
+				// By a reset: after FINs its local address is nobody else's for two minutes.
+				must(t, c.Conn.(*net.TCPConn).SetLinger(0), c.Close())
 			}
 		}
 		return nil

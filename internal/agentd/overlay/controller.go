@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weirlb/weir/internal/datapath/overlay"
 	"github.com/weirlb/weir/internal/model"
@@ -45,6 +46,8 @@ type Controller struct {
 
 	mu          sync.Mutex
 	wanted      wanted
+	detached    wanted            // what was wanted when an attachment went
+	until       time.Time         // when that is forgotten
 	heard       bool              // a snapshot has come
 	datapath    *overlay.Datapath // nil: nothing is loaded
 	local       [2]netip.Prefix   // that it runs with
@@ -184,7 +187,40 @@ func (c *Controller) Note(update wire.HostNetworks, snapshot bool) (changed bool
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = c.heard || snapshot
-	return c.wanted.note(update, snapshot)
+	was := c.wanted
+	changed = c.wanted.note(update, snapshot)
+	if c.heard && c.wanted.lacks(was) {
+		c.detached, c.until = was.with(c.lingering()), time.Now().Add(detachTime)
+	}
+	return changed
+}
+
+// detachTime is how long clients of an attachment that is gone can be reached: its servers' hosts reset their connections
+// meanwhile. Those that have sessions of it forget it at once.
+const detachTime = 5 * time.Second
+
+// lingering is what was wanted until a moment ago.
+func (c *Controller) lingering() wanted {
+	if !time.Now().Before(c.until) {
+		c.detached = wanted{}
+	}
+	return c.detached
+}
+
+// inForce is what the tables are to have: what is wanted, and what clients of attachments need that are just gone.
+func (c *Controller) inForce() wanted {
+	all := c.wanted.with(c.lingering())
+	if len(all.attachments) == len(c.wanted.attachments) {
+		return all
+	}
+	for s := range c.datapath.All() {
+		for key, number := range c.attachments.of {
+			if _, stays := c.wanted.attachments[key]; number == s.Attachment && !stays {
+				delete(all.attachments, key)
+			}
+		}
+	}
+	return all
 }
 
 // Program has the data plane do what the manager has told, with the host as it is now. Without a network it does nothing.

@@ -144,6 +144,11 @@ func TestNetworksAreLoadedOnDemandAndAdopted(t *testing.T) {
 			t.Errorf("attachment %d was %+v, is %+v", number, a, is)
 		}
 	}
+	// Rows outlast what comes with every message, until muxes have forgotten them.
+	m.must(m.program(wire.HostNetworks{}, false))
+	if v := m.view(); len(v.Attachments()) != 2 || v.Local[true] != vnet.DefaultLocalPrefixes[0] || len(m.Warnings()) != 0 {
+		t.Errorf("attachments %v, local prefix %s, warnings %q", v.Attachments(), v.Local[true], m.Warnings())
+	}
 	// A delta that takes the rest away has the programs go, once no session is left.
 	m.must(m.program(wire.HostNetworks{AttachmentsRemoved: []vnet.AttachmentKey{{VNI: 200, VIP: vipAddress}, {VNI: 200, VIP: netip.MustParseAddr("10.99.0.0")}}}, false))
 	ctx, stop := t.Context(), make(chan struct{})

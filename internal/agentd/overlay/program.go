@@ -20,12 +20,12 @@ const overhead4, overhead6 = 50, 70
 // program writes the tables. Where packets go is written before what brings packets: hosts and rules before attachments,
 // and these before ports.
 func (c *Controller) program(host Host) error {
-	d, own := c.datapath, underlayOf(c.wanted.own, c.wanted.addresses)
+	d, now, own := c.datapath, c.inForce(), underlayOf(c.wanted.own, c.wanted.addresses)
 	rules, interfaces, err := c.rulesOf(host)
 	if err != nil {
 		return err
 	}
-	attachments, fresh, err := c.attachmentsOf()
+	attachments, fresh, err := c.attachmentsOf(now)
 	if err != nil {
 		return err
 	}
@@ -34,14 +34,14 @@ func (c *Controller) program(host Host) error {
 			return err
 		}
 	}
-	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(c.hostsOf(host.Muxes)), d.SetUnderlay(own), c.shareTable(), d.SetRules(rules))
+	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), c.shareTable(), d.SetRules(rules))
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(d.SetInterfaces(interfaces), d.SetAttachments(attachments)); err != nil {
 		return err
 	}
-	ports := c.portsOf(own)
+	ports := c.portsOf(now, own)
 	if err := d.SetPorts(ports); err != nil {
 		return err
 	}
@@ -57,21 +57,21 @@ func underlayOf(own, muxes []netip.Addr) (u overlay.Underlay) {
 }
 
 // attachmentsOf are all attachments by number, and the numbers that are new.
-func (c *Controller) attachmentsOf() (all map[uint32]overlay.Attachment, fresh []uint32, err error) {
+func (c *Controller) attachmentsOf(now wanted) (all map[uint32]overlay.Attachment, fresh []uint32, err error) {
 	keys := map[vnet.AttachmentKey]bool{}
-	for key := range c.wanted.attachments {
+	for key := range now.attachments {
 		keys[key] = true
 	}
 	added, err := c.attachments.set(keys)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.numberTenants(); err != nil {
+	if err := c.numberTenants(now); err != nil {
 		return nil, nil, err
 	}
 	all = make(map[uint32]overlay.Attachment, len(keys))
-	for key, a := range c.wanted.attachments {
-		network, known := c.wanted.networks[key.VNI]
+	for key, a := range now.attachments {
+		network, known := now.networks[key.VNI]
 		if !known {
 			return nil, nil, fmt.Errorf("attach %s to network %d: nothing is told of that", key.VIP, key.VNI)
 		}
@@ -86,13 +86,13 @@ func (c *Controller) attachmentsOf() (all map[uint32]overlay.Attachment, fresh [
 }
 
 // numberTenants gives numbers to the networks' tenants: those that they had before a restart.
-func (c *Controller) numberTenants() error {
+func (c *Controller) numberTenants(now wanted) error {
 	names, taken := map[string]bool{}, map[uint32]bool{}
 	for _, number := range c.tenants.of {
 		taken[number] = true
 	}
-	for _, vni := range slices.Sorted(maps.Keys(c.wanted.networks)) {
-		name := c.wanted.networks[vni].Tenant
+	for _, vni := range slices.Sorted(maps.Keys(now.networks)) {
+		name := now.networks[vni].Tenant
 		names[name] = true
 		if number := c.lentTo[vni]; number != 0 && c.tenants.of[name] == 0 && !taken[number] {
 			c.tenants.adopt(name, number)
@@ -150,8 +150,8 @@ func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfac
 
 // hostsOf are all that VXLAN may come from: hosts, addresses of their servers, and muxes. Clients and servers of this host
 // meet by its own addresses.
-func (c *Controller) hostsOf(muxes []netip.Prefix) (all []overlay.Host) {
-	for _, h := range c.wanted.hosts {
+func (w *wanted) hostsOf(muxes []netip.Prefix) (all []overlay.Host) {
+	for _, h := range w.hosts {
 		of := overlay.Host{Number: h.Number, V4: h.V4, V6: h.V6}
 		switch {
 		case h.WithoutAgent:
@@ -159,7 +159,7 @@ func (c *Controller) hostsOf(muxes []netip.Prefix) (all []overlay.Host) {
 		case h.Client:
 			of.Roles |= overlay.Client
 		}
-		if h.Number == c.wanted.number {
+		if h.Number == w.number {
 			of.Roles |= overlay.Client | overlay.Server
 		}
 		all = append(all, of)
@@ -184,7 +184,7 @@ func of4or6(roles overlay.Role, a netip.Addr) overlay.Host {
 
 // portsOf are the interfaces of networks' workloads that are there. What is missing, or too small, is a warning: one
 // workload must not keep others from their VIPs.
-func (c *Controller) portsOf(own overlay.Underlay) (ports []overlay.Port) {
+func (c *Controller) portsOf(now wanted, own overlay.Underlay) (ports []overlay.Port) {
 	const flowsOfOne = 2 // of the table: a port has half of it at most
 	var warnings []string
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
@@ -192,8 +192,8 @@ func (c *Controller) portsOf(own overlay.Underlay) (ports []overlay.Port) {
 	if own.Own4.IsValid() && own.Mux4.IsValid() {
 		room = c.uplink.MTU - overhead4
 	}
-	for _, vni := range slices.Sorted(maps.Keys(c.wanted.networks)) {
-		n := c.wanted.networks[vni]
+	for _, vni := range slices.Sorted(maps.Keys(now.networks)) {
+		n := now.networks[vni]
 		for _, p := range n.Ports {
 			p.Interface = cmp.Or(c.interfaces[WorkloadName{n.Name, p.Workload}], p.Interface)
 			found, err := netlink.FindInterface(p.Interface)
@@ -215,7 +215,7 @@ func (c *Controller) portsOf(own overlay.Underlay) (ports []overlay.Port) {
 		}
 	}
 	if len(ports) > 0 && !(own.Own4.IsValid() && own.Mux4.IsValid()) && !(own.Own6.IsValid() && own.Mux6.IsValid()) {
-		warn("workloads of networks can't reach VIPs: muxes take VXLAN at %v, and this host has no address of that family", c.wanted.addresses)
+		warn("workloads of networks can't reach VIPs: muxes take VXLAN at %v, and this host has no address of that family", now.addresses)
 	}
 	c.warnings["ports"] = warnings
 	return ports

@@ -48,10 +48,11 @@ func (c *Controller) sweep() {
 	if c.datapath == nil {
 		return
 	}
-	if changed, err := c.followInterfaces(); changed || err != nil {
-		if c.note("interfaces", err); changed && c.heard {
-			c.note("program", c.program(c.host))
-		}
+	changed, err := c.followInterfaces()
+	c.note("interfaces", err)
+	over := len(c.detached.attachments) > 0 && !time.Now().Before(c.until)
+	if c.heard && (changed || over) {
+		c.note("program", c.program(c.host))
 	}
 	c.note("sweep", c.sweepSessions(overlay.Now()))
 	if c.state.sweeps%flowsEvery == 0 {
@@ -65,7 +66,7 @@ func (c *Controller) sweep() {
 	if c.state.sweeps++; c.state.sweeps%countEvery == 0 {
 		c.datapath.Recount()
 	}
-	if found := c.state.sessions; c.heard && !c.wanted.any() && found.Open+found.HalfOpen+found.Over == 0 {
+	if found := c.state.sessions; c.heard && !c.wanted.any() && len(c.detached.attachments) == 0 && found.Open+found.HalfOpen+found.Over == 0 {
 		if err := c.unload(); err != nil {
 			c.config.Log.Error("programs of virtual networks are not removed", "err", err)
 			return

@@ -25,10 +25,14 @@ type wanted struct {
 // note takes an update, and says whether it has changed anything.
 func (w *wanted) note(u wire.HostNetworks, snapshot bool) (changed bool) {
 	was := *w
-	w.number, w.own, w.addresses, w.local, w.keys = u.Number, u.Own, u.Addresses, u.LocalPrefixes, u.Keys
 	w.attachments = merged(w.attachments, u.Attachments, u.AttachmentsRemoved, snapshot, func(a vnet.Attachment) vnet.AttachmentKey { return a.AttachmentKey })
 	w.hosts = merged(w.hosts, u.Hosts, u.HostsRemoved, snapshot, func(h vnet.NetworkHost) uint32 { return h.Number })
 	w.networks = merged(w.networks, u.Networks, u.NetworksRemoved, snapshot, func(n vnet.HostNetwork) uint32 { return n.VNI })
+	// A host that has nothing to do with networks any more keeps its rows until muxes have forgotten them, and needs the rest
+	// as long.
+	if u.Number != 0 || !w.any() {
+		w.number, w.own, w.addresses, w.local, w.keys = u.Number, u.Own, u.Addresses, u.LocalPrefixes, u.Keys
+	}
 	return !reflect.DeepEqual(was, *w)
 }
 
@@ -48,6 +52,33 @@ func merged[K comparable, V any](rows map[K]V, changed []V, removed []K, snapsho
 		next[key(v)] = v
 	}
 	return next
+}
+
+// with is w and what it has no more of an earlier state.
+func (w *wanted) with(earlier wanted) wanted {
+	all := *w
+	all.attachments, all.hosts, all.networks = union(w.attachments, earlier.attachments), union(w.hosts, earlier.hosts), union(w.networks, earlier.networks)
+	return all
+}
+
+// union is rows, and those of others that are not among them.
+func union[K comparable, V any](rows, others map[K]V) map[K]V {
+	all := maps.Clone(others)
+	if all == nil {
+		all = map[K]V{}
+	}
+	maps.Copy(all, rows)
+	return all
+}
+
+// lacks says whether an attachment of an earlier state is gone.
+func (w *wanted) lacks(earlier wanted) bool {
+	for key := range earlier.attachments {
+		if _, there := w.attachments[key]; !there {
+			return true
+		}
+	}
+	return false
 }
 
 // any says whether the host has to do with a network.

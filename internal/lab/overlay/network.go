@@ -76,7 +76,7 @@ func run(ns *netns.NS, lines ...string) error {
 func (n Network) Segment(host *netns.NS, own netip.Addr, others []netip.Addr) error {
 	lines := []string{
 		fmt.Sprintf("ip link add br%d type bridge", n.VNI()),
-		fmt.Sprintf("ip link add vx%d mtu %d type vxlan id %[1]d local %[3]s dstport 4789", n.VNI(), MTU, own),
+		fmt.Sprintf("ip link add vx%d mtu %d type vxlan id %[1]d local %[3]s dstport 4789 nolearning", n.VNI(), MTU, own),
 		fmt.Sprintf("ip link set vx%d master br%[1]d up", n.VNI()),
 		fmt.Sprintf("ip link set br%d up", n.VNI()),
 		fmt.Sprintf("bridge fdb add %s dev vx%d dst %s", vnet.DefaultGatewayMAC, n.VNI(), VXLAN),
