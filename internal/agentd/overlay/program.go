@@ -34,7 +34,7 @@ func (c *Controller) program(host Host) error {
 			return err
 		}
 	}
-	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), c.shareTable(), d.SetRules(rules))
+	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), shareTable(d, c.tenants.of), d.SetRules(rules))
 	if err != nil {
 		return err
 	}
@@ -107,16 +107,16 @@ func (c *Controller) numberTenants(now wanted) error {
 
 // shareTable divides the session table: half of it belongs to the tenants in equal parts, the rest is lent. A quarter of
 // what one may have may be half-open.
-func (c *Controller) shareTable() error {
-	rows, tenants := uint32(c.datapath.Rows()), uint32(max(1, len(c.tenants.of)))
+func shareTable(d *overlay.Datapath, numbers map[string]uint32) error {
+	rows, tenants := uint32(d.Rows()), uint32(max(1, len(numbers)))
 	lent, own := rows/2, rows/2/tenants
 	most := own + lent
 	if tenants > 1 {
 		most = own + lent/2
 	}
-	err := c.datapath.SetTenant(0, lent, 0, 0)
-	for _, number := range c.tenants.of {
-		err = errors.Join(err, c.datapath.SetTenant(number, own, most, max(1, most/4)))
+	err := d.SetTenant(0, lent, 0, 0)
+	for _, number := range numbers {
+		err = errors.Join(err, d.SetTenant(number, own, most, max(1, most/4)))
 	}
 	return err
 }
