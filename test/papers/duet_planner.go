@@ -181,7 +181,7 @@ var duetMigration = figure{
 		"says. Sticky is the paper's, with a threshold of 0.05; its moves go by way of software muxes, Weir's go from switch " +
 		"to switch. Software muxes are for what is left and, besides, for a failure or what moves by way of them; the paper " +
 		"counts the largest of the three. One-time and Non-sticky are drawn only.",
-	bench: placementBench("trace", "duet-20-coverage.svg", "duet-20-moved.svg", "duet-20-muxes.svg"),
+	bench: placementBench("trace -seeds 1", "duet-20-coverage.svg", "duet-20-moved.svg", "duet-20-muxes.svg"),
 	rows: []row{
 		{
 			name: "coverage-repair-mean", unit: "ratio", paper: new(0.951), bound: atLeast(0.99),
