@@ -11,13 +11,6 @@ struct attached_vip {
 	__u32 attachment; /* index of network_counts; 0 is invalid */
 };
 
-/* Hosts without agents of a virtual network. */
-struct vtep_prefix {
-	__u32 length; /* bits that count: of the VNI, then of the address */
-	__u32 vni;
-	__be32 address;
-};
-
 /* What holds for all virtual networks. */
 struct mux_overlay {
 	struct address
@@ -27,5 +20,4 @@ struct mux_overlay {
 };
 
 _Static_assert(sizeof(struct attached_vip) == 20, "attached_vip");
-_Static_assert(sizeof(struct vtep_prefix) == 12, "vtep_prefix");
 _Static_assert(sizeof(struct mux_overlay) == 40, "mux_overlay");

@@ -28,15 +28,6 @@ struct {
 	__type(value, struct overlay_vtep);
 } vteps SEC(".maps");
 
-/* Likewise all of a prefix of IPv4: hosts that have neither agents nor numbers. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, 16384);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct vtep_prefix);
-	__type(value, __u8);
-} vtep_prefixes SEC(".maps");
-
 /* Keys of hosts with backends, by their numbers: one makes the FBTs of what is sent there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

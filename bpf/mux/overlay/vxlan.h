@@ -59,25 +59,13 @@ static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
 {
 	struct network_address source = { .vni = v->vni, .address = v->outer.source };
 	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
-	struct vtep_prefix prefix = {
-		.length = 8 * (sizeof(prefix) - sizeof(prefix.length)),
-		.vni = v->vni,
-		.address = source.address.words[3],
-	};
 
-	v->says.vni = v->vni;
-	v->says.flags = FBT_NUMBER | FBT_VIA;
-	if (vtep && vtep->roles & (OVERLAY_CLIENT | OVERLAY_BARE)) {
-		v->says.host = bpf_htonl(vtep->number);
-		if (vtep->roles & OVERLAY_CLIENT && v->routed)
-			v->says.flags = FBT_NUMBER;
-		return VERDICT_NONE;
-	}
-	if (v->outer.ethertype != bpf_htons(ETH_P_IP) ||
-	    !bpf_map_lookup_elem(&vtep_prefixes, &prefix))
+	if (!vtep || !(vtep->roles & (OVERLAY_CLIENT | OVERLAY_BARE)))
 		return VERDICT_DROP_NOT_A_VTEP;
-	v->says.host = source.address.words[3];
-	v->says.flags = FBT_VIA;
+	v->says.vni = v->vni;
+	v->says.host = bpf_htonl(vtep->number);
+	v->says.flags =
+		vtep->roles & OVERLAY_CLIENT && v->routed ? FBT_NUMBER : FBT_NUMBER | FBT_VIA;
 	return VERDICT_NONE;
 }
 

@@ -81,15 +81,12 @@ func networkCases() []packetCase {
 		forwarded(networkCase("of a network, v6", "forward_syn", syn6, nil)),
 		forwarded(networkCase("of a network, by v6", "forward_syn", syn, func(v *pkt.VXLAN) { *v = inVXLAN(syn, "fd02::1") })),
 		forwarded(networkCase("of a network, v6 by v6", "forward_syn", syn6, func(v *pkt.VXLAN) { *v = inVXLAN(syn6, "fd02::1") })),
-		forwarded(networkCase("of a network, from a prefix", "forward_syn", syn, func(v *pkt.VXLAN) {
-			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
+		forwarded(networkCase("of a network, from a host without an agent", "forward_syn", syn, func(v *pkt.VXLAN) {
+			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.2.0.2"), [4]byte{}
 		})),
 		forwarded(networkCase("of a network, later", "forward_bucket", syn.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }), nil)),
 		networkCase("reserved bit", "drop_vxlan", syn, func(v *pkt.VXLAN) { v.Reserved[0] = 1 }),
 		networkCase("stranger", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
-		networkCase("prefix of another network", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
-			v.VNI, v.Outer.Source = 0xabcdef, netip.MustParseAddr("10.8.3.4")
-		}),
 		networkCase("network that the host has no workload of", "drop_not_a_vtep", syn, func(v *pkt.VXLAN) {
 			v.VNI, v.Outer.Source = 0xabcdef, netip.MustParseAddr("10.2.0.3")
 		}),
@@ -127,8 +124,8 @@ func pingCases() []packetCase {
 		answered(networkCase("ping in a network, v6", "reply_echo", ping6, nil)),
 		answered(networkCase("ping in a network, by v6", "reply_echo", ping, func(v *pkt.VXLAN) { *v = inVXLAN(ping, "fd02::1") })),
 		answered(networkCase("ping in a network, v6 by v6", "reply_echo", ping6, func(v *pkt.VXLAN) { *v = inVXLAN(ping6, "fd02::1") })),
-		answered(networkCase("ping in a network, from a prefix", "reply_echo", ping, func(v *pkt.VXLAN) {
-			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.8.3.4"), [4]byte{}
+		answered(networkCase("ping in a network, from a host without an agent", "reply_echo", ping, func(v *pkt.VXLAN) {
+			v.Outer.Source, v.Reserved = netip.MustParseAddr("10.2.0.2"), [4]byte{}
 		})),
 		networkCase("ping to a VIP that answers none", "drop_echo", ping, nil),
 		networkCase("ping from a stranger", "drop_not_a_vtep", ping, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
@@ -187,7 +184,7 @@ func checkBypass(t *testing.T, frame, out []byte) {
 	}, option)
 	want := fbt.Content{VNI: 100, Number: 7}
 	if was.Reserved[3] == 0 {
-		want = fbt.Content{VNI: 100, Host: was.Outer.Source, Via: true}
+		want = fbt.Content{VNI: 100, Number: 8, Via: true}
 	}
 	if err != nil || content != want {
 		t.Errorf("FBT says %+v (%v), want %+v", content, err, want)
@@ -218,15 +215,14 @@ func TestNetworksAreSetExactly(t *testing.T) {
 	makes, keys := oracleKeys()
 	delete(keys, 2)
 	for _, err := range []error{
-		again.SetAttachments(one), again.SetVTEPs(oracleHosts[:1], oracleBare[:1]), again.SetHostKeys(makes, keys),
+		again.SetAttachments(one), again.SetVTEPs(oracleHosts[:1]), again.SetHostKeys(makes, keys),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if vips, vteps, prefixes := rowsOf(t, d.tables.NetworkVIPs), rowsOf(t, d.tables.VTEPs), rowsOf(t, d.tables.VTEPPrefixes); vips != 1 ||
-		vteps != len(oracleHosts[0].Addresses)*len(oracleVNIs) || prefixes != 1 {
-		t.Errorf("%d VIPs, %d VTEPs, %d prefixes", vips, vteps, prefixes)
+	if vips, vteps := rowsOf(t, d.tables.NetworkVIPs), rowsOf(t, d.tables.VTEPs); vips != 1 || vteps != len(oracleHosts[0].Addresses)*len(oracleVNIs) {
+		t.Errorf("%d VIPs, %d VTEPs", vips, vteps)
 	}
 	third := overlay.New(&d.mu, &d.tables)
 	if err := third.Adopt(); err != nil {
@@ -296,14 +292,11 @@ func TestNetworksRefuse(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	if err := d.SetVTEPs([]overlay.Host{{Addresses: []netip.Addr{vip}}}, nil); err == nil {
+	if err := d.SetVTEPs([]overlay.Host{{Addresses: []netip.Addr{vip}}}); err == nil {
 		t.Error("a host without a number is accepted")
 	}
-	if err := d.SetVTEPs([]overlay.Host{{Number: 1, Addresses: []netip.Addr{vip}}, {Number: 2, Addresses: []netip.Addr{vip}}}, nil); err == nil {
+	if err := d.SetVTEPs([]overlay.Host{{Number: 1, Addresses: []netip.Addr{vip}}, {Number: 2, Addresses: []netip.Addr{vip}}}); err == nil {
 		t.Error("an address of two hosts is accepted")
-	}
-	if err := d.SetVTEPs(nil, []overlay.BareHosts{{VNI: 1, Prefix: netip.MustParsePrefix("fd00::/64")}}); err == nil {
-		t.Error("a prefix of IPv6 is accepted")
 	}
 	if err := d.SetHostKeys(1, map[uint32][]fbt.Key{1 << 20: nil}); err == nil {
 		t.Error("keys of a host beyond the table are accepted")

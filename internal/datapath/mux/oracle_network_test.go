@@ -33,11 +33,7 @@ var (
 		{Number: 8, VNIs: oracleVNIs, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd02::2")}},
 		{Number: 9, Agent: true, VNIs: []uint32{100}, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.3"), netip.MustParseAddr("fd02::4")}},
 	}
-	oracleBare = []overlay.BareHosts{
-		{VNI: 100, Prefix: netip.MustParsePrefix("10.8.0.0/16")},
-		{VNI: 0xabcdef, Prefix: netip.MustParsePrefix("10.8.0.128/25")},
-	}
-	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.8.0.1", "10.8.0.129", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3", "fd02::4"}
+	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3", "fd02::4"}
 )
 
 // oracleKeys are those of hosts 1 to 3 of the backends, which have 0 to 4; FBTs are made with the second.
@@ -54,7 +50,7 @@ func setNetworks(t testing.TB, d *Datapath) {
 	t.Helper()
 	makes, keys := oracleKeys()
 	err := errors.Join(
-		d.SetOverlayAddresses(overlay4, overlay6), d.SetAttachments(oracleAttachments), d.SetVTEPs(oracleHosts, oracleBare),
+		d.SetOverlayAddresses(overlay4, overlay6), d.SetAttachments(oracleAttachments), d.SetVTEPs(oracleHosts),
 		d.SetHostKeys(makes, keys))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +61,7 @@ func setNetworks(t testing.TB, d *Datapath) {
 func oracleNetwork() oracle.Network {
 	n := oracle.Network{
 		Addresses: []netip.Addr{overlay4, overlay6}, VIPs: map[oracle.NetworkVIP]netip.Addr{},
-		Hosts: map[netip.Addr]oracle.NetworkHost{}, Bare: map[uint32][]netip.Prefix{}, Keys: map[uint32]fbt.Key{},
+		Hosts: map[netip.Addr]oracle.NetworkHost{}, Keys: map[uint32]fbt.Key{},
 	}
 	for _, a := range oracleAttachments {
 		n.VIPs[oracle.NetworkVIP{VNI: a.VNI, VIP: a.VIP}] = a.Service
@@ -74,9 +70,6 @@ func oracleNetwork() oracle.Network {
 		for _, address := range h.Addresses {
 			n.Hosts[address] = oracle.NetworkHost{Number: h.Number, Agent: h.Agent, VNIs: h.VNIs}
 		}
-	}
-	for _, b := range oracleBare {
-		n.Bare[b.VNI] = append(n.Bare[b.VNI], b.Prefix)
 	}
 	_, keys := oracleKeys()
 	for host, all := range keys {

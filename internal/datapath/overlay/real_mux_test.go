@@ -76,7 +76,7 @@ func (r *realMuxes) addMux(name string, own netip.Addr) {
 		r.muxes = append(r.muxes, d)
 		return errors.Join(
 			d.SetSettings(settings), d.SetOverlayAddresses(at(r.family.mux, true), at(r.family.mux, false)),
-			d.SetAttachments(r.attachments()), d.SetVTEPs(r.clientHosts(), nil),
+			d.SetAttachments(r.attachments()), d.SetVTEPs(r.clientHosts()),
 			d.SetHostKeys(r.key.ID, map[uint32][]fbt.Key{9: {r.key}}),
 			d.Replace([]model.MuxEndpoint{{
 				Key:      model.EndpointKey{VIP: service.Addr(), Protocol: model.TCP, Port: service.Port()},

@@ -23,7 +23,7 @@ type Overlay interface {
 	SetAttachments(map[uint32]overlay.Attachment) error
 	MaxAttachments() int
 	AttachmentCounter(number uint32) (model.Counter, error)
-	SetVTEPs([]overlay.Host, []overlay.BareHosts) error
+	SetVTEPs([]overlay.Host) error
 	SetHostKeys(makes uint32, hosts map[uint32][]fbt.Key) error
 }
 
@@ -171,7 +171,7 @@ func (n *networks) complete(next networkSet) error {
 		}
 	}
 	if !maps.EqualFunc(n.wanted.hosts, next.hosts, vnet.MuxHost.Equal) {
-		if err := n.datapath.SetVTEPs(vteps(next), nil); err != nil {
+		if err := n.datapath.SetVTEPs(vteps(next)); err != nil {
 			return err
 		}
 	}

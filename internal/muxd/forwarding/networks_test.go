@@ -49,8 +49,8 @@ func (o *fakeOverlay) SetAttachments(rows map[uint32]overlay.Attachment) error {
 
 func (o *fakeOverlay) AttachmentCounter(uint32) (model.Counter, error) { return model.Counter{}, nil }
 
-func (o *fakeOverlay) SetVTEPs(hosts []overlay.Host, bare []overlay.BareHosts) error {
-	o.notes.note("vteps %d, %d without agent", len(hosts), len(bare))
+func (o *fakeOverlay) SetVTEPs(hosts []overlay.Host) error {
+	o.notes.note("vteps %d", len(hosts))
 	return nil
 }
 
@@ -98,7 +98,7 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	})))
 	did := b.take()
 	for _, order := range [][2]string{
-		{"keys of [1], made with 1", "replace by 1"}, {"replace by 1", "vxlan to 10.255.0.1"}, {"replace by 1", "vteps 1, 0 without agent"},
+		{"keys of [1], made with 1", "replace by 1"}, {"replace by 1", "vxlan to 10.255.0.1"}, {"replace by 1", "vteps 1"},
 		{"replace by 1", "attachments [1: 10.99.0.10 in 100]"}, {"attachments [1: 10.99.0.10 in 100]", "announce [203.0.113.10/32 10.255.0.1/32]"},
 	} {
 		first, then := strings.Index(did, order[0]), strings.Index(did, order[1])
@@ -118,21 +118,21 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	must(b.apply(withNetworks(wire.MuxUpdate{Generation: 7, Endpoints: []model.MuxEndpoint{newEndpoint(key(10), "10.0.0.1")}}, wire.MuxNetworks{
 		Attachments: []vnet.Attachment{attachment(9)}, Hosts: []vnet.MuxHost{server(2)},
 	})))
-	b.did("keys of [1 2], made with 1", "apply +1 -0", "vteps 2, 0 without agent",
+	b.did("keys of [1 2], made with 1", "apply +1 -0", "vteps 2",
 		"attachments [1: 10.99.0.10 in 100 2: 10.99.0.9 in 100]", "generation 7")
 
 	// The attachment goes before the endpoint, the keys of the host after it.
 	must(b.apply(withNetworks(wire.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{newEndpoint(key(10), "10.0.0.1")}}, wire.MuxNetworks{
 		AttachmentsRemoved: []vnet.AttachmentKey{attachment(10).AttachmentKey}, HostsRemoved: []uint32{2},
 	})))
-	b.did("attachments [2: 10.99.0.9 in 100]", "apply +1 -0", "vteps 1, 0 without agent", "keys of [1], made with 1", "generation 8")
+	b.did("attachments [2: 10.99.0.9 in 100]", "apply +1 -0", "vteps 1", "keys of [1], made with 1", "generation 8")
 
 	// Without an overlay the address is withdrawn first.
 	must(b.apply(wire.MuxUpdate{Generation: 9, Networks: wire.MuxNetworks{
 		AttachmentsRemoved: []vnet.AttachmentKey{attachment(9).AttachmentKey}, HostsRemoved: []uint32{1},
 	}}))
 	b.did("announce [203.0.113.10/32]", "keys of [1], made with 0", "attachments []", "apply +0 -0", "vxlan to invalid IP invalid IP",
-		"vteps 0, 0 without agent", "keys of [], made with 0", "generation 9")
+		"vteps 0", "keys of [], made with 0", "generation 9")
 }
 
 // Hosts without an agent are told of the VIPs of their network alone, as long as there is an address to send VXLAN to.

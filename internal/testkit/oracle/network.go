@@ -15,8 +15,7 @@ type Network struct {
 	Addresses []netip.Addr // that VXLAN comes to
 	VIPs      map[NetworkVIP]netip.Addr
 	Hosts     map[netip.Addr]NetworkHost
-	Bare      map[uint32][]netip.Prefix // hosts without agents, by VNI
-	Keys      map[uint32]fbt.Key        // that make FBTs, by the number of the receiving host
+	Keys      map[uint32]fbt.Key // that make FBTs, by the number of the receiving host
 }
 
 // NetworkVIP is an address of a virtual network.
@@ -159,11 +158,6 @@ func echoIn(outer, p *packet, answers bool) Outcome {
 func (n *Network) sender(p *packet, vni uint32) (fbt.Content, bool) {
 	if h := n.Hosts[p.from]; slices.Contains(h.VNIs, vni) {
 		return fbt.Content{VNI: vni, Number: h.Number, Via: !h.Agent || p.l4[15] != routeFlag}, true
-	}
-	for _, prefix := range n.Bare[vni] {
-		if prefix.Contains(p.from) {
-			return fbt.Content{VNI: vni, Host: p.from, Via: true}, true
-		}
 	}
 	return fbt.Content{}, false
 }

@@ -54,7 +54,6 @@ const (
 	benchMapVipPolicers            = "vip_policers"
 	benchMapVipTokens              = "vip_tokens"
 	benchMapVipUsage               = "vip_usage"
-	benchMapVtepPrefixes           = "vtep_prefixes"
 	benchMapVteps                  = "vteps"
 	benchMapVxlanCtxs              = "vxlan_ctxs"
 	benchProgBenchEmpty            = "bench_empty"
@@ -238,7 +237,6 @@ type benchMapSpecs struct {
 	VipPolicers    *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens      *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.MapSpec `ebpf:"vip_usage"`
-	VtepPrefixes   *ebpf.MapSpec `ebpf:"vtep_prefixes"`
 	Vteps          *ebpf.MapSpec `ebpf:"vteps"`
 	VxlanCtxs      *ebpf.MapSpec `ebpf:"vxlan_ctxs"`
 }
@@ -352,7 +350,6 @@ type benchMaps struct {
 	VipPolicers    *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens      *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.Map `ebpf:"vip_usage"`
-	VtepPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
 	Vteps          *ebpf.Map `ebpf:"vteps"`
 	VxlanCtxs      *ebpf.Map `ebpf:"vxlan_ctxs"`
 }
@@ -397,7 +394,6 @@ func (m *benchMaps) Close() error {
 		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
-		m.VtepPrefixes,
 		m.Vteps,
 		m.VxlanCtxs,
 	)

@@ -47,7 +47,7 @@ func attachNetwork(d *mux.Datapath) error {
 	}
 	return errors.Join(
 		d.SetOverlayAddresses(networkAddresses[v4], networkAddresses[v6]), d.SetAttachments(attachments),
-		d.SetVTEPs([]overlay.Host{{Number: networkHost, Agent: true, VNIs: []uint32{networkVNI}, Addresses: []netip.Addr{networkHosts[v4], networkHosts[v6]}}}, nil),
+		d.SetVTEPs([]overlay.Host{{Number: networkHost, Agent: true, VNIs: []uint32{networkVNI}, Addresses: []netip.Addr{networkHosts[v4], networkHosts[v6]}}}),
 		d.SetHostKeys(1, hostKeys()))
 }
 

@@ -733,13 +733,6 @@ type MuxVipTokens struct {
 	Tat [5]uint64
 }
 
-type MuxVtepPrefix struct {
-	_       structs.HostLayout
-	Length  uint32
-	Vni     uint32
-	Address uint32
-}
-
 type MuxVxlanCtx struct {
 	_     structs.HostLayout
 	Outer struct {
@@ -839,7 +832,6 @@ const (
 	MuxMapVipPolicers            = "vip_policers"
 	MuxMapVipTokens              = "vip_tokens"
 	MuxMapVipUsage               = "vip_usage"
-	MuxMapVtepPrefixes           = "vtep_prefixes"
 	MuxMapVteps                  = "vteps"
 	MuxMapVxlanCtxs              = "vxlan_ctxs"
 	MuxProgFlowClock             = "flow_clock"
@@ -989,7 +981,6 @@ type MuxMapSpecs struct {
 	VipPolicers    *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens      *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.MapSpec `ebpf:"vip_usage"`
-	VtepPrefixes   *ebpf.MapSpec `ebpf:"vtep_prefixes"`
 	Vteps          *ebpf.MapSpec `ebpf:"vteps"`
 	VxlanCtxs      *ebpf.MapSpec `ebpf:"vxlan_ctxs"`
 }
@@ -1095,7 +1086,6 @@ type MuxMaps struct {
 	VipPolicers    *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens      *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage       *ebpf.Map `ebpf:"vip_usage"`
-	VtepPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
 	Vteps          *ebpf.Map `ebpf:"vteps"`
 	VxlanCtxs      *ebpf.Map `ebpf:"vxlan_ctxs"`
 }
@@ -1140,7 +1130,6 @@ func (m *MuxMaps) Close() error {
 		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
-		m.VtepPrefixes,
 		m.Vteps,
 		m.VxlanCtxs,
 	)

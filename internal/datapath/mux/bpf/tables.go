@@ -47,7 +47,6 @@ type Tables struct {
 	SourceShares   *ebpf.Map `ebpf:"source_shares"`
 	NetworkVIPs    *ebpf.Map `ebpf:"network_vips"`
 	VTEPs          *ebpf.Map `ebpf:"vteps"`
-	VTEPPrefixes   *ebpf.Map `ebpf:"vtep_prefixes"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	Overlay        *ebpf.Map `ebpf:".data.overlay"`
@@ -107,7 +106,6 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"source_shares", MuxMapSourceShares, &t.SourceShares},
 		{"network_vips", MuxMapNetworkVips, &t.NetworkVIPs},
 		{"vteps", MuxMapVteps, &t.VTEPs},
-		{"vtep_prefixes", MuxMapVtepPrefixes, &t.VTEPPrefixes},
 		{"host_keys", MuxMapHostKeys, &t.HostKeys},
 		{"network_counts", MuxMapNetworkCounts, &t.NetworkCounts},
 		{"overlay", overlayMap, &t.Overlay},

@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -167,14 +166,8 @@ type Host struct {
 	VNIs      []uint32 // of the networks that it speaks for: it has workloads of them
 }
 
-// BareHosts are all addresses of a prefix: hosts of a virtual network that have neither agents nor numbers.
-type BareHosts struct {
-	VNI    uint32
-	Prefix netip.Prefix // IPv4: FBTs have no room for other addresses
-}
-
 // SetVTEPs makes those that may send VXLAN exactly these.
-func (n *Networks) SetVTEPs(hosts []Host, bare []BareHosts) error {
+func (n *Networks) SetVTEPs(hosts []Host) error {
 	vteps := map[bpf.MuxNetworkAddress]bpf.MuxOverlayVtep{}
 	owners := map[netip.Addr]uint32{}
 	for _, h := range hosts {
@@ -195,31 +188,12 @@ func (n *Networks) SetVTEPs(hosts []Host, bare []BareHosts) error {
 			}
 		}
 	}
-	prefixes, err := prefixRows(bare)
-	if err != nil {
-		return err
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := errors.Join(abi.WriteTable(n.tables.VTEPs, vteps), abi.WriteTable(n.tables.VTEPPrefixes, prefixes)); err != nil {
+	if err := abi.WriteTable(n.tables.VTEPs, vteps); err != nil {
 		return fmt.Errorf("set VTEPs: %w", err)
 	}
 	return nil
-}
-
-func prefixRows(bare []BareHosts) (map[bpf.MuxVtepPrefix]uint8, error) {
-	const bitsOfVNI = 32
-	rows := make(map[bpf.MuxVtepPrefix]uint8, len(bare))
-	for _, b := range bare {
-		if !b.Prefix.IsValid() || !b.Prefix.Addr().Is4() {
-			return nil, fmt.Errorf("set VTEPs: %s of network %d is no prefix of IPv4", b.Prefix, b.VNI)
-		}
-		address := b.Prefix.Masked().Addr().As4()
-		rows[bpf.MuxVtepPrefix{
-			Length: uint32(bitsOfVNI + b.Prefix.Bits()), Vni: b.VNI, Address: binary.NativeEndian.Uint32(address[:]),
-		}] = 1
-	}
-	return rows, nil
 }
 
 // SetHostKeys makes the keys of hosts with backends exactly these, by the hosts' numbers. FBTs are made with those of the
