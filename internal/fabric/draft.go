@@ -98,13 +98,13 @@ type crossing struct {
 // sort divides the links of paths, one of each class and one from outside, into those of one class and joint ones.
 func (d *drafter) sort(paths []path, outside *path) sorted {
 	for c := range paths {
-		for _, l := range paths[c].links {
+		for l := range paths[c].links() {
 			d.carries[l.link]++
 		}
 	}
 	var near []crossing
 	if outside != nil {
-		for _, l := range outside.links {
+		for l := range outside.links() {
 			d.carries[l.link] += 2 // never alone
 			near = append(near, crossing{l.link, -1, l.part})
 		}
@@ -112,7 +112,7 @@ func (d *drafter) sort(paths []path, outside *path) sorted {
 	s := sorted{alone: make([][]end, len(paths))}
 	for c := range paths {
 		var alone []crossing
-		for _, l := range paths[c].links {
+		for l := range paths[c].links() {
 			if x := (crossing{l.link, int32(c), l.part}); d.carries[l.link] == 1 {
 				alone = append(alone, x)
 			} else {
@@ -123,12 +123,12 @@ func (d *drafter) sort(paths []path, outside *path) sorted {
 	}
 	s.joints = d.joints(near)
 	for c := range paths {
-		for _, l := range paths[c].links {
+		for l := range paths[c].links() {
 			d.carries[l.link] = 0
 		}
 	}
 	if outside != nil {
-		for _, l := range outside.links {
+		for l := range outside.links() {
 			d.carries[l.link] = 0
 		}
 	}

@@ -128,8 +128,10 @@ func (l *Loads) add(link int32, load Load) {
 
 func (l *Loads) addPath(p *path, load Load) {
 	if load != 0 {
-		for _, x := range p.links {
-			l.add(x.link, x.part.of(load))
+		for _, s := range p.segments {
+			for _, x := range s.links {
+				l.add(x.link, x.part.of(load))
+			}
 		}
 	}
 }
@@ -219,16 +221,18 @@ func (r *Routes) mix(f *Fabric, flow *Flow, received []Load) []path {
 		}
 		w := &ways[c.Class]
 		w.edge = make([]part, len(f.classes[c.Class].uplinks))
+		var links []linkPart
 		for m := range r.Members {
 			share := partOf(received[m], flow.Total)
 			p := &r.out[m][c.Class]
 			for i, e := range p.edge {
 				w.edge[i] += part(e.of(Load(share)))
 			}
-			for _, x := range p.links {
-				w.links = append(w.links, linkPart{x.link, part(x.part.of(Load(share)))})
+			for x := range p.links() {
+				links = append(links, linkPart{x.link, part(x.part.of(Load(share)))})
 			}
 		}
+		w.segments = []*segment{{links}}
 	}
 	return ways
 }

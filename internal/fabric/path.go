@@ -1,6 +1,10 @@
 package fabric
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"iter"
+	"math/bits"
+)
 
 // part is a fraction in 2^-partBits, rounded up. whole is 1.
 type part uint64
@@ -39,22 +43,73 @@ type linkPart struct {
 	part part
 }
 
+// segment is the links of a path at one distance from its end. Most paths share theirs with many others: the way up from
+// a class, and the way down to a switch.
+type segment struct{ links []linkPart }
+
 // path is how one unit of load reaches a set of switches.
 type path struct {
-	edge   []part     // by way out of the source's class; nil if the source is no leaf
-	links  []linkPart // all other links
-	arrive []part     // by member of the set
-	down   []part     // from a leaf: what arrives, by link down to a leaf of the class
+	edge     []part     // by way out of the source's class; nil if the source is no leaf
+	segments []*segment // all other links; the last is one hop from the end
+	arrive   []part     // by member of the set
+	down     []part     // from a leaf: what arrives, by link down to a leaf of the class
 }
 
-// walker sends units of load through the fabric. Its scratch space is reused.
+// links are all links but those of edge.
+func (p *path) links() iter.Seq[linkPart] {
+	return func(yield func(linkPart) bool) {
+		for _, s := range p.segments {
+			for _, l := range s.links {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walker sends units of load through the fabric. Its scratch space is reused, and paths share what is equal in them.
 type walker struct {
-	f      *Fabric
-	amount []part
-	levels [][]int32
+	f        *Fabric
+	amount   []part
+	levels   [][]int32
+	segments map[string]*segment
+	parts    map[string][]part
+	key      []byte
+	links    []linkPart
 }
 
-func newWalker(f *Fabric) *walker { return &walker{f: f, amount: make([]part, len(f.Switches))} }
+func newWalker(f *Fabric) *walker {
+	return &walker{f: f, amount: make([]part, len(f.Switches)), segments: map[string]*segment{}, parts: map[string][]part{}}
+}
+
+// share is a segment of links, the same for equal ones.
+func (w *walker) share(links []linkPart) *segment {
+	w.key = w.key[:0]
+	for _, l := range links {
+		w.key = binary.AppendUvarint(binary.AppendUvarint(w.key, uint64(l.link)), uint64(l.part))
+	}
+	s, ok := w.segments[string(w.key)]
+	if !ok {
+		s = &segment{links: append(make([]linkPart, 0, len(links)), links...)}
+		w.segments[string(w.key)] = s
+	}
+	return s
+}
+
+// shareParts is parts, the same for equal ones.
+func (w *walker) shareParts(parts []part) []part {
+	w.key = w.key[:0]
+	for _, p := range parts {
+		w.key = binary.AppendUvarint(w.key, uint64(p))
+	}
+	shared, ok := w.parts[string(w.key)]
+	if !ok {
+		shared = parts
+		w.parts[string(w.key)] = shared
+	}
+	return shared
+}
 
 // put adds to what a switch has to send on.
 func (w *walker) put(sw int32, p part, distance []int32) {
@@ -70,17 +125,26 @@ func (w *walker) put(sw int32, p part, distance []int32) {
 
 // run sends on what was put until it is at the targets, to which distance counts hops.
 func (w *walker) run(targets []int32, distance []int32, edge []part) path {
-	p := path{edge: edge, arrive: make([]part, len(targets))}
+	p := path{}
+	if edge != nil {
+		p.edge = w.shareParts(edge)
+	}
 	for d := len(w.levels) - 1; d > 0; d-- {
+		if len(w.levels[d]) == 0 {
+			continue
+		}
+		w.links = w.links[:0]
 		for i := 0; i < len(w.levels[d]); i++ {
-			sw := w.levels[d][i]
-			p.links = w.send(sw, distance, p.links)
+			w.links = w.send(w.levels[d][i], distance, w.links)
 		}
 		w.levels[d] = w.levels[d][:0]
+		p.segments = append(p.segments, w.share(w.links))
 	}
+	arrive := make([]part, len(targets))
 	for i, t := range targets {
-		p.arrive[i], w.amount[t] = w.amount[t], 0
+		arrive[i], w.amount[t] = w.amount[t], 0
 	}
+	p.arrive = w.shareParts(arrive)
 	if len(w.levels) > 0 {
 		w.levels[0] = w.levels[0][:0]
 	}

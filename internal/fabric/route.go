@@ -63,7 +63,7 @@ func (r *Router) computeClass(c int32) *Routes {
 		other := &r.f.classes[i]
 		routes.in = append(routes.in, r.w.fromClass(other, own.neighbours, own.distance))
 		out := r.w.fromClass(own, other.neighbours, other.distance)
-		out.down = other.down(out.arrive)
+		out.down = r.w.shareParts(other.down(out.arrive))
 		routes.even = append(routes.even, out)
 	}
 	return routes
@@ -84,12 +84,12 @@ func (r *Router) compute(members []int32) *Routes {
 		for i := range r.f.classes {
 			c := &r.f.classes[i]
 			p := r.w.fromSwitch(m, c.neighbours, c.distance)
-			p.edge = c.down(p.arrive)
+			p.edge = r.w.shareParts(c.down(p.arrive))
 			out = append(out, p)
 		}
 		routes.out = append(routes.out, out)
 	}
-	routes.merge(r.f)
+	routes.merge(r.w)
 	if routes.uneven = !even; even {
 		routes.out = nil
 	}
@@ -112,25 +112,35 @@ func (c *class) down(arrive []part) []part {
 }
 
 // merge joins the ways out of all members, each with its equal share.
-func (r *Routes) merge(f *Fabric) {
-	for c := range f.classes {
-		var all path
+func (r *Routes) merge(w *walker) {
+	n := len(r.Members)
+	for c := range w.f.classes {
+		edge, levels := make([]part, len(w.f.classes[c].uplinks)), [][]linkPart(nil)
 		sum := map[int32]part{}
-		all.edge = make([]part, len(f.classes[c].uplinks))
 		for m := range r.Members {
-			p := r.out[m][c]
+			p := &r.out[m][c]
 			for i, e := range p.edge {
-				all.edge[i] += e.split(len(r.Members))
+				edge[i] += e.split(n)
 			}
-			for _, l := range p.links {
-				if sum[l.link] == 0 {
-					all.links = append(all.links, linkPart{link: l.link})
+			for len(levels) < len(p.segments) {
+				levels = append(levels, nil)
+			}
+			for i, s := range p.segments { // all lead to the class: a link has the same distance to it in each
+				level := &levels[len(p.segments)-1-i]
+				for _, l := range s.links {
+					if sum[l.link] == 0 {
+						*level = append(*level, linkPart{link: l.link})
+					}
+					sum[l.link] += l.part.split(n)
 				}
-				sum[l.link] += l.part.split(len(r.Members))
 			}
 		}
-		for i, l := range all.links {
-			all.links[i].part = sum[l.link]
+		all := path{edge: w.shareParts(edge)}
+		for i := len(levels) - 1; i >= 0; i-- {
+			for j, l := range levels[i] {
+				levels[i][j].part = sum[l.link]
+			}
+			all.segments = append(all.segments, w.share(levels[i]))
 		}
 		r.even = append(r.even, all)
 	}

@@ -328,7 +328,7 @@ func (r *region) restore(places []int) {
 	}
 }
 
-// goHome brings VIPs back that moved for nothing.
+// goHome brings VIPs back that moved for nothing, or that can change places with one that is there.
 func (r *region) goHome() {
 	for v := range r.vips {
 		s := &r.vips[v]
@@ -337,10 +337,39 @@ func (r *region) goHome() {
 			continue
 		}
 		if r.set(v, -1); r.fits(s, s.home) {
-			at = s.home
+			r.set(v, s.home)
+			continue
 		}
 		r.set(v, at)
+		for other := 0; other < len(r.vips) && at >= 0 && s.at == at; other++ {
+			r.changePlaces(v, other)
+		}
 	}
+}
+
+// changePlaces brings a VIP home, and another, which is not at home there, to where the first was, if both fit.
+func (r *region) changePlaces(v, other int) {
+	s, o := &r.vips[v], &r.vips[other]
+	there, here := s.options[s.home].at, s.options[s.at].at
+	if o.at < 0 || o.at == o.home || o.options[o.at].at != there {
+		return
+	}
+	to := slices.IndexFunc(o.options, func(x option) bool { return x.at == here })
+	if to < 0 {
+		return
+	}
+	was, from := s.at, o.at
+	r.set(v, -1)
+	r.set(other, -1)
+	if r.fits(s, s.home) {
+		if r.set(v, s.home); r.fits(o, to) {
+			r.set(other, to)
+			return
+		}
+		r.set(v, -1)
+	}
+	r.set(v, was)
+	r.set(other, from)
 }
 
 // apply brings the items to their places. Tables and budgets are those of the search already: they are given back first.

@@ -8,25 +8,19 @@ import (
 	"github.com/weirlb/weir/internal/traffic"
 )
 
-// Scheme is a way to place VIPs, as figures name it.
+// Scheme is a way to place VIPs, as figures name it. Repair has the usual budget of failures for the traffic.
 type Scheme struct {
 	Name   string
 	Policy placement.Policy
 }
-
-// Budgets of failures in millionths of all traffic. Less leaves VIPs unplaced, more is software muxes for failures.
-const (
-	twinsBudget   = 5_000
-	anycastBudget = 17_000
-)
 
 // Schemes are the ways to place VIPs that figures compare: the paper's two, and Weir's without twins and with them.
 func Schemes(seed uint64) []Scheme {
 	return []Scheme{
 		{"greedy", placement.Policy{Algorithm: placement.Greedy, Seed: seed}},
 		{"random", placement.Policy{Algorithm: placement.Random, Seed: seed}},
-		{"anycast", placement.Policy{Spread: placement.Anycast, FailureBudget: anycastBudget, Seed: seed}},
-		{"weir", placement.Policy{Spread: placement.Twins, FailureBudget: twinsBudget, Seed: seed}},
+		{"anycast", placement.Policy{Spread: placement.Anycast, Seed: seed}},
+		{"weir", placement.Policy{Spread: placement.Twins, Seed: seed}},
 	}
 }
 
@@ -51,6 +45,9 @@ const randomDraws = 10
 func CountMuxes(
 	ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, s Scheme, capacity traffic.Rate,
 ) (MuxCount, error) {
+	if s.Policy.Algorithm == placement.Repair {
+		s.Policy.FailureBudget = placement.UsualBudget(f, demands, s.Policy.Spread)
+	}
 	result, err := placement.Place(ctx, f, demands, nil, s.Policy)
 	if err != nil {
 		return MuxCount{}, err

@@ -42,7 +42,9 @@ func (b *bench) one(ctx context.Context) (any, error) {
 	}
 	schemes := plan.Schemes(1)
 	began := time.Now()
-	if _, err := placement.Place(ctx, b.network, demands, nil, schemes[len(schemes)-1].Policy); err != nil {
+	policy := schemes[len(schemes)-1].Policy
+	policy.FailureBudget = placement.UsualBudget(b.network, demands, policy.Spread)
+	if _, err := placement.Place(ctx, b.network, demands, nil, policy); err != nil {
 		return nil, err
 	}
 	report := oneReport{VIPs: len(demands), Seconds: time.Since(began).Seconds()}
