@@ -129,23 +129,34 @@ func kbitPerSecond(bytes uint64, time time.Duration) traffic.Rate {
 	return traffic.Rate(math.Round(min(float64(bytes)*8e6/float64(time), 2*float64(traffic.MaxRate))))
 }
 
-// Stray is a backend that is in no rack.
-type Stray struct{ VIP, Address, Host string }
+// mostStrays is how many backends without a rack an error names.
+const mostStrays = 10
 
-func (b Stray) String() string { return fmt.Sprintf("%s of vip %s on %s", b.Address, b.VIP, b.Host) }
-
-// Strays lists the backends that are in no rack.
-func (r *Recording) Strays(vips []*weirv1.VIP) (all []Stray) {
+// Check refuses VIPs of which backends are in no rack, and such that have no backend at all.
+func (r *Recording) Check(vips []*weirv1.VIP) error {
+	var named []string
+	strays, backends := 0, 0
 	for _, vip := range vips {
-		_, strays := r.backends(vip)
-		all = append(all, strays...)
+		groups, without := r.backends(vip)
+		named = append(named, without[:min(len(without), mostStrays-len(named))]...)
+		strays, backends = strays+len(without), backends+len(groups)
 	}
-	return all
+	if more := strays - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	switch {
+	case strays > 0:
+		return fmt.Errorf("in no rack of the fabric: backends %s: give their racks prefixes that have the addresses",
+			strings.Join(named, ", "))
+	case backends == 0:
+		return errors.New("no vip has a backend")
+	}
+	return nil
 }
 
-// backends counts a VIP's backends by rack: addresses that packets go to, once each. A backend that takes no new
-// connections is none.
-func (r *Recording) backends(vip *weirv1.VIP) (groups []traffic.Group, strays []Stray) {
+// backends counts a VIP's backends by rack, each address once, and names those that are in none. A backend is where
+// its packets go. One that takes no new connections is none.
+func (r *Recording) backends(vip *weirv1.VIP) (groups []traffic.Group, strays []string) {
 	counts := map[int32]int32{}
 	seen := map[string]bool{}
 	for _, e := range vip.GetEndpoints() {
@@ -158,7 +169,7 @@ func (r *Recording) backends(vip *weirv1.VIP) (groups []traffic.Group, strays []
 			address, _ := netip.ParseAddr(to) // none is in no rack
 			rack, ok := r.fabric.RackOf(address)
 			if !ok {
-				strays = append(strays, Stray{VIP: vip.GetName(), Address: to, Host: b.GetHost()})
+				strays = append(strays, fmt.Sprintf("%s of vip %s on %s", to, vip.GetName(), b.GetHost()))
 				continue
 			}
 			counts[rack]++

@@ -139,18 +139,30 @@ func TestRecordingSaysWhatItLeavesOut(t *testing.T) {
 		e.Backends[0].Tunnel = "10.2.0.9"
 	}
 	all := []*weirv1.VIP{tunnelled, far, mixed}
-	if got := fmt.Sprint(r.Strays(all)); got != "[10.9.0.1 of vip far on host1 10.9.0.2 of vip mixed on host1]" {
-		t.Errorf("strays are %s", got)
+	const want = "in no rack of the fabric: backends 10.9.0.1 of vip far on host1, 10.9.0.2 of vip mixed on host1: " +
+		"give their racks prefixes that have the addresses"
+	if err := r.Check(all); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if err := r.Check([]*weirv1.VIP{vip("empty", "203.0.113.9")}); err == nil || err.Error() != "no vip has a backend" {
+		t.Errorf("error %v", err)
+	}
+	var many []*weirv1.VIP
+	for range 7 {
+		many = append(many, mixed, far)
+	}
+	if err := r.Check(many); err == nil || strings.Count(err.Error(), "10.9.0.") != 10 || !strings.Contains(err.Error(), ", 4 more: ") {
+		t.Errorf("error %v", err)
 	}
 	r.observe(counters("m1", 0, nil))
 	r.observe(counters("m1", 8, map[string]uint64{"203.0.113.2:80": 1e6, "203.0.113.3:80": 1e6, "203.0.113.4:80": 2e6}))
 	got, left := next(t, r, all...)
-	want := []traffic.Demand{
+	demands := []traffic.Demand{
 		{VIP: "mixed", External: 1000, Backends: []traffic.Group{{Rack: 0, Backends: 1}}},
 		{VIP: "tunnelled", Backends: []traffic.Group{{Rack: 1, Backends: 1}}},
 	}
-	if !reflect.DeepEqual(got.Demands, want) {
-		t.Errorf("got %+v, want %+v", got.Demands, want)
+	if !reflect.DeepEqual(got.Demands, demands) {
+		t.Errorf("got %+v, want %+v", got.Demands, demands)
 	}
 	wantLeft := []string{
 		"2M to 203.0.113.4: no vip has the address any more",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -144,9 +143,7 @@ func (r *recorder) write(ctx context.Context, trace *traffic.Writer) (recorded [
 		if wrong != nil {
 			return recorded, wrong, nil
 		}
-		for _, line := range shortened(left) {
-			fmt.Fprintf(r.log, "interval %d leaves out %s\n", number, line)
-		}
+		r.tell(number, left)
 		note := fmt.Sprintf("interval %d: from %s, %s", number, since.UTC().Format(time.RFC3339), length.Round(time.Second))
 		if err := errors.Join(comment(trace, note), trace.Write(interval)); err != nil {
 			return recorded, nil, err
@@ -184,11 +181,7 @@ func (r *recorder) begin(ctx context.Context) (err error) {
 	if !r.recording.Reported() {
 		return errors.New("no mux tells its counters: see weir get nodes --role mux; a tenant's user does not get them")
 	}
-	if strays := r.recording.Strays(r.vips); len(strays) > 0 {
-		return fmt.Errorf("in no rack of the fabric: backends %s: give their racks prefixes that have the addresses",
-			strings.Join(shortened(strays), ", "))
-	}
-	return nil
+	return r.recording.Check(r.vips)
 }
 
 // wait observes reports until the interval is over. A manager that is away is asked again. When ctx ends, it observes
@@ -266,16 +259,14 @@ func (r *recorder) listVIPs(ctx context.Context) error {
 	return nil
 }
 
-// mostShown is how many of a list are shown.
+// mostShown is how many things are told that an interval leaves out.
 const mostShown = 10
 
-// shortened writes the first of a list, and how many more there are.
-func shortened[T any](all []T) (lines []string) {
-	for i, one := range all {
-		if i == mostShown {
-			return append(lines, fmt.Sprintf("%d more", len(all)-i))
-		}
-		lines = append(lines, fmt.Sprint(one))
+func (r *recorder) tell(number int, left []string) {
+	for _, what := range left[:min(len(left), mostShown)] {
+		fmt.Fprintf(r.log, "interval %d leaves out %s\n", number, what)
 	}
-	return lines
+	if more := len(left) - mostShown; more > 0 {
+		fmt.Fprintf(r.log, "interval %d leaves out %d things more\n", number, more)
+	}
 }
