@@ -36,7 +36,7 @@ var duetMuxes = figure{
 	differs: draws + " Software muxes are counted for the worst three switches instead of three random ones, but where a row " +
 		"says so. With skew 2 the host tables leave 1.7 % of the traffic to software, which alone needs 48 muxes: 80 times " +
 		"fewer is impossible there. Linear programs are of 50 fabrics of four containers with more traffic than they carry; they may cut a VIP.",
-	bench: placementBench("muxes -seeds 2", muxDrawings...),
+	bench: placementBench("muxes -seeds 1", muxDrawings...),
 	rows: []row{
 		{
 			name: "smux-ananta-to-paper-greedy-1.25-tbit", unit: "ratio", bound: within(12, 24),
@@ -107,7 +107,7 @@ var duetLatency = figure{
 	differs: "two profiles, as docs/operations/plan.md has them: the paper's of 2014, and one of Weir's mux. Of the paper's " +
 		"474 µs the text tells 381 of the network and at most 30 of the way to a switch; the rest is not modelled. With " +
 		"today's muxes switches save muxes and no latency.",
-	bench: placementBench("muxes -seeds 2", muxDrawings...),
+	bench: placementBench("muxes -seeds 1", muxDrawings...),
 	rows: []row{
 		latencyRow("paper2014", "switches_us", "latency-with-switches", new(474.0)),
 		latencyRow("paper2014", "same_us", "latency-of-as-many-muxes", new(6000.0)),
@@ -123,7 +123,7 @@ var duetRandom = figure{
 	says: "120 to 307 % more",
 	differs: "not reproduced: the generated traffic is kinder to Random, which here goes on behind a VIP that does not fit. " +
 		"If it stopped there, as section 4.1 has it, it would leave most of the traffic to software.",
-	bench: placementBench("muxes -seeds 2", muxDrawings...),
+	bench: placementBench("muxes -seeds 1", muxDrawings...),
 	rows: []row{
 		{
 			name: "smux-random-to-paper-greedy-least", unit: "ratio", paper: new(2.2),
