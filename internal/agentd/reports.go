@@ -181,6 +181,17 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
+	counted, sessions, err := r.config.Networks.Counts()
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of virtual networks are missing: %v", err))
+	}
+	if verdicts = maps.Clone(verdicts); verdicts == nil {
+		verdicts = map[string]model.Counter{}
+	}
+	for name, c := range counted {
+		verdicts["network_"+name] = c
+	}
+	status.Sessions += uint64(sessions)
 	status.Verdicts = wire.CountersToProto(verdicts)
 	for _, t := range r.sessionReport.Tenants {
 		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Confirmed), Limit: uint64(t.Limit)})

@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"maps"
+
 	"github.com/weirlb/weir/internal/datapath/overlay"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -28,6 +30,21 @@ func Metrics() []telemetry.Metric {
 		{Name: "weir_agent_network_client_bytes_total", Help: "Bytes of these packets.", Labels: ofVIPAndDirection},
 		{Name: "weir_agent_network_client_connections_total", Help: "Connections of workloads here with a VIP, by result: begun, repeated, learnt, relearnt or lost.", Labels: []string{"network", "vip", "result"}},
 	}
+}
+
+// Counts are the packets that the programs had, by those verdicts that some had, and the open sessions at the last sweep.
+func (c *Controller) Counts() (verdicts map[string]model.Counter, sessions int, err error) {
+	if c == nil {
+		return nil, 0, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.datapath == nil {
+		return nil, 0, nil
+	}
+	verdicts, err = c.datapath.Verdicts()
+	maps.DeleteFunc(verdicts, func(_ string, n model.Counter) bool { return n.Packets == 0 })
+	return verdicts, c.state.sessions.Open, err
 }
 
 // Sample tells what the programs have counted. Without programs it tells that there are none.

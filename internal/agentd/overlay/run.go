@@ -3,6 +3,7 @@ package overlay
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/overlay"
@@ -60,8 +61,8 @@ func (c *Controller) sweep() {
 		c.state.flows = left
 		c.note("flows", err)
 	}
-	if c.state.sweeps%socketEvery == 0 {
-		c.note("sockets", c.keepSockets())
+	if c.heard && c.state.sweeps%socketEvery == 0 {
+		c.note("sockets", keepSockets(c.wanted.tunnels()))
 	}
 	if c.state.sweeps++; c.state.sweeps%countEvery == 0 {
 		c.datapath.Recount()
@@ -109,11 +110,8 @@ func (c *Controller) sweepSessions(now uint32) error {
 }
 
 // keepSockets has the kernel merge what comes in VXLAN.
-func (c *Controller) keepSockets() error {
-	if !c.heard {
-		return nil
-	}
-	_, err := netlink.KeepVXLANSockets(c.wanted.tunnels())
+func keepSockets(tunnels []netip.Addr) error {
+	_, err := netlink.KeepVXLANSockets(tunnels)
 	if err != nil {
 		return fmt.Errorf("%w: packets of networks come one by one: is there another vxlan device on UDP port 4789 with other flags?", err)
 	}
