@@ -11,4 +11,4 @@ if [ -d /run/systemd/system ]; then
 fi
 # Nobody would be left to look after the data plane: connections of VIPs to this host end.
 weir-agent --config /etc/weir/agent.yaml unload || weir-agent unload ||
-	echo "weir-agent: the data plane stays: remove /sys/fs/bpf/weir-agent by hand" >&2
+	echo "weir-agent: the data plane stays: remove /sys/fs/bpf/weir-agent and /sys/fs/bpf/weir-agent-networks by hand" >&2

@@ -124,6 +124,8 @@ func Unload(pinPath string) error {
 		return err
 	}
 	err := errors.Join(agent.Unload(pinPath), overlay.Unload(networkPins(pinPath)))
+	_, failed := netlink.KeepVXLANSockets(nil) // none
+	err = errors.Join(err, failed)
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop weir-agent first", err)
 	}

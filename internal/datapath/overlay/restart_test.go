@@ -275,3 +275,43 @@ func TestStrangePinsAreRefused(t *testing.T) {
 		t.Errorf("pins %v, %v", names, err)
 	}
 }
+
+// Who opens the data plane next knows what the one before was told; and who only looks sees the same, beside it.
+func TestWhatIsToldOutlivesTheProcess(t *testing.T) {
+	p := newPinned(t, "told")
+	p.open(7, true)
+	attachments, rules := p.Attachments(), p.Rules()
+	p.restart(64)
+	view, err := OpenView(p.config.PinPath)
+	p.must(err)
+	defer view.Close()
+	for name, got := range map[string]map[uint32]Attachment{"restarted": p.Attachments(), "viewed": view.Attachments()} {
+		if len(got) != 1 || got[1] != attachments[1] {
+			t.Errorf("attachments, %s: %+v, were %+v", name, got, attachments)
+		}
+	}
+	for name, got := range map[string]map[uint32]Rule{"restarted": p.Rules(), "viewed": view.Rules()} {
+		if len(got) != 1 || got[1] != rules[1] {
+			t.Errorf("rules, %s: %+v, were %+v", name, got, rules)
+		}
+	}
+	if view.Local[true] != p.config.Local4 || view.Local[false] != p.config.Local6 || view.Size.Sets != 64 {
+		t.Errorf("viewed with prefixes %v and size %+v", view.Local, view.Size)
+	}
+	sessions := view.Sessions()
+	if len(sessions) != 1 {
+		t.Fatalf("viewed sessions %+v", sessions)
+	}
+	peer, err := view.Whois(p.Local(sessions[0]))
+	p.must(err)
+	if peer.Client != sessions[0].Client || peer.VNI != testVNI {
+		t.Errorf("viewed %+v", peer)
+	}
+	p.must(p.ForgetTraffic(1))
+	if traffic, err := p.Traffic(1); err != nil || traffic != (Traffic{}) {
+		t.Errorf("traffic %+v, %v", traffic, err)
+	}
+	if _, err := OpenView(p.config.PinPath + "-none"); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("a view of nothing: %v", err)
+	}
+}
