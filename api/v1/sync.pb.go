@@ -633,7 +633,7 @@ type MuxHost struct {
 	// In the cluster, from 1 on.
 	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// That it sends VXLAN from.
+	// That it sends VXLAN from, one of each family at most.
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Agent     bool     `protobuf:"varint,4,opt,name=agent,proto3" json:"agent,omitempty"`
 	// It has backends of VIPs that are attached.

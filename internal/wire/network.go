@@ -84,7 +84,7 @@ func muxNetworksFromProto(p *weirv1.MuxNetworks) (MuxNetworks, error) {
 		path := fmt.Sprintf("hosts[%d].", i)
 		host := vnet.MuxHost{
 			Number: f.newNumber(path+"number", h.GetNumber(), known), Name: h.GetName(),
-			Addresses: f.Addresses(path+"addresses", h.GetAddresses()), Agent: h.GetAgent(), Server: h.GetServer(), VNIs: f.vnis(path+"vnis", h.GetVnis()),
+			Addresses: f.oneOfEachFamily(path+"addresses", h.GetAddresses()), Agent: h.GetAgent(), Server: h.GetServer(), VNIs: f.vnis(path+"vnis", h.GetVnis()),
 		}
 		if len(host.Addresses) == 0 {
 			f.Refuse(path+"addresses", "must have at least one")

@@ -57,10 +57,23 @@ func Networks(s desired.State, networks []vnet.Network, tenants *Tenants, confin
 	if a.Networks.Len() > max(vnet.MaxNetworks, before.Len()) {
 		a.refuse("networks", "there may be %d networks, and would be %d", vnet.MaxNetworks, a.Networks.Len())
 	}
+	a.roomForNetworks("networks", before)
 	for i, n := range resolved {
 		a.quotas(fmt.Sprintf("networks[%d]", i), n.Tenant, before)
 	}
 	return resolved, errors.Join(a.errs...)
+}
+
+// roomForNetworks holds that muxes and hosts have room for what virtual networks need, unless it was as much before.
+func (a *admission) roomForNetworks(field string, before network.Set) {
+	wereAttached, werePlaced := network.Rows(before)
+	attached, placed := network.Rows(a.Networks)
+	if attached > max(vnet.MaxAttachments, wereAttached) {
+		a.refuse(field, "there may be %d attachments of all VIPs, and would be %d", vnet.MaxAttachments, attached)
+	}
+	if placed > max(vnet.MaxPlaces, werePlaced) {
+		a.refuse(field, "there may be workloads of networks in %d places, each a host that one network has some on, and would be in %d", vnet.MaxPlaces, placed)
+	}
 }
 
 // networkAdmission is one call of Networks.

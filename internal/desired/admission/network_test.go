@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 )
@@ -309,5 +311,40 @@ func TestNodesKeepOffTheOverlay(t *testing.T) {
 		if got := refusals(Node(joinedTown(), n, NewTenants(nil), nil), []string{want}); !slices.Equal(got, []string{want}) {
 			t.Errorf("refused with %q", got)
 		}
+	}
+}
+
+// What muxes and hosts have tables for is not exceeded by all tenants together.
+func TestRoomForNetworks(t *testing.T) {
+	s := joinedTown()
+	left := vnet.MaxAttachments
+	attachments, places := network.Rows(s.Networks)
+	for i := 0; left > attachments; i++ {
+		vip := model.VIP{Name: fmt.Sprintf("many%d", i), Tenant: "default"}
+		for j := 0; j < model.MaxAttachments && left > attachments; j++ {
+			vip.Attachments = append(vip.Attachments, model.Attachment{Network: fmt.Sprintf("n%d", j), Address: addr("10.0.0.1"), Mode: model.ModeBypass})
+			left--
+		}
+		s.PutVIP(vip)
+	}
+	const want = "vips: there may be 16383 attachments of all VIPs, and would be 16384"
+	if got := refusals(second(VIPs(s, []model.VIP{attached("new", "203.0.113.31", "prod", "10.99.0.2")})), []string{want}); !slices.Equal(got, []string{want}) {
+		t.Errorf("refused with %q", got)
+	}
+	if _, err := VIPs(s, []model.VIP{attached("db", "203.0.113.30", "prod", "10.99.0.2")}); err != nil {
+		t.Errorf("one in the place of another: %v", err)
+	}
+	many := vnet.Network{Name: "many", Tenant: "default", VNI: 7}
+	for i := places; i < vnet.MaxPlaces; i++ {
+		many.Workloads = append(many.Workloads, vnet.Workload{Host: fmt.Sprintf("h%d", i), Interface: "tap0"})
+	}
+	s.Networks.Put(many)
+	n := newNetwork("new", 200)
+	_, err := Networks(s, []vnet.Network{n}, NewTenants(nil), false)
+	if err == nil || !strings.Contains(err.Error(), "networks: there may be workloads of networks in 32768 places") {
+		t.Errorf("refused with %v", err)
+	}
+	if _, err := Networks(s, []vnet.Network{newNetwork("prod", 100)}, NewTenants(nil), false); err != nil {
+		t.Errorf("one in the place of another: %v", err)
 	}
 }

@@ -40,6 +40,7 @@ func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 		a.vip(path, vip)
 		a.attachments(path, s.VIPs.At(vip.Name), vip)
 	}
+	a.roomForNetworks("vips", s.Networks)
 	return a.admitted, errors.Join(a.errs...)
 }
 

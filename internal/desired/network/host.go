@@ -184,5 +184,9 @@ func (s Set) HostsIn(network string) iter.Seq[string] {
 	}
 }
 
+// Rows are how many attachments VIPs have, in force or not, and how many pairs there are of a network and a host with
+// workloads of it.
+func Rows(s Set) (attachments, places int) { return s.wanted.Len(), s.places.networks.Len() }
+
 // WithAttachments are the names of the VIPs that have attachments, in force or not.
 func (s Set) WithAttachments() iter.Seq[string] { return s.tenants.Keys() }

@@ -168,13 +168,24 @@ func MuxHost(s desired.State, host string) (vnet.MuxHost, bool) {
 		if node.Role != model.RoleHost {
 			return vnet.MuxHost{}, false
 		}
-		h.Name, h.Addresses, h.Agent, h.Server = host, node.Addresses, true, isServer(s, host)
+		h.Name, h.Addresses, h.Agent, h.Server = host, own(node), true, isServer(s, host)
 	}
 	for n := range clientNetworks(s, host) {
 		h.VNIs = append(h.VNIs, n.VNI)
 	}
 	slices.Sort(h.VNIs)
 	return h, h.Server || len(h.VNIs) > 0
+}
+
+// own are the addresses that clients on a host send VXLAN from, one of each family at most.
+func own(n model.Node) (all []netip.Addr) {
+	v4, v6 := vnet.Tunnels(n.Addresses)
+	for _, a := range []netip.Addr{v4, v6} {
+		if a.IsValid() {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // Networks are the virtual networks of a host, as its agent runs them. The zero value: it has to do with none.
@@ -197,12 +208,8 @@ func NetworksOf(s desired.State, host string) Networks {
 		Number: s.Networks.Numbers.Of(host), Attachments: map[vnet.AttachmentKey]vnet.Attachment{}, Hosts: map[uint32]vnet.NetworkHost{},
 		Networks: map[uint32]vnet.HostNetwork{},
 	}
-	self := v.host(s, host)
-	for _, own := range []netip.Addr{self.V4, self.V6} {
-		if own.IsValid() {
-			v.Own = append(v.Own, own)
-		}
-	}
+	v.Own = own(s.Nodes.At(host))
+	v.host(s, host)
 	v.addClients(s, host)
 	v.addServers(s, host)
 	for number, h := range v.Hosts {

@@ -7,8 +7,12 @@ import (
 	"slices"
 )
 
-// MaxHosts bounds the numbers of hosts, which begin at 1: tables of muxes and hosts have a row for each.
-const MaxHosts = 4096
+// Bounds of what muxes and hosts have tables for, of all tenants together.
+const (
+	MaxHosts       = 4096  // numbers, from 1 on
+	MaxAttachments = 16383 // of all VIPs
+	MaxPlaces      = 32768 // pairs of a network and a host with workloads of it: a mux has a row for each address of that
+)
 
 // AttachmentKey names an attachment on muxes and hosts.
 type AttachmentKey struct {
@@ -38,7 +42,7 @@ func (a Attachment) Equal(other Attachment) bool { return a == other }
 type MuxHost struct {
 	Number    uint32       // in the cluster; 1 to MaxHosts
 	Name      string       // its keys of FBTs are derived from it
-	Addresses []netip.Addr // that it sends VXLAN from
+	Addresses []netip.Addr // that it sends VXLAN from, one of each family at most
 	Agent     bool         // one runs there
 	Server    bool         // it has backends of VIPs that are attached: FBTs to it are made with its keys
 	VNIs      []uint32     // of the networks that it has workloads in, in order: it sends VXLAN of no others
