@@ -4649,8 +4649,10 @@ type ExplainRequest struct {
 	SourcePort         uint32 `protobuf:"varint,3,opt,name=source_port,json=sourcePort,proto3" json:"source_port,omitempty"`
 	DestinationAddress string `protobuf:"bytes,4,opt,name=destination_address,json=destinationAddress,proto3" json:"destination_address,omitempty"`
 	DestinationPort    uint32 `protobuf:"varint,5,opt,name=destination_port,json=destinationPort,proto3" json:"destination_port,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Name of the virtual network that the flow is in: then the destination is a VIP's address there. Left out: in none.
+	Network       string `protobuf:"bytes,6,opt,name=network,proto3" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
@@ -4716,6 +4718,13 @@ func (x *ExplainRequest) GetDestinationPort() uint32 {
 		return x.DestinationPort
 	}
 	return 0
+}
+
+func (x *ExplainRequest) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
 }
 
 type ExplainResponse struct {
@@ -5396,14 +5405,15 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\rR\bdraining\x12\x1c\n" +
 	"\tunhealthy\x18\x05 \x01(\rR\tunhealthy\x12\x18\n" +
 	"\aunknown\x18\x06 \x01(\rR\aunknown\x12\x18\n" +
-	"\atunnels\x18\a \x03(\tR\atunnels\"\xd0\x01\n" +
+	"\atunnels\x18\a \x03(\tR\atunnels\"\xea\x01\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12%\n" +
 	"\x0esource_address\x18\x02 \x01(\tR\rsourceAddress\x12\x1f\n" +
 	"\vsource_port\x18\x03 \x01(\rR\n" +
 	"sourcePort\x12/\n" +
 	"\x13destination_address\x18\x04 \x01(\tR\x12destinationAddress\x12)\n" +
-	"\x10destination_port\x18\x05 \x01(\rR\x0fdestinationPort\"\xf7\x01\n" +
+	"\x10destination_port\x18\x05 \x01(\rR\x0fdestinationPort\x12\x18\n" +
+	"\anetwork\x18\x06 \x01(\tR\anetwork\"\xf7\x01\n" +
 	"\x0fExplainResponse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1e\n" +

@@ -40,7 +40,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
 		return PermitVIP(caller, s, role, nameOf(message))
 	case *weirv1.ExplainRequest:
-		return permitAddress(caller, s, r.GetDestinationAddress())
+		return permitDestination(caller, s, r.GetNetwork(), r.GetDestinationAddress())
 	case *weirv1.GetTenantRequest:
 		if !caller.May(role, r.GetName()) {
 			return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no tenant %.64q of yours", r.GetName()))
@@ -173,11 +173,17 @@ func permitTenantOf(caller trust.Identity, field, tenant string) error {
 		&model.FieldError{Field: field, Reason: fmt.Sprintf("%s may not do that in tenant %.64s", caller, tenant)})
 }
 
-// permitAddress hides the VIPs of other tenants from explain.
-func permitAddress(caller trust.Identity, s *store.State, destination string) error {
+// permitDestination hides the VIPs of other tenants from explain.
+func permitDestination(caller trust.Identity, s *store.State, network, destination string) error {
 	address, err := netip.ParseAddr(destination)
 	if err != nil {
 		return nil // the call itself says so
+	}
+	if network != "" {
+		if at, there := s.Networks.AttachedAt(network, address); there && caller.May(trust.Viewer, at.Tenant) {
+			return nil
+		}
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP of yours has the address %s in network %.64q", address, network))
 	}
 	for vip := range s.VIPs.Values() {
 		if vip.Address == address.Unmap() && caller.May(trust.Viewer, vip.Tenant) {

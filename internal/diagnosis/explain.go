@@ -19,16 +19,24 @@ import (
 )
 
 // Explain says which backend a new flow gets, from the tables.
-func (m *Service) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
+func (m *Service) Explain(ctx context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
 	flow, err := wire.FlowFromProto(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	state := m.Store.State()
+	if r.GetNetwork() != "" {
+		return m.explainIn(ctx, state, r.GetNetwork(), flow)
+	}
 	vip, there := state.VIPAt(flow.Destination.Addr())
 	if !there {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
 	}
+	return m.explainTo(state, vip, flow)
+}
+
+// explainTo explains a flow to a VIP.
+func (m *Service) explainTo(state *store.State, vip model.VIP, flow model.Flow) (*weirv1.ExplainResponse, error) {
 	for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
 		for _, e := range vip.Endpoints {
 			if e.Protocol == flow.Protocol && e.Port == port {
@@ -36,8 +44,12 @@ func (m *Service) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 			}
 		}
 	}
+	what := "pass the flow to their own kernel"
+	if flow.VNI != 0 {
+		what = "drop the flow"
+	}
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
-		"VIP %s has no endpoint %s %d: muxes pass the flow to their own kernel", vip.Name, flow.Protocol, flow.Destination.Port()))
+		"VIP %s has no endpoint %s %d: muxes %s", vip.Name, flow.Protocol, flow.Destination.Port(), what))
 }
 
 func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
@@ -52,9 +64,12 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(s, e, flow.Source.Addr()))
 		return p
 	}
-	if table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling {
+	switch {
+	case flow.VNI != 0:
+		step("muxes see the first segment of a connection, and the others go from host to host; this explains a new one")
+	case table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling:
 		step("a connection that is open keeps its backend by the cookie in its TCP timestamps, without any by the muxes' flow table; this explains a new one")
-	} else {
+	default:
 		step("a connection that is open keeps its backend by the muxes' flow table; this explains a new one")
 	}
 	if p.Buckets == 0 {
@@ -84,6 +99,10 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		p.Backend.Status = m.BackendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
+		if flow.VNI != 0 {
+			stepInNetwork(s, step, row, b, flow)
+			continue
+		}
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",
 			row.Tunnel, b.Host, flow.Destination, rewritten(row.Backend, flow))
 	}

@@ -201,6 +201,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"ExplainRequest.protocol":                   {Text: word},
 	"ExplainRequest.source_address":             {Text: address},
 	"ExplainRequest.destination_address":        {Text: address},
+	"ExplainRequest.network":                    {Text: name},
 	"ExplainPacketRequest.mux":                  {Text: name},
 	"ExplainPacketRequest.frame":                {Text: frame},
 	"CaptureRequest.mux":                        {Text: name},

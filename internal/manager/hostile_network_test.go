@@ -1,11 +1,15 @@
 package manager
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // lake is a network of a tenant with one workload.
@@ -146,4 +150,64 @@ func condition(t *testing.T, client *rpc.Client, status, reason string) {
 		}
 	}
 	t.Errorf("no condition says whether it is attached")
+}
+
+// told is what the manager tells a host of virtual networks, until done says that it is enough.
+func told(t *testing.T, host *rpc.Client, name, address string, done func(hostNetworks) bool) (n hostNetworks) {
+	t.Helper()
+	stream, err := host.SyncHost(t.Context(), &weirv1.SyncHostRequest{Name: name, Addresses: []string{address}, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		u, err := wire.HostUpdateFromProto(stream.Msg())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.apply(u); done(n) {
+			return n
+		}
+	}
+	t.Fatalf("the stream ended: %v", stream.Err())
+	return n
+}
+
+// A host that has joined gets nothing of networks that it has nothing to do with, and of one that it serves its own key,
+// under its own number, and who its clients are.
+func TestHostileHostOfNetworks(t *testing.T) {
+	town := newShore(t)
+	ctx := t.Context()
+	evil := joinedNode(t, town.admin, town.url, trust.Host, "evil")
+	none := told(t, evil, "evil", "10.2.9.9", func(hostNetworks) bool { return true })
+	if none.last.Number != 0 || len(none.keys)+len(none.attachments)+len(none.hosts)+len(none.networks)+len(none.last.Addresses) > 0 {
+		t.Errorf("a host without workloads is told %+v", none)
+	}
+	for _, name := range []string{"host1", "host2"} {
+		refusedWith(t, "as "+name, syncs(t, evil, name, "10.2.9.9"), "host/evil")
+	}
+	jetty := leads("jetty", "blue", "198.51.100.3", &weirv1.Backend{Address: "10.3.1.31", Port: 80, Host: "evil"})
+	if _, err := town.admin.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{attachedTo(jetty, "bay", "10.99.0.3")}}); err != nil {
+		t.Fatal(err)
+	}
+	n := told(t, evil, "evil", "10.2.9.9", func(n hostNetworks) bool { return n.last.Number != 0 && len(n.keys) > 0 })
+	s := town.m.store.State()
+	numbers := map[uint32]string{}
+	for _, host := range []string{"host1", "host2", "evil"} {
+		numbers[s.Networks.Numbers.Of(host)] = host
+	}
+	if len(numbers) != 3 || numbers[0] != "" || numbers[n.last.Number] != "evil" || !slices.Equal(n.keys, fbt.HostKeys(s.FBTMasters, "evil")) {
+		t.Errorf("numbers are %v, it is told %d and %v", numbers, n.last.Number, n.keys)
+	}
+	for _, host := range []string{"host1", "host2"} {
+		for _, key := range fbt.HostKeys(s.FBTMasters, host) {
+			if slices.ContainsFunc(n.keys, func(has fbt.Key) bool { return has.Secret == key.Secret }) {
+				t.Errorf("it has a key of %s", host)
+			}
+		}
+	}
+	// Its client is on host2; host1 serves another VIP of the network, which is none of its business.
+	if _, knows := n.hosts[s.Networks.Numbers.Of("host1")]; knows || len(n.hosts) != 2 || len(n.attachments) != 1 || len(n.networks[100].Ports) > 0 {
+		t.Errorf("it is told of %v, %v and %v", n.hosts, n.attachments, n.networks)
+	}
 }

@@ -3,14 +3,18 @@ package manager
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/nodesync/publish"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 var (
@@ -217,5 +221,84 @@ func TestNumbersAndKeysOutliveTheManager(t *testing.T) {
 	next := fbt.NextMasters(after.FBTMasters, after.FBTMasters[1].Made.Add(time.Hour), time.Hour, func() [32]byte { return [32]byte{1} })
 	if fbt.Makes(next) != after.FBTMasters[1].ID {
 		t.Errorf("keys of %d make FBTs, which nobody has yet", fbt.Makes(next))
+	}
+}
+
+// Which backend a client of a network gets is told to who may see the VIP, and where the client is to who may see the
+// network.
+func TestExplainInANetwork(t *testing.T) {
+	town := newShore(t)
+	s := town.m.store.State()
+	ask := func(client *rpc.Client, network, source, destination string, port uint32) (*weirv1.ExplainResponse, error) {
+		return client.Explain(t.Context(), &weirv1.ExplainRequest{
+			Protocol: "TCP", SourceAddress: source, SourcePort: 40000, DestinationAddress: destination, DestinationPort: port, Network: network,
+		})
+	}
+	flow := model.Flow{
+		VNI: 100, Protocol: model.TCP, Source: netip.MustParseAddrPort("192.168.0.5:40000"), Destination: netip.MustParseAddrPort("10.99.0.1:80"),
+	}
+	r, err := ask(town.admin, "bay", "192.168.0.5", "10.99.0.1", 80)
+	if err != nil || r.GetVip() != "pier" || r.GetHash() != s.HashKey.Sum(flow) || r.GetBackend().GetHost() != "host1" {
+		t.Fatalf("%v, %v", r, err)
+	}
+	text := strings.Join(r.GetSteps(), "\n")
+	for _, want := range []string{"192.168.0.5 is workload web, behind tap0 of host host2", "in network 100", "inserts an FBT", "VXLAN to 10.3.1.21", "to an address of 100.64.0.0/10"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q in\n%s", want, text)
+		}
+	}
+	blue := operator(t, town.m, town.admin, town.url, "bob", "blue")
+	r, err = ask(blue, "bay", "192.168.0.5", "10.99.0.1", 80)
+	if err != nil || strings.Contains(strings.Join(r.GetSteps(), "\n"), "host2") {
+		t.Errorf("the VIP's tenant is told %v, %v", r.GetSteps(), err)
+	}
+	for what, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"another tenant's VIP": {failure(ask(town.red, "bay", "192.168.0.5", "10.99.0.1", 80)), `no VIP of yours has the address 10.99.0.1 in network "bay"`},
+		"no such network":      {failure(ask(town.red, "gulf", "192.168.0.5", "10.99.0.1", 80)), `no VIP of yours has the address 10.99.0.1 in network "gulf"`},
+		"no such VIP":          {failure(ask(blue, "bay", "192.168.0.5", "10.99.0.2", 80)), `no VIP of yours has the address 10.99.0.2 in network "bay"`},
+		"no such port":         {failure(ask(blue, "bay", "192.168.0.5", "10.99.0.1", 81)), "VIP pier has no endpoint TCP 81: muxes drop the flow"},
+	} {
+		refusedWith(t, what, c.err, c.want)
+	}
+}
+
+// Both sides of an attachment hear of it when consent comes and goes, each of its own.
+func TestEventsOfAttachments(t *testing.T) {
+	town := newShore(t)
+	happened := func(kind, object, why string) *weirv1.Event {
+		list, err := town.admin.ListEvents(t.Context(), &weirv1.ListEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.GetEvents() {
+			if e.GetKind() == kind && e.GetObject() == object && e.GetReason() == why {
+				return e
+			}
+		}
+		return nil
+	}
+	r, err := town.green.GetVirtualNetwork(t.Context(), &weirv1.GetVirtualNetworkRequest{Name: "bay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := proto.CloneOf(r.GetNetwork())
+	closed.AllowedTenants, closed.ResourceVersion = nil, 0
+	open := proto.CloneOf(r.GetNetwork())
+	open.ResourceVersion = 0
+	for _, n := range []*weirv1.VirtualNetwork{closed, open} {
+		if _, err := town.green.UpdateVirtualNetwork(t.Context(), &weirv1.UpdateVirtualNetworkRequest{Name: "bay", Network: n}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool][2]string{true: {"NotAllowed", "Detached"}, false: {"Attached", "Attached"}}[n == closed]
+		eventually(t, "events of the VIP and of the network", func() bool {
+			return happened("VIP", "pier", want[0]) != nil && happened("VirtualNetwork", "bay", want[1]) != nil
+		})
+		ofVIP, ofNetwork := happened("VIP", "pier", want[0]), happened("VirtualNetwork", "bay", want[1])
+		if ofVIP.GetTenant() != "blue" || ofNetwork.GetTenant() != "green" || (ofVIP.GetSeverity() == "warning") != (n == closed) || strings.Contains(ofNetwork.GetMessage(), "pier") {
+			t.Errorf("the VIP hears %v, the network %v", ofVIP, ofNetwork)
+		}
 	}
 }

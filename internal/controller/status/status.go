@@ -91,7 +91,8 @@ func (n *comparison) recordChanges(ctx context.Context, s *store.State) error {
 	muxes := n.paced(floorOf(s), n.Now())
 	names := n.touched(s, muxes)
 	if n.last != nil {
-		for _, e := range nodeEvents(n.last, s, s.DeltaSince(n.last)) {
+		delta := s.DeltaSince(n.last)
+		for _, e := range append(nodeEvents(n.last, s, delta), networkEvents(n.last, s, delta)...) {
 			n.Events.Record(e)
 		}
 	}

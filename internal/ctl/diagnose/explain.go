@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -18,13 +19,14 @@ import (
 
 // ExplainCommand returns the command explain.
 func ExplainCommand(s *session.Session) *cobra.Command {
-	protocol := "tcp"
+	protocol, network := "tcp", ""
 	var packet shown
 	cmd := &cobra.Command{
 		Use:   "explain SOURCE:PORT DESTINATION:PORT",
 		Short: "Say which backend a flow gets, and why",
 		Long: `Say which backend a new flow gets, and why, from the tables that the muxes run.
-SOURCE is the client, DESTINATION the VIP.
+SOURCE is the client, DESTINATION the VIP. With --network, both are addresses of that
+virtual network.
 
 With --mux, run a packet through the program that this mux runs, with its tables, and
 say what became of it: the verdict, what chose the backend, and the bytes that would
@@ -32,6 +34,7 @@ leave. The packet is described, or taken from a file. Nothing is sent, counted o
 remembered.`,
 		Example: `  weir explain 198.51.100.7:40000 203.0.113.10:80
   weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'
+  weir explain --network prod 192.168.0.5:40000 10.99.0.1:80
   weir explain --mux mux1 198.51.100.7:40000 203.0.113.10:80 --flags ack --tsecr 16385
   weir explain --mux mux1 --pcap broken.pcapng --packet 3`,
 		Args:              session.Arguments(0, 2, "SOURCE:PORT DESTINATION:PORT"),
@@ -41,6 +44,9 @@ remembered.`,
 				return session.NewUsageError(cmd, err)
 			}
 			if packet.mux != "" {
+				if network != "" {
+					return session.NewUsageError(cmd, errors.New("--network is of flows: it can't be used with --mux"))
+				}
 				return explainPacket(s, cmd, &packet, protocol, args)
 			}
 			flow, err := parseFlow(protocol, args[0], args[1])
@@ -52,6 +58,7 @@ remembered.`,
 					Protocol:      flow.Protocol.String(),
 					SourceAddress: flow.Source.Addr().String(), SourcePort: uint32(flow.Source.Port()),
 					DestinationAddress: flow.Destination.Addr().String(), DestinationPort: uint32(flow.Destination.Port()),
+					Network: network,
 				})
 				if err != nil {
 					return fmt.Errorf("explain %s: %w", flow, err)
@@ -64,6 +71,7 @@ remembered.`,
 	}
 	cmd.Flags().StringVar(&protocol, "protocol", protocol, "`protocol` of the flow: tcp or udp")
 	session.CompleteFlag(cmd, "protocol", "tcp", "udp")
+	cmd.Flags().StringVar(&network, "network", "", "`name` of the virtual network that the flow is in")
 	packet.addFlags(s, cmd)
 	s.Output.AddFlag(cmd)
 	return cmd

@@ -26,6 +26,8 @@ const (
 	PortLimitReached = "PortLimitReached"
 	PortsDiffer      = "PortsDiffer" // of a node and of the store
 	PortsMended      = "PortsMended"
+	Attached         = "Attached" // a VIP, to a virtual network
+	Detached         = "Detached"
 )
 
 // OfChange are the reasons of what an apply did.
