@@ -66,7 +66,11 @@ func isServed(s *store.State, vip model.VIP) (missing Condition, all bool) {
 			clients[host] = true
 		}
 	}
-	if gone := lacking(clients, func(host string) bool { return s.Nodes.Has(host) }); len(gone) > 0 { // whose they are is not the VIP's tenant's to know
+	isThere := func(host string) bool {
+		_, without := network.VTEPOf(host)
+		return without || s.Nodes.Has(host)
+	}
+	if gone := lacking(clients, isThere); len(gone) > 0 { // whose they are is not the VIP's tenant's to know
 		return Condition{False, reasonNoAgent, fmt.Sprintf("%d of %d hosts with clients have no agent", len(gone), len(clients))}, false
 	}
 	hasNumber := func(host string) bool { return s.Networks.Numbers.Of(host) != 0 }
