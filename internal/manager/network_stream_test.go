@@ -280,6 +280,7 @@ func TestEventsOfAttachments(t *testing.T) {
 		}
 		return nil
 	}
+	eventually(t, "the network's first event", func() bool { return happened("VirtualNetwork", "bay", "Attached") != nil })
 	r, err := town.green.GetVirtualNetwork(t.Context(), &weirv1.GetVirtualNetworkRequest{Name: "bay"})
 	if err != nil {
 		t.Fatal(err)
