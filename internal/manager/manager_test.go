@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,7 +46,7 @@ func start(t *testing.T, cfg Config, change ...func(*Manager)) (url string, stop
 	if cfg.DataDir == "" {
 		cfg.DataDir = t.TempDir()
 	}
-	cfg.Listen, cfg.Version, cfg.Log, cfg.Insecure = "127.0.0.1:0", "test", logger(t), true
+	cfg.Listen, cfg.Version, cfg.Log, cfg.Insecure = "127.0.0.1:0", "test", cmp.Or(cfg.Log, logger(t)), true
 	m, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

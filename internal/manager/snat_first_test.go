@@ -54,7 +54,7 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	apply(t, replicas.urls[leader], vip)
 	eventually(t, "the host has what is preallocated", func() bool { return len(host.holds(firstSNATClient).Ranges) == 1 })
 	asksThrough(t, managers[first])
-	if given, err := allocate(t, client, "host1", firstSNATClient, 500); err != nil || len(given) != 3 {
+	if given, err := allocate(t, client, "host1", firstSNATClient, 500); err != nil || len(given) != 4 {
 		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
 	}
 	before := answeredPorts(t, managers[leader])

@@ -74,7 +74,7 @@ func (m *Pools) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPo
 	return &weirv1.UpdateAddressPoolResponse{Pool: written}, nil
 }
 
-// writeSettings writes a pool if allowed does not say why not, and returns it as it is then.
+// writeSettings writes a pool if allowed does not say why not, and returns it as it was written.
 func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
 	if err := compile.Known(p); err != nil {
 		return nil, apierr.ToConnect(err)
@@ -83,16 +83,17 @@ func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowe
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	_, err = m.write(ctx, beside{pools: []model.AddressPool{pool}}, func(s *store.State) ([]model.VIP, error) { return nil, allowed(s) })
+	var before model.Generation
+	done, err := m.write(ctx, beside{pools: []model.AddressPool{pool}}, func(s *store.State) ([]model.VIP, error) {
+		before = s.PoolWritten.At(pool.Name)
+		return nil, allowed(s)
+	})
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("pools[0].", err))
 	}
-	state := m.Store.State()
-	pool, there := state.Pools.Get(pool.Name)
-	if !there {
-		return nil, connect.NewError(connect.CodeAborted, fmt.Errorf("pool %s was written, and deleted by another call since", p.GetName()))
-	}
-	return poolWithStatus(state, pool), nil
+	written := poolWithStatus(m.Store.State(), pool)
+	written.ResourceVersion = versionOf(done.pools[0].GetChange(), done.generation, before)
+	return written, nil
 }
 
 // DeleteAddressPool deletes a pool that no VIP names.

@@ -177,8 +177,9 @@ func (m *PrefixLists) editList(ctx context.Context, edit listEdit, allowed func(
 	list *weirv1.PrefixList, did *weirv1.AppliedPrefixList, generation model.Generation, err error,
 ) {
 	var applied []*weirv1.AppliedPrefixList
+	var written staged
 	err = m.withLists(ctx, []listEdit{edit}, nil, allowed, func(g staged) (err error) {
-		applied = g.applied
+		applied, written = g.applied, g
 		generation, err = m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 			if err := errors.Join(allowed(s), g.current(s)); err != nil {
 				return store.Change{}, err
@@ -194,8 +195,9 @@ func (m *PrefixLists) editList(ctx context.Context, edit listEdit, allowed func(
 		return nil, nil, 0, apierr.ToConnect(apierr.TrimField("prefixLists[0].", err))
 	}
 	m.happenedToLists(ctx, applied, generation)
-	s := m.Store.State()
-	return listWithStatus(ctx, s, s.PrefixLists.At(edit.list.Name)), applied[0], generation, nil
+	list = listWithStatus(ctx, m.Store.State(), written.lists[0])
+	list.ResourceVersion = versionOf(applied[0].GetChange(), generation, written.base.PrefixListWritten.At(edit.list.Name))
+	return list, applied[0], generation, nil
 }
 
 // CreatePrefixList creates a list.

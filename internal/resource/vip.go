@@ -72,10 +72,20 @@ type beside struct {
 // outcome is what a write did.
 type outcome struct {
 	generation model.Generation
+	written    []model.VIP             // those that changed
+	records    map[string]codec.Record // of these
 	vips       []*weirv1.AppliedVIP
 	pools      []*weirv1.AppliedAddressPool
 	lists      []*weirv1.AppliedPrefixList
 	networks   network.Done
+}
+
+// versionOf is the version of what a write wrote: that of the write, unless it found what it wrote there already.
+func versionOf(change string, generation, before model.Generation) uint64 {
+	if change == rpc.Unchanged {
+		return uint64(before)
+	}
+	return uint64(generation)
 }
 
 // write writes what is beside VIPs, and the VIPs that choose makes of the State that they are written to. The paths of its
@@ -118,11 +128,12 @@ func (m *writer) putOn(
 			return store.Change{}, err
 		}
 		change, applied := m.apply(s, admitted)
-		done.vips = applied
+		done.vips, done.written = applied, change.VIPs
 		change.Pools, done.pools = changedPools(s, along.pools)
 		done.networks = networks.Change(ctx, s, &change)
 		change.PrefixLists = g.differ
 		change.Records = m.records(ctx, s, change.VIPs)
+		done.records = change.Records
 		return change, nil
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
@@ -16,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/mergepatch"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -98,23 +100,29 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 	return &weirv1.PatchVIPResponse{Vip: written, Generation: generation}, nil
 }
 
-// writeVIP writes the one VIP that choose makes of the State, and returns it as it is then.
+// writeVIP writes the one VIP that choose makes of the State, and returns it as it was written: another call may have
+// written it since, and who goes on with that one's version would replace what it never saw.
 func (m *VIPs) writeVIP(
 	ctx context.Context, name string, choose func(*store.State) (model.VIP, error),
 ) (*weirv1.VIP, uint64, error) {
+	var written model.VIP
+	var version model.Generation
+	var record codec.Record
 	done, err := m.write(ctx, beside{}, func(s *store.State) ([]model.VIP, error) {
 		vip, err := choose(s)
+		written, version, record = s.VIPs.At(name), s.Written.At(name), s.Records.At(name)
 		return []model.VIP{vip}, err
 	})
 	if err != nil {
 		return nil, 0, apierr.ToConnect(apierr.TrimField("vips[0].", err))
 	}
-	state := m.view()
-	vip, there := state.VIPs.Get(name)
-	if !there {
-		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("VIP %s was written, and deleted by another call since", name))
+	if len(done.written) > 0 { // else it was so already
+		written, version, record = done.written[0], done.generation, done.records[name]
 	}
-	return m.vipWithStatus(state, vip), uint64(done.generation), nil
+	p := m.vipWithStatus(m.view(), written)
+	p.ResourceVersion = uint64(version)
+	p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
+	return p, uint64(done.generation), nil
 }
 
 // DeleteVIP deletes a VIP with its tables.

@@ -44,6 +44,8 @@ type Batch struct {
 type Done struct {
 	Networks []*weirv1.AppliedVirtualNetwork
 	Overlays []*weirv1.AppliedOverlay
+
+	written Batch
 }
 
 // Admit says whether the caller may write the batch, and whether it fits to s and to what tenants may have. It returns

@@ -35,7 +35,9 @@ func (m *Networks) UpdateOverlay(ctx context.Context, r *weirv1.UpdateOverlayReq
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	generation, err := m.write(ctx, func(s *store.State) (batch Batch, err error) {
+	var before model.Generation
+	done, generation, err := m.write(ctx, func(s *store.State) (batch Batch, err error) {
+		before = s.OverlayWritten
 		if version := r.GetOverlay().GetResourceVersion(); version != 0 {
 			err = currentOverlay(s, version)
 		}
@@ -44,7 +46,9 @@ func (m *Networks) UpdateOverlay(ctx context.Context, r *weirv1.UpdateOverlayReq
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("overlays[0].", err))
 	}
-	return &weirv1.UpdateOverlayResponse{Overlay: overlayMessage(m.Store.State()), Generation: uint64(generation)}, nil
+	written := compile.OverlayMessage(overlay)
+	written.ResourceVersion = versionOf(done.Overlays[0].GetChange(), generation, before)
+	return &weirv1.UpdateOverlayResponse{Overlay: written, Generation: uint64(generation)}, nil
 }
 
 var errNoOverlay = connect.NewError(connect.CodeNotFound, errors.New("there is no overlay: apply one"))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -103,9 +102,8 @@ func (m *Networks) Tell(ctx context.Context, done Done, generation model.Generat
 }
 
 // write admits and writes the batch that choose makes of the State.
-func (m *Networks) write(ctx context.Context, choose func(*store.State) (Batch, error)) (model.Generation, error) {
-	var done Done
-	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
+func (m *Networks) write(ctx context.Context, choose func(*store.State) (Batch, error)) (done Done, generation model.Generation, err error) {
+	generation, err = m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		batch, err := choose(s)
 		if err != nil {
 			return store.Change{}, err
@@ -115,29 +113,37 @@ func (m *Networks) write(ctx context.Context, choose func(*store.State) (Batch, 
 		}
 		var change store.Change
 		done = batch.Change(ctx, s, &change)
+		done.written = batch
 		return change, nil
 	})
 	if err == nil {
 		m.Tell(ctx, done, generation)
 	}
-	return generation, err
+	return done, generation, err
 }
 
-// writeNetwork writes the one network that choose makes of the State, and returns it as it is then.
+// versionOf is the version of what a write wrote: that of the write, unless it found what it wrote there already.
+func versionOf(change string, generation, before model.Generation) uint64 {
+	if change == rpc.Unchanged {
+		return uint64(before)
+	}
+	return uint64(generation)
+}
+
+// writeNetwork writes the one network that choose makes of the State, and returns it as it was written.
 func (m *Networks) writeNetwork(
 	ctx context.Context, name string, choose func(*store.State) (vnet.Network, error),
 ) (*weirv1.VirtualNetwork, uint64, error) {
-	generation, err := m.write(ctx, func(s *store.State) (Batch, error) {
+	var before model.Generation
+	done, generation, err := m.write(ctx, func(s *store.State) (Batch, error) {
+		before = s.NetworkWritten.At(name)
 		n, err := choose(s)
 		return Batch{Networks: []vnet.Network{n}}, err
 	})
 	if err != nil {
 		return nil, 0, apierr.ToConnect(apierr.TrimField("networks[0].", err))
 	}
-	state := m.Store.State()
-	n, there := state.Networks.Get(name)
-	if !there {
-		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("network %s was written, and deleted by another call since", name))
-	}
-	return networkWithStatus(ctx, state, n), uint64(generation), nil
+	p := networkWithStatus(ctx, m.Store.State(), done.written.Networks[0])
+	p.ResourceVersion = versionOf(done.Networks[0].GetChange(), generation, before)
+	return p, uint64(generation), nil
 }
