@@ -97,6 +97,12 @@ func hosts() dashboard {
 			graph("Fastpath", "Connections between hosts, by state.", "short", query{`sum by (instance, state) (weir_agent_fastpath_connections` + chosen + `)`, "{{instance}} {{state}}"}),
 			graph("Fastpath: messages", "By result.", "pps", query{`sum by (result) (rate(weir_agent_fastpath_messages_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
+		{"Virtual networks", []panel{
+			graph("Sessions", "With backends here, by state.", "short", query{`sum by (instance, state) (weir_agent_network_sessions` + chosen + `)`, "{{instance}} {{state}}"}),
+			graph("Packets of clients", "Straight to backends' hosts, by the muxes, and delivered.", "pps", query{`sum by (network, vip, direction) (rate(weir_agent_network_client_packets_total` + chosen + `[$__rate_interval]))`, "{{network}} {{vip}} {{direction}}"}),
+			graph("Connections of clients", "By what happened.", "short", query{`sum by (network, result) (rate(weir_agent_network_client_connections_total` + chosen + `[$__rate_interval]))`, "{{network}} {{result}}"}),
+			graph("Drops", "By verdict.", "pps", query{`sum by (instance, verdict) (rate(weir_agent_network_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
+		}},
 		{"Backends", []panel{
 			graph("Unhealthy", "By their checks.", "short", query{`count by (instance) (weir_agent_backend_healthy` + chosen + ` == 0)`, "{{instance}}"}),
 			graph("Duration of checks", "By result.", "s", quantiles("weir_agent_health_check_duration_seconds", chosen, "result")...),
