@@ -1,5 +1,7 @@
 package fabric
 
+import "context"
+
 // Estimator finds, for many sets of switches at once, a utilisation that the most used link touched by a flow has at
 // least. It adds up what one link carries of several classes only near the set; elsewhere it takes each class alone.
 // In a regular Clos little else is possible, and most estimates are exact. Members that receive unevenly are taken as
@@ -103,7 +105,7 @@ type ownEnd struct{ group, share int32 }
 
 // NewEstimator prepares estimates for sets, which hold no leaf, and for each leaf. It adds groups to u, from which it
 // reads loads.
-func NewEstimator(f *Fabric, router *Router, u *Usage, sets []*Routes) *Estimator {
+func NewEstimator(ctx context.Context, f *Fabric, router *Router, u *Usage, sets []*Routes) (*Estimator, error) {
 	e := &Estimator{
 		f: f, u: u, edges: make([][]edges, len(f.classes)), leaves: make([]leafOutline, len(f.classes)),
 		leafIn: make([]float64, len(f.leaves)), leafOut: make([]float64, len(f.leaves)),
@@ -117,9 +119,15 @@ func NewEstimator(f *Fabric, router *Router, u *Usage, sets []*Routes) *Estimato
 	}
 	d := newDrafter(e)
 	for _, r := range sets {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		e.sets = append(e.sets, d.outline(r, -1))
 	}
 	for c := range e.leaves {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if o := &e.leaves[c]; len(o.members) > 0 {
 			r := router.Routes([]int32{f.leaves[o.members[0].leaf].sw})
 			o.outline = d.outline(r, int32(c))
@@ -127,5 +135,5 @@ func NewEstimator(f *Fabric, router *Router, u *Usage, sets []*Routes) *Estimato
 		}
 	}
 	d.findProfiles()
-	return e
+	return e, nil
 }

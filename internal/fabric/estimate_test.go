@@ -46,7 +46,10 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 			}
 		}
 		u := f.NewUsage()
-		e := NewEstimator(f, router, u, sets)
+		e, err := NewEstimator(t.Context(), f, router, u, sets)
+		if err != nil {
+			t.Fatal(err)
+		}
 		bounds := make([]float64, len(sets)+len(f.leaves))
 		exact, all := 0, 0
 		for v := range 5 {

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +56,7 @@ type item struct {
 
 const unlimited = fabric.Load(math.MaxInt64)
 
-func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, error) {
+func newEngine(ctx context.Context, f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, error) {
 	e := &engine{
 		f: f, policy: policy, router: fabric.NewRouter(f), byKey: map[string]int{}, byName: map[string]int32{},
 		usage: f.NewUsage(), entries: make([]int64, len(f.Switches)), hostsSize: math.MaxInt64,
@@ -87,13 +88,15 @@ func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, er
 		}
 		excluded[sw] = true
 	}
-	e.addCandidates(excluded)
-	return e, nil
+	return e, e.addCandidates(ctx, excluded)
 }
 
-func (e *engine) addCandidates(excluded []bool) {
+func (e *engine) addCandidates(ctx context.Context, excluded []bool) (err error) {
 	var routes []*fabric.Routes
 	for _, s := range candidateSets(e.f, e.policy.Spread) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		c := newCandidate(e.f, e.router, s.members)
 		c.kind = s.kind
 		routes = append(routes, c.routes)
@@ -104,13 +107,17 @@ func (e *engine) addCandidates(excluded []bool) {
 			e.cands = append(e.cands, candidate{closed: true})
 			continue
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		c := newCandidate(e.f, e.router, []int32{sw})
 		c.kind = "ToR"
 		e.addCandidate(c, excluded[sw])
 	}
 	e.estimated = len(e.cands)
-	e.estimator = fabric.NewEstimator(e.f, e.router, e.usage, routes)
 	e.bounds = make([]float64, len(e.cands))
+	e.estimator, err = fabric.NewEstimator(ctx, e.f, e.router, e.usage, routes)
+	return err
 }
 
 func (e *engine) addCandidate(c candidate, closed bool) int {

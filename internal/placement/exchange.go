@@ -28,16 +28,16 @@ const movesForGain = 8
 // exchange finds the VIPs of a region and their options.
 type exchange struct {
 	e      *engine
-	near   map[int32]bool // switches where a resource is short
-	leaves []int32        // switches of leaves
-	links  int            // of all options so far
+	near   []bool  // by switch: a resource is short there
+	leaves []int32 // switches of leaves
+	links  int     // of all options so far
 }
 
 // exchange makes room for VIPs that found none: others move aside, and ones with less traffic go to software. It searches
 // among few VIPs, those that are in the way first. What fits moves only for a gain: at least 1/8 of the traffic that an
 // exchange moves or sends to software is added to what is on switches. Without a gain nothing changes.
 func (e *engine) exchange(ctx context.Context, items []*item) error {
-	x := exchange{e: e, near: map[int32]bool{}, leaves: e.f.LeafSwitches()}
+	x := exchange{e: e, near: make([]bool, len(e.f.Switches)), leaves: e.f.LeafSwitches()}
 	chosen := x.inTheWay(items)
 	if len(chosen) == 0 {
 		return nil
@@ -119,7 +119,10 @@ func (x *exchange) isNear(it *item) bool {
 	if slices.ContainsFunc(x.e.cands[it.at].members, func(sw int32) bool { return x.near[sw] }) {
 		return true
 	}
-	return slices.ContainsFunc(it.flow.Leaves, func(l fabric.LeafFlow) bool { return x.near[x.leaves[l.Leaf]] })
+	return slices.ContainsFunc(it.flow.Leaves, func(l fabric.LeafFlow) bool {
+		sw := x.leaves[l.Leaf]
+		return sw >= 0 && x.near[sw]
+	})
 }
 
 // mostUsed is the utilisation of the most used resource.

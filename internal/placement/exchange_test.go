@@ -58,7 +58,7 @@ func TestExchangesEndWithTheirCaller(t *testing.T) {
 	for i := range 5 {
 		demands = append(demands, demand(fmt.Sprint("v", i), 1000, 10))
 	}
-	e, items, err := prepare(f, demands, nil, Policy{})
+	e, items, err := prepare(t.Context(), f, demands, nil, Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,5 +70,37 @@ func TestExchangesEndWithTheirCaller(t *testing.T) {
 	}
 	if err := e.run(ctx, items); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that it is canceled", err)
+	}
+}
+
+// lookedAt is a context that ends when it is looked at for the n-th time.
+type lookedAt struct {
+	context.Context
+	n int
+}
+
+func (c *lookedAt) Err() error {
+	if c.n--; c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A placement ends wherever its caller does: on large networks the routes of candidates alone take long.
+func TestPlaceEndsWithItsCaller(t *testing.T) {
+	f := pair(t)
+	demands := []traffic.Demand{demand("x", 1000, 5), demand("y", 900, 5), demand("z", 800, 10)}
+	looks := 0
+	for ; looks < 1000; looks++ {
+		_, err := Place(&lookedAt{t.Context(), looks}, f, demands, nil, Policy{ExchangeWork: 1000})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if candidates := len(Candidates(f, One)); looks < 2*candidates { // each for its routes and for its estimate
+		t.Errorf("the context is looked at %d times for %d candidates", looks, candidates)
 	}
 }

@@ -39,7 +39,7 @@ type Option struct {
 func Explain(
 	ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy, vip string,
 ) (*Explanation, error) {
-	e, items, err := prepare(f, demands, current, policy)
+	e, items, err := prepare(ctx, f, demands, current, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func Explain(
 	x := &Explanation{VIP: vip, Rate: it.rate, Backends: it.flow.Backends, Turn: at + 1, Of: len(items), Rule: it.rule()}
 	e.before = func(next *item) {
 		if next == it && x.Options == nil {
-			x.Options = e.options(it)
+			x.Options = e.options(ctx, it)
 		}
 	}
 	if err := e.run(ctx, items); err != nil {
@@ -84,11 +84,14 @@ func (it *item) rule() string {
 	return ""
 }
 
-// options tries every candidate.
-func (e *engine) options(it *item) []Option {
+// options tries every candidate, or, once the context ends, no more.
+func (e *engine) options(ctx context.Context, it *item) []Option {
 	var options []Option
 	best := map[string]int{} // option by kind
 	for at := range e.cands {
+		if at%checkEvery == 0 && ctx.Err() != nil {
+			break
+		}
 		c := &e.cands[at]
 		if c.closed || len(c.members) == 0 {
 			continue

@@ -48,12 +48,15 @@ type Step struct {
 //
 // A resource that the old placement overfills under today's demands may stay so, but is not filled further.
 func Migrate(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, to Where) ([]Step, error) {
-	e, items, err := prepare(f, demands, from, Policy{})
+	e, items, err := prepare(ctx, f, demands, from, Policy{})
 	if err != nil {
 		return nil, err
 	}
 	m := migration{engine: e}
-	for _, it := range items {
+	for i, it := range items {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		it.pin = -1
 		if names := to[it.vip]; len(names) > 0 {
 			if it.pin, err = e.find(names); err != nil {

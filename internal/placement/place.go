@@ -12,7 +12,7 @@ import (
 
 // Place decides where VIPs go. Demands and policy are checked first; of current, switches that are gone count as none.
 func Place(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy) (*Result, error) {
-	e, items, err := prepare(f, demands, current, policy)
+	e, items, err := prepare(ctx, f, demands, current, policy)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,12 @@ func Place(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, curr
 	return e.result(items), nil
 }
 
-func prepare(f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy) (*engine, []*item, error) {
+// checkEvery is after how many VIPs the context is looked at: on the largest networks a VIP takes milliseconds.
+const checkEvery = 64
+
+func prepare(
+	ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy,
+) (*engine, []*item, error) {
 	if err := policy.check(); err != nil {
 		return nil, nil, err
 	}
@@ -35,13 +40,16 @@ func prepare(f *fabric.Fabric, demands []traffic.Demand, current Where, policy P
 			return nil, nil, fmt.Errorf("vip %q: with it, demands are above %d kbit/s together: correct the rates", d.VIP, traffic.MaxRate)
 		}
 	}
-	e, err := newEngine(f, policy, total)
+	e, err := newEngine(ctx, f, policy, total)
 	if err != nil {
 		return nil, nil, err
 	}
 	items := make([]*item, 0, len(demands))
 	seen := make(map[string]bool, len(demands))
-	for _, d := range demands {
+	for i, d := range demands {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
 		if seen[d.VIP] {
 			return nil, nil, fmt.Errorf("vip %q has two demands: add them up", d.VIP)
 		}
@@ -95,7 +103,10 @@ func (it *item) urgency() int {
 // run places the items in their order.
 func (e *engine) run(ctx context.Context, items []*item) error {
 	if e.policy.Algorithm == Repair || e.policy.Algorithm == Keep {
-		for _, it := range items {
+		for i, it := range items {
+			if i%checkEvery == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) {
 				continue
 			}
@@ -105,7 +116,7 @@ func (e *engine) run(ctx context.Context, items []*item) error {
 		}
 	}
 	for i, it := range items {
-		if i%64 == 0 && ctx.Err() != nil {
+		if i%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if it.at >= 0 || e.policy.Algorithm == Keep {
