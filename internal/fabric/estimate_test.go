@@ -23,6 +23,15 @@ func drawUsage(r *rand.Rand, f *Fabric, u *Usage) {
 	}
 }
 
+func newEstimator(t *testing.T, f *Fabric, router *Router, u *Usage, sets []*Routes) *Estimator {
+	t.Helper()
+	e, err := NewEstimator(t.Context(), f, router, u, sets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // Every estimate is at most what the routes give, and in a regular Clos most that fit are exactly that.
 func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
@@ -46,10 +55,7 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 			}
 		}
 		u := f.NewUsage()
-		e, err := NewEstimator(t.Context(), f, router, u, sets)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := newEstimator(t, f, router, u, sets)
 		bounds := make([]float64, len(sets)+len(f.leaves))
 		exact, all := 0, 0
 		for v := range 5 {
