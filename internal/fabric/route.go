@@ -114,6 +114,10 @@ func (c *class) down(arrive []part) []part {
 // merge joins the ways out of all members, each with its equal share.
 func (r *Routes) merge(w *walker) {
 	n := len(r.Members)
+	if n == 1 { // nothing to join; most sets are such
+		r.even = r.out[0]
+		return
+	}
 	for c := range w.f.classes {
 		edge, levels := make([]part, len(w.f.classes[c].uplinks)), [][]linkPart(nil)
 		sum := map[int32]part{}
