@@ -33,9 +33,11 @@ var muxDrawings = []string{"duet-16.svg", "duet-17.svg", "duet-18.svg"}
 var duetMuxes = figure{
 	name: "duet-16", label: "Figure 16", section: "8.2", shows: "software muxes by traffic",
 	says: "12 to 24 times fewer than Ananta at 3.6 Gbit/s each",
-	differs: draws + " Software muxes are counted for the worst three switches instead of three random ones, but where a row " +
-		"says so. With skew 2 the host tables leave 1.7 % of the traffic to software, which alone needs 48 muxes: 80 times " +
-		"fewer is impossible there. Linear programs are of 50 fabrics of four containers with more traffic than they carry; they may cut a VIP.",
+	differs: draws + " Weir announces a VIP on sets of switches, of which each holds a part of its backends; that needs hosts " +
+		"that hand packets on to each other, which are not built. The paper's algorithms use one switch for a VIP. Software " +
+		"muxes are counted for the worst three switches instead of three random ones, but where a row says so. With skew 2 " +
+		"the host tables leave 1.7 % of the traffic to software, which alone needs 48 muxes: 80 times fewer is impossible " +
+		"there. Linear programs are of 50 fabrics of four containers with more traffic than they carry; they may cut a VIP.",
 	bench: placementBench("muxes -seeds 1", muxDrawings...),
 	rows: []row{
 		{
@@ -177,10 +179,11 @@ var duetFailures = figure{
 var duetMigration = figure{
 	name: "duet-20", label: "Figure 20", section: "8.6", shows: "migration algorithms over a trace of three hours",
 	says: "95.1 % of traffic on switches; 3.5 % of traffic moved each time by Sticky",
-	differs: draws + " With skew 2 the host tables bound the coverage at about 98.3 %. Rates change as docs/operations/plan.md " +
-		"says. Sticky is the paper's, with a threshold of 0.05; its moves go by way of software muxes, Weir's go from switch " +
-		"to switch. Software muxes are for what is left and, besides, for a failure or what moves by way of them; the paper " +
-		"counts the largest of the three. One-time and Non-sticky are drawn only.",
+	differs: draws + " Repair has sets of switches, as in Figure 16. With skew 2 the host tables bound the coverage at about " +
+		"98.3 %. Rates change as docs/operations/plan.md says. Sticky is the paper's, with a threshold of 0.05; its moves go " +
+		"by way of software muxes, Weir's go from switch to switch. Software muxes are for what is left and, besides, for a " +
+		"failure or what moves by way of them; the paper counts the largest of the three. One-time and Non-sticky are drawn " +
+		"only.",
 	bench: placementBench("trace -seeds 1", "duet-20-coverage.svg", "duet-20-moved.svg", "duet-20-muxes.svg"),
 	rows: []row{
 		{
