@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -156,6 +157,9 @@ func hostileOutcome(action uint32, frame, out []byte, tunnels map[netip.Addr]map
 		return encapsulated(outer, frame, tunnels)
 	}
 	in, err := readHeader(readIP(frame))
+	if err == nil && (outer.from == overlay4 || outer.from == overlay6) {
+		return ponged(outer, in, tunnels)
+	}
 	if err != nil || outer.from != in.to || outer.to != in.from || tunnels[in.to] == nil || isMartian(in.from) {
 		return fmt.Errorf("an answer from %s to %s, to what came from %s to %s", outer.from, outer.to, in.from, in.to)
 	}
@@ -198,6 +202,35 @@ func encapsulated(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip
 		return fmt.Errorf("a packet to %s was sent to %s", inner.to, outer.to)
 	}
 	return nil
+}
+
+// ponged says what is wrong with the answer to a ping in a virtual network: it is of the VIP that was asked, and goes to a
+// host of that network's workloads, which asked.
+func ponged(out, in ipHeader, tunnels map[netip.Addr]map[netip.Addr]bool) error {
+	if len(in.behind) <= 30 || len(out.behind) != len(in.behind) || out.from != in.to || out.to != in.from {
+		return fmt.Errorf("an answer in VXLAN from %s to %s, to what came from %s to %s", out.from, out.to, in.from, in.to)
+	}
+	vni := binary.BigEndian.Uint32(in.behind[12:]) >> 8
+	if !slices.ContainsFunc(oracleHosts, func(h overlay.Host) bool { return slices.Contains(h.Addresses, out.to) && slices.Contains(h.VNIs, vni) }) {
+		return fmt.Errorf("an answer in network %d to %s", vni, out.to)
+	}
+	asked, err := readHeader(in.behind[30:])
+	if err != nil {
+		return err
+	}
+	answer, err := readHeader(out.behind[30:])
+	if err != nil || answer.from != asked.to || answer.to != asked.from || isMartian(asked.from) || len(answer.behind) < 8 {
+		return fmt.Errorf("an answer from %s to %s, to what came from %s to %s", answer.from, answer.to, asked.from, asked.to)
+	}
+	if kind := answer.behind[0]; kind != 0 && kind != 129 {
+		return fmt.Errorf("an answer of ICMP type %d", kind)
+	}
+	for _, a := range oracleAttachments {
+		if a.VNI == vni && a.VIP == asked.to && tunnels[a.Service] != nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s answers in network %d", asked.to, vni)
 }
 
 // bypassed says what is wrong with a segment of a virtual network's client.

@@ -260,7 +260,7 @@ func TestTenantsReachOneServerByRealMuxes(t *testing.T) {
 			r.all(connections, 4, 1000)
 			r.kill(0)
 			r.all(connections, 4, 1000)
-			r.all(connections[:4], 4, 8<<20)
+			r.all(connections[:4], 4, 1<<20)
 			r.noDrops()
 		})
 	}
