@@ -69,8 +69,8 @@ func (n *network) forwards() string {
 	var text []string
 	mac := "02:00:00:00:63:01"
 	for _, line := range strings.Split(run(n.t, n.router, "bridge fdb show dev vx100"), "\n") {
-		if strings.HasPrefix(line, mac) && strings.Contains(line, " dst ") {
-			text = append(text, strings.Fields(line[strings.Index(line, " dst "):])[1])
+		if _, dst, found := strings.Cut(line, " dst "); found && strings.HasPrefix(line, mac) {
+			text = append(text, strings.Fields(dst)[0])
 		}
 	}
 	for _, r := range []MACRoute{attached4, attached6} {

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/weirlb/weir/internal/fbt"
@@ -85,6 +84,3 @@ func (n *hostNetworks) apply(u wire.HostUpdate) {
 		delete(n.networks, vni)
 	}
 }
-
-// vnis are those of the networks that the host knows.
-func (n *hostNetworks) vnis() []uint32 { return slices.Sorted(maps.Keys(n.networks)) }

@@ -100,19 +100,27 @@ func (it *item) urgency() int {
 	return 2
 }
 
+// begin leaves the items where they are that Repair or Keep leave, and places those that Repair has come first.
+func begin(ctx context.Context, e *engine, items []*item) error {
+	for i, it := range items {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) {
+			continue
+		}
+		if it.urgency() < 2 && e.policy.Algorithm == Repair {
+			e.settle(it)
+		}
+	}
+	return nil
+}
+
 // run places the items in their order.
 func (e *engine) run(ctx context.Context, items []*item) error {
 	if e.policy.Algorithm == Repair || e.policy.Algorithm == Keep {
-		for i, it := range items {
-			if i%checkEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) {
-				continue
-			}
-			if it.urgency() < 2 && e.policy.Algorithm == Repair {
-				e.settle(it)
-			}
+		if err := begin(ctx, e, items); err != nil {
+			return err
 		}
 	}
 	for i, it := range items {

@@ -245,12 +245,8 @@ func (b *builder) remove(key string) error {
 	switch prefix, name := keyspace.Split(key); prefix {
 	case keyspace.Generation, keyspace.HashKey:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
-	case keyspace.FastpathKeys:
-		s.FastpathKeys = nil
-	case keyspace.SYNSecrets:
-		s.SYNSecrets = nil
-	case keyspace.FBTMasters:
-		s.FBTMasters = nil
+	case keyspace.FastpathKeys, keyspace.SYNSecrets, keyspace.FBTMasters:
+		s.dropSecrets(prefix)
 	case keyspace.Managers:
 		s.Managers = maps.Clone(s.Managers)
 		delete(s.Managers, name)
@@ -344,6 +340,18 @@ func (s *State) putSecrets(key string, value []byte) (err error) {
 	return err
 }
 
+// dropSecrets forgets the secrets of a key.
+func (s *State) dropSecrets(key string) {
+	switch key {
+	case keyspace.FastpathKeys:
+		s.FastpathKeys = nil
+	case keyspace.SYNSecrets:
+		s.SYNSecrets = nil
+	case keyspace.FBTMasters:
+		s.FBTMasters = nil
+	}
+}
+
 // ListManagers are the replicas, by name.
 func (s *State) ListManagers() []Manager {
 	all := make([]Manager, 0, len(s.Managers))
@@ -356,10 +364,8 @@ func (s *State) ListManagers() []Manager {
 // putManager takes over what is known of a manager.
 func (s *State) putManager(name string, value []byte) error {
 	m, err := codec.Decode[Manager](keyspace.Managers+name, value)
-	s.Managers = maps.Clone(s.Managers)
-	if s.Managers == nil {
-		s.Managers = map[string]Manager{}
-	}
-	s.Managers[name] = m
+	managers := map[string]Manager{}
+	maps.Copy(managers, s.Managers)
+	managers[name], s.Managers = m, managers
 	return err
 }

@@ -108,7 +108,7 @@ func (c *Controller) openLive() error {
 func (c *Controller) forgetNumbers() {
 	c.attachments = newNumbers("attachments", mostAttachments, vnet.AttachmentKey.Compare)
 	c.rules = newNumbers("rules", mostRules, ruleKey.compare)
-	c.tenants = newNumbers("tenants of networks", mostTenants, func(a, b string) int { return cmp.Compare(a, b) })
+	c.tenants = newNumbers("tenants of networks", mostTenants, cmp.Compare[string])
 	c.lentTo = map[uint32]uint32{}
 }
 

@@ -12,7 +12,7 @@ import (
 func TestNumbersRestWhileSessionsHaveThem(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 6
-		n := newNumbers("letters", most, func(a, b string) int { return cmp.Compare(a, b) })
+		n := newNumbers("letters", most, cmp.Compare[string])
 		sessions := map[uint32]string{} // whose a number is to those who use it
 		for range 40 {
 			keys := map[string]bool{}

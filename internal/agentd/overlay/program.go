@@ -214,7 +214,8 @@ func (c *Controller) portsOf(now wanted, own overlay.Underlay) (ports []overlay.
 			})
 		}
 	}
-	if len(ports) > 0 && !(own.Own4.IsValid() && own.Mux4.IsValid()) && !(own.Own6.IsValid() && own.Mux6.IsValid()) {
+	reaches := own.Own4.IsValid() && own.Mux4.IsValid() || own.Own6.IsValid() && own.Mux6.IsValid()
+	if len(ports) > 0 && !reaches {
 		warn("workloads of networks can't reach VIPs: muxes take VXLAN at %v, and this host has no address of that family", now.addresses)
 	}
 	c.warnings["ports"] = warnings

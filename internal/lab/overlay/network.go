@@ -18,8 +18,10 @@ const Most = 8
 
 // What is the same in all networks.
 var (
-	Prefix4, Prefix6 = netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fd12:3456::/48")
-	VIP4, VIP6       = netip.MustParseAddr("10.99.0.1"), netip.MustParseAddr("fd12:99::1")
+	Prefix4 = netip.MustParsePrefix("192.168.0.0/16")
+	Prefix6 = netip.MustParsePrefix("fd12:3456::/48")
+	VIP4    = netip.MustParseAddr("10.99.0.1")
+	VIP6    = netip.MustParseAddr("fd12:99::1")
 	// VXLAN is where hosts send the first packets of connections to; all muxes have it.
 	VXLAN = netip.MustParseAddr("203.0.113.250")
 

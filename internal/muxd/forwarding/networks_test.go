@@ -98,8 +98,11 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 	})))
 	did := b.take()
 	for _, order := range [][2]string{
-		{"keys of [1], made with 1", "replace by 1"}, {"replace by 1", "vxlan to 10.255.0.1"}, {"replace by 1", "vteps 1"},
-		{"replace by 1", "attachments [1: 10.99.0.10 in 100]"}, {"attachments [1: 10.99.0.10 in 100]", "announce [203.0.113.10/32 10.255.0.1/32]"},
+		{"keys of [1], made with 1", "replace by 1"},
+		{"replace by 1", "vxlan to 10.255.0.1"},
+		{"replace by 1", "vteps 1"},
+		{"replace by 1", "attachments [1: 10.99.0.10 in 100]"},
+		{"attachments [1: 10.99.0.10 in 100]", "announce [203.0.113.10/32 10.255.0.1/32]"},
 	} {
 		first, then := strings.Index(did, order[0]), strings.Index(did, order[1])
 		if first < 0 || then < 0 || first > then {
