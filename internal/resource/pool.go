@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -85,14 +86,14 @@ func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowe
 	}
 	var before model.Generation
 	done, err := m.write(ctx, beside{pools: []model.AddressPool{pool}}, func(s *store.State) ([]model.VIP, error) {
-		before = s.PoolWritten.At(pool.Name)
+		before = network.VersionBefore(s, s.PoolWritten.At(pool.Name))
 		return nil, allowed(s)
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("pools[0].", err))
 	}
 	written := poolWithStatus(m.Store.State(), pool)
-	written.ResourceVersion = versionOf(done.pools[0].GetChange(), done.generation, before)
+	written.ResourceVersion = network.VersionOf(done.pools[0].GetChange(), done.generation, before)
 	return written, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -196,7 +197,7 @@ func (m *PrefixLists) editList(ctx context.Context, edit listEdit, allowed func(
 	}
 	m.happenedToLists(ctx, applied, generation)
 	list = listWithStatus(ctx, m.Store.State(), written.lists[0])
-	list.ResourceVersion = versionOf(applied[0].GetChange(), generation, written.base.PrefixListWritten.At(edit.list.Name))
+	list.ResourceVersion = network.VersionOf(applied[0].GetChange(), generation, written.base.PrefixListWritten.At(edit.list.Name))
 	return list, applied[0], generation, nil
 }
 

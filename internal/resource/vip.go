@@ -80,14 +80,6 @@ type outcome struct {
 	networks   network.Done
 }
 
-// versionOf is the version of what a write wrote: that of the write, unless it found what it wrote there already.
-func versionOf(change string, generation, before model.Generation) uint64 {
-	if change == rpc.Unchanged {
-		return uint64(before)
-	}
-	return uint64(generation)
-}
-
 // write writes what is beside VIPs, and the VIPs that choose makes of the State that they are written to. The paths of its
 // field errors begin with vips[i] or pools[i].
 func (m *writer) write(

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/mergepatch"
+	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/eventlog"
@@ -110,17 +111,17 @@ func (m *VIPs) writeVIP(
 	var record codec.Record
 	done, err := m.write(ctx, beside{}, func(s *store.State) ([]model.VIP, error) {
 		vip, err := choose(s)
-		written, version, record = s.VIPs.At(name), s.Written.At(name), s.Records.At(name)
+		written, version, record = s.VIPs.At(name), network.VersionBefore(s, s.Written.At(name)), s.Records.At(name)
 		return []model.VIP{vip}, err
 	})
 	if err != nil {
 		return nil, 0, apierr.ToConnect(apierr.TrimField("vips[0].", err))
 	}
 	if len(done.written) > 0 { // else it was so already
-		written, version, record = done.written[0], done.generation, done.records[name]
+		written, record = done.written[0], done.records[name]
 	}
 	p := m.vipWithStatus(m.view(), written)
-	p.ResourceVersion = uint64(version)
+	p.ResourceVersion = network.VersionOf(done.vips[0].GetChange(), done.generation, version)
 	p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
 	return p, uint64(done.generation), nil
 }

@@ -37,7 +37,7 @@ func (m *Networks) UpdateOverlay(ctx context.Context, r *weirv1.UpdateOverlayReq
 	}
 	var before model.Generation
 	done, generation, err := m.write(ctx, func(s *store.State) (batch Batch, err error) {
-		before = s.OverlayWritten
+		before = VersionBefore(s, s.OverlayWritten)
 		if version := r.GetOverlay().GetResourceVersion(); version != 0 {
 			err = currentOverlay(s, version)
 		}
@@ -47,7 +47,7 @@ func (m *Networks) UpdateOverlay(ctx context.Context, r *weirv1.UpdateOverlayReq
 		return nil, apierr.ToConnect(apierr.TrimField("overlays[0].", err))
 	}
 	written := compile.OverlayMessage(overlay)
-	written.ResourceVersion = versionOf(done.Overlays[0].GetChange(), generation, before)
+	written.ResourceVersion = VersionOf(done.Overlays[0].GetChange(), generation, before)
 	return &weirv1.UpdateOverlayResponse{Overlay: written, Generation: uint64(generation)}, nil
 }
 

@@ -122,9 +122,18 @@ func (m *Networks) write(ctx context.Context, choose func(*store.State) (Batch, 
 	return done, generation, err
 }
 
-// versionOf is the version of what a write wrote: that of the write, unless it found what it wrote there already.
-func versionOf(change string, generation, before model.Generation) uint64 {
-	if change == rpc.Unchanged {
+// VersionBefore is the version of what a write finds in s, written when s says; 0: a change of the same transaction wrote
+// it, whose generation is not known before that is committed.
+func VersionBefore(s *store.State, written model.Generation) model.Generation {
+	if written > s.Generation {
+		return 0
+	}
+	return written
+}
+
+// VersionOf is the version of what a write wrote: that of the write, unless it found what it wrote there already.
+func VersionOf(change string, generation, before model.Generation) uint64 {
+	if change == rpc.Unchanged && before != 0 {
 		return uint64(before)
 	}
 	return uint64(generation)
@@ -136,7 +145,7 @@ func (m *Networks) writeNetwork(
 ) (*weirv1.VirtualNetwork, uint64, error) {
 	var before model.Generation
 	done, generation, err := m.write(ctx, func(s *store.State) (Batch, error) {
-		before = s.NetworkWritten.At(name)
+		before = VersionBefore(s, s.NetworkWritten.At(name))
 		n, err := choose(s)
 		return Batch{Networks: []vnet.Network{n}}, err
 	})
@@ -144,6 +153,6 @@ func (m *Networks) writeNetwork(
 		return nil, 0, apierr.ToConnect(apierr.TrimField("networks[0].", err))
 	}
 	p := networkWithStatus(ctx, m.Store.State(), done.written.Networks[0])
-	p.ResourceVersion = versionOf(done.Networks[0].GetChange(), generation, before)
+	p.ResourceVersion = VersionOf(done.Networks[0].GetChange(), generation, before)
 	return p, uint64(generation), nil
 }
