@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -11,15 +12,16 @@ import (
 // onceApplied is a log that has something done when the first VIP was written, before that call is answered.
 type onceApplied struct {
 	slog.Handler
-	do *func()
+	do *atomic.Pointer[func()]
 }
 
 func (o onceApplied) Enabled(context.Context, slog.Level) bool { return true }
 
 func (o onceApplied) Handle(ctx context.Context, r slog.Record) error {
-	if do := *o.do; r.Message == "VIP applied" && do != nil {
-		*o.do = nil
-		do()
+	if r.Message == "VIP applied" {
+		if do := o.do.Swap(nil); do != nil {
+			(*do)()
+		}
 	}
 	return o.Handler.Handle(ctx, r)
 }
@@ -27,7 +29,7 @@ func (o onceApplied) Handle(ctx context.Context, r slog.Record) error {
 // The answer to a write tells what that call wrote, and the version of it, though another call has written the VIP, or
 // deleted it, before it is answered: who goes on with that one's version would replace what it never saw.
 func TestAnswersAreOfTheirOwnWrites(t *testing.T) {
-	var meanwhile func()
+	var meanwhile atomic.Pointer[func()]
 	url, _ := start(t, Config{Log: slog.New(onceApplied{slog.DiscardHandler, &meanwhile})})
 	client := dial(t, url)
 	startHost(t, url, "host1", "10.2.1.2", "fd00:2::1")
@@ -47,15 +49,17 @@ func TestAnswersAreOfTheirOwnWrites(t *testing.T) {
 		}
 		return answer
 	}
-	meanwhile = func() { write("another") }
-	if write("one"); meanwhile != nil {
+	another := func() { write("another") }
+	meanwhile.Store(&another)
+	if write("one"); meanwhile.Load() != nil {
 		t.Fatal("nothing came between the write and its answer")
 	}
-	meanwhile = func() {
+	deleted := func() {
 		if _, err := client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
 			t.Error(err)
 		}
 	}
+	meanwhile.Store(&deleted)
 	write("one that is deleted")
 	apply(t, url, shop())
 	before, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
