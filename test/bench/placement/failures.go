@@ -36,11 +36,10 @@ func (b *bench) failures(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make([][]failure, len(draws))
-	if err := each(ctx, len(draws), func(ctx context.Context, i int) (err error) {
-		found[i], err = b.failuresOf(ctx, draws[i])
-		return err
-	}); err != nil {
+	found, err := compute(ctx, b, "failures", namesOf(draws), func(ctx context.Context, i int) ([]failure, error) {
+		return b.failuresOf(ctx, draws[i])
+	})
+	if err != nil {
 		return nil, err
 	}
 	var report failureReport

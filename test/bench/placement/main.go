@@ -85,12 +85,12 @@ type draw struct {
 
 // draws are all seeds of all skews; the first is drawn.
 func (b *bench) draws() (all []draw, err error) {
-	for text := range strings.SplitSeq(b.skews, ",") {
-		skew, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, fmt.Errorf("-skews: %w", err)
-		}
-		for seed := range b.seeds {
+	for seed := range b.seeds {
+		for text := range strings.SplitSeq(b.skews, ",") {
+			skew, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return nil, fmt.Errorf("-skews: %w", err)
+			}
 			all = append(all, draw{uint64(seed) + 1, skew})
 		}
 	}
@@ -98,6 +98,15 @@ func (b *bench) draws() (all []draw, err error) {
 		return nil, fmt.Errorf("-seeds %d: at least one is needed", b.seeds)
 	}
 	return all, nil
+}
+
+func (d draw) String() string { return fmt.Sprintf("seed %d, skew %g", d.Seed, d.Skew) }
+
+func namesOf(draws []draw) (names []string) {
+	for _, d := range draws {
+		names = append(names, d.String())
+	}
+	return names
 }
 
 // of is the workload of a draw with a sum of traffic.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/weirlb/weir/internal/placement"
 	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -13,18 +15,18 @@ const muxRate2014 traffic.Rate = 3_600_000
 
 var totals = []traffic.Rate{1_250_000_000, 2_500_000_000, 5_000_000_000, 10_000_000_000}
 
-// muxReport is Figures 16, 17 and 18, and how far placements are from the bounds.
+// muxReport is Figures 16, 17 and 18.
 type muxReport struct {
 	Counts  []count   `json:"counts"`
 	Ratios  []ratio   `json:"ratios"`
 	Latency []latency `json:"latency"`
-	smallReport
 }
 
 // count is the software muxes of a scheme.
 type count struct {
 	draw
-	Tbit float64 `json:"tbit"`
+	Tbit  float64 `json:"tbit"`
+	Least int64   `json:"least"` // that no placement gets below: host tables leave that much
 	plan.MuxCount
 }
 
@@ -39,6 +41,9 @@ type ratio struct {
 	RandomToGreedy float64 `json:"random_to_greedy"`
 	ToBound        float64 `json:"weir_to_bound"` // without twins
 	Coverage       float64 `json:"coverage"`      // part of the traffic that Weir has on switches
+	AnantaToLeast  float64 `json:"ananta_to_least"`
+	GreedyToLeast  float64 `json:"greedy_to_least"`
+	WeirToLeast    float64 `json:"weir_to_least"`
 }
 
 // latency is what a profile says of 10 Tbit/s.
@@ -56,38 +61,48 @@ func (b *bench) muxes(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	schemes := len(plan.Schemes(0))
-	report := muxReport{Counts: make([]count, len(draws)*len(totals)*schemes)}
-	err = each(ctx, len(draws)*len(totals), func(ctx context.Context, i int) error {
-		of, total := draws[i/len(totals)], totals[i%len(totals)]
-		demands, err := b.of(of, total).Generate()
-		if err != nil {
-			return err
+	var names []string
+	for _, of := range draws {
+		for _, total := range totals {
+			names = append(names, fmt.Sprintf("%v, %g Tbit/s", of, tbit(total)))
 		}
-		for j, s := range plan.Schemes(of.Seed) {
-			c, err := plan.CountMuxes(ctx, b.network, demands, s, muxRate2014)
-			if err != nil {
-				return err
-			}
-			report.Counts[i*schemes+j] = count{of, float64(total) / 1e9, c}
-		}
-		return nil
+	}
+	found, err := compute(ctx, b, "muxes", names, func(ctx context.Context, i int) ([]count, error) {
+		return b.countsOf(ctx, draws[i/len(totals)], totals[i%len(totals)])
 	})
 	if err != nil {
 		return nil, err
 	}
-	for at := 0; at < len(report.Counts); at += schemes {
-		report.Ratios = append(report.Ratios, ratioOf(report.Counts[at:at+schemes]))
+	var report muxReport
+	for _, counts := range found {
+		report.Counts = append(report.Counts, counts...)
+		report.Ratios = append(report.Ratios, ratioOf(counts))
 	}
 	for _, c := range report.Counts {
 		if c.Scheme == "weir" && c.Tbit == 10 {
 			report.Latency = append(report.Latency, latencies(c)...)
 		}
 	}
-	if err := report.fill(ctx); err != nil {
+	return report, b.plotMuxes(report)
+}
+
+func tbit(total traffic.Rate) float64 { return float64(total) / 1e9 }
+
+// countsOf counts the software muxes of all schemes.
+func (b *bench) countsOf(ctx context.Context, of draw, total traffic.Rate) (counts []count, err error) {
+	demands, err := b.of(of, total).Generate()
+	if err != nil {
 		return nil, err
 	}
-	return report, b.plotMuxes(report)
+	least := placement.Muxes(placement.LeastSoftware(b.network, demands, placement.Twins), muxRate2014)
+	for _, s := range plan.Schemes(of.Seed) {
+		c, err := plan.CountMuxes(ctx, b.network, demands, s, muxRate2014)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, count{of, tbit(total), least, c})
+	}
+	return counts, nil
 }
 
 func ratioOf(counts []count) ratio {
@@ -103,6 +118,8 @@ func ratioOf(counts []count) ratio {
 		GreedyToWeir: of(by["greedy"].Muxes, weir.Muxes), GreedyRandom: of(by["greedy"].Random, weir.Random),
 		RandomToGreedy: of(by["random"].Muxes, by["greedy"].Muxes),
 		ToBound:        of(by["anycast"].Muxes, by["anycast"].Bound), Coverage: float64(weir.Hardware) / float64(weir.Rate),
+		AnantaToLeast: of(weir.Software, weir.Least), GreedyToLeast: of(by["greedy"].Muxes, weir.Least),
+		WeirToLeast: of(weir.Muxes, weir.Least),
 	}
 }
 

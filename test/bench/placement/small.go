@@ -50,7 +50,11 @@ func (c *column) add(row int, value float64) {
 
 func (b *bench) small(ctx context.Context) (any, error) {
 	var report smallReport
-	err := report.fill(ctx)
+	var err error
+	if report.Small, err = b.smallFabrics(ctx, "overloaded", overloaded); err != nil {
+		return nil, err
+	}
+	report.Lighter, err = b.smallFabrics(ctx, "lighter", lighter)
 	return report, err
 }
 
@@ -60,24 +64,16 @@ type smallReport struct {
 	Lighter []small `json:"small_lighter"`
 }
 
-func (r *smallReport) fill(ctx context.Context) (err error) {
-	if r.Small, err = smallFabrics(ctx, overloaded); err != nil {
-		return err
-	}
-	r.Lighter, err = smallFabrics(ctx, lighter)
-	return err
-}
-
 // smallFabrics draws small fabrics with traffic, and compares placements with the optima of linear programs.
-func smallFabrics(ctx context.Context, of family) ([]small, error) {
+func (b *bench) smallFabrics(ctx context.Context, name string, of family) ([]small, error) {
 	if _, err := maximise(ctx, nil); err != nil { // installs the solver once
 		return nil, err
 	}
-	all := make([]small, smallDraws)
-	return all, each(ctx, len(all), func(ctx context.Context, i int) (err error) {
-		all[i], err = smallFabric(ctx, of, i)
-		return err
-	})
+	var names []string
+	for i := range smallDraws {
+		names = append(names, fmt.Sprint(name, " ", i))
+	}
+	return compute(ctx, b, "small", names, func(ctx context.Context, i int) (small, error) { return smallFabric(ctx, of, i) })
 }
 
 func smallFabric(ctx context.Context, of family, i int) (small, error) {

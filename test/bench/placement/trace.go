@@ -63,15 +63,15 @@ func (b *bench) trace(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make([][]moment, len(draws))
-	if err := each(ctx, len(draws), func(ctx context.Context, i int) (err error) {
-		found[i], err = b.traceOf(ctx, draws[i], i == 0)
-		return err
-	}); err != nil {
+	found, err := compute(ctx, b, "trace", namesOf(draws), func(ctx context.Context, i int) ([]plan.TraceRun, error) {
+		return b.traceOf(ctx, draws[i], i == 0)
+	})
+	if err != nil {
 		return nil, err
 	}
 	var report traceReport
-	for i, moments := range found {
+	for i, runs := range found {
+		moments := momentsOf(draws[i], runs)
 		report.Moments = append(report.Moments, moments...)
 		by := map[string]summary{}
 		for _, name := range []string{"repair", "sticky", "non-sticky", "one-time"} {
@@ -86,37 +86,46 @@ func (b *bench) trace(ctx context.Context) (any, error) {
 			Most: float64(repair.MuxesMost) / float64(max(sticky.MuxesMost, 1)), Paper: repair.Maximum / max(sticky.Maximum, 1),
 		})
 	}
-	return report, nil
+	return report, b.plotTrace(found[0])
 }
 
 // traceOf takes the schemes through a trace. One-time and Non-sticky are only drawn.
-func (b *bench) traceOf(ctx context.Context, of draw, drawn bool) (all []moment, err error) {
+func (b *bench) traceOf(ctx context.Context, of draw, drawn bool) ([]plan.TraceRun, error) {
 	schemes, simulations := plan.TraceSimulations(b.network, of.Seed, muxRate2014)
 	if !drawn {
 		schemes, simulations = schemes[:compared], simulations[:compared]
 	}
 	runs := make([]plan.TraceRun, len(schemes))
 	var failed error
-	err = traffic.Series{Workload: b.of(of, traceTotal)}.Generate(func(i traffic.Interval) bool {
+	err := traffic.Series{Workload: b.of(of, traceTotal)}.Generate(func(i traffic.Interval) bool {
 		for j := range simulations {
 			var m plan.Moment
 			if m, failed = simulations[j].Next(ctx, i); failed != nil {
 				return false
 			}
-			part := func(r traffic.Rate) float64 { return float64(r) / float64(m.Rate) }
-			all = append(all, moment{
-				of, schemes[j], i.Number, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
-				placement.Muxes(max(m.Rate-m.Hardware, m.Failure, m.Transit), muxRate2014),
-			})
 			runs[j].Scheme, runs[j].Moments = schemes[j], append(runs[j].Moments, m)
 		}
 		return true
 	})
-	if err := cmp.Or(failed, err); err != nil || !drawn {
-		return all, err
+	return runs, cmp.Or(failed, err)
+}
+
+func momentsOf(of draw, runs []plan.TraceRun) (all []moment) {
+	for _, r := range runs {
+		for _, m := range r.Moments {
+			part := func(r traffic.Rate) float64 { return float64(r) / float64(m.Rate) }
+			all = append(all, moment{
+				of, r.Scheme, m.Interval, part(m.Hardware), part(m.Moved), part(m.Transit), m.Muxes,
+				placement.Muxes(max(m.Rate-m.Hardware, m.Failure, m.Transit), muxRate2014),
+			})
+		}
 	}
+	return all
+}
+
+func (b *bench) plotTrace(runs []plan.TraceRun) error {
 	coverage, moved, muxes := plan.TraceCharts(runs)
-	return all, errors.Join(
+	return errors.Join(
 		b.plot("duet-20-coverage.svg", coverage), b.plot("duet-20-moved.svg", moved), b.plot("duet-20-muxes.svg", muxes))
 }
 
