@@ -24,8 +24,8 @@ import (
 // of all together (internal/limits). What is beyond waits in a queue, served round robin by source address: one that opens
 // thousands waits for itself.
 //
-// The bounds are token buckets: an accepted connection holds a token of its source address and one of all. It gives them
-// back when its client authenticates, and then counts no longer; one that ends without that has used them up.
+// The bounds are token buckets: an accepted connection holds a token of its source address and takes one of all. It gives
+// them back when its client authenticates, and then counts no longer; one that ends without that has used them up.
 type Listener struct {
 	address  net.Addr
 	file     *os.File // of the listening socket
@@ -35,7 +35,8 @@ type Listener struct {
 	timeout  time.Duration // of a connection in the queue
 
 	mu          sync.Mutex
-	all         bucket
+	served      int // connections that took a token of all, and have neither ended nor authenticated
+	begun       pace
 	sources     map[netip.Prefix]*source
 	ring        []netip.Prefix // source addresses with queued connections; the first has the next turn
 	queueLength int
@@ -79,6 +80,21 @@ func (b *bucket) full(now time.Time) bool {
 	return b.used == 0 && b.tokens.TokensAt(now) >= float64(b.tokens.Burst())
 }
 
+// pace is a token bucket that takes tokens back, which rate.Limiter does not.
+type pace struct {
+	tokens, perSecond, burst float64
+	at                       time.Time // when the tokens were so many
+}
+
+func newPace(perSecond, burst float64) pace { return pace{burst, perSecond, burst, time.Time{}} }
+
+// has says whether there is a token.
+func (p *pace) has(now time.Time) bool {
+	p.tokens = min(p.burst, p.tokens+p.perSecond*now.Sub(p.at).Seconds())
+	p.at = now
+	return p.tokens >= 1
+}
+
 // conn is a connection whose client has not authenticated yet.
 type conn struct {
 	net.Conn
@@ -120,7 +136,7 @@ func New(below *net.TCPListener, timeout time.Duration) (*Listener, error) {
 func newListener(timeout time.Duration) *Listener {
 	return &Listener{
 		accepted: make(chan *conn, backlog), ended: make(chan struct{}), timeout: timeout,
-		all:     newBucket(limits.HandshakesAll, limits.ConnectionsAll),
+		begun:   newPace(limits.HandshakesAll, limits.HandshakesBurst),
 		sources: map[netip.Prefix]*source{}, trusted: map[netip.Prefix]time.Time{},
 	}
 }
@@ -200,7 +216,7 @@ func (l *Listener) arrive(from netip.Prefix, arrived socket) {
 func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, now time.Time) bool {
 	at, known := l.trusted[from]
 	exempt := known && now.Sub(at) < trustedTime
-	if !s.has(now) || !exempt && !l.all.has(now) {
+	if !s.has(now) || !exempt && (l.served >= limits.ConnectionsAll || !l.begun.has(now)) {
 		return false
 	}
 	select {
@@ -210,7 +226,8 @@ func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, now time.
 	}
 	s.used++
 	if !exempt {
-		l.all.used++
+		l.served++
+		l.begun.tokens--
 	}
 	return true
 }
@@ -285,15 +302,17 @@ func (l *Listener) release(c *conn, authenticated bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	used := []*bucket{&l.sources[c.source].bucket, &l.all}
-	if c.exempt {
-		used = used[:1]
+	s := &l.sources[c.source].bucket
+	unspent := authenticated || !c.sent.Load()
+	if unspent {
+		s.used--
+	} else {
+		s.spend(now)
 	}
-	for _, b := range used {
-		if authenticated || !c.sent.Load() {
-			b.used--
-		} else {
-			b.spend(now)
+	if !c.exempt {
+		l.served--
+		if unspent {
+			l.begun.tokens++
 		}
 	}
 	if authenticated {

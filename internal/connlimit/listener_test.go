@@ -130,7 +130,7 @@ func TestSourcesOfAuthenticatedClientsDoNotWait(t *testing.T) {
 		arrive(&arrival{from: another})
 		served(another)
 		stranger := another
-		for range limits.ConnectionsAll {
+		for range limits.HandshakesBurst {
 			stranger = stranger.Next()
 			arrive(&arrival{from: stranger})
 		}
@@ -143,6 +143,49 @@ func TestSourcesOfAuthenticatedClientsDoNotWait(t *testing.T) {
 		time.Sleep(time.Second)
 		if served(newcomer) != 1 {
 			t.Error("the newcomer is never served")
+		}
+	})
+}
+
+// All that have not said who they are have so many connections at once: those who hold theirs keep others out, but for
+// source addresses that are known.
+func TestConnectionsOfAllAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newListener(queueTime)
+		t.Cleanup(l.end)
+		stranger := another
+		for range 2 * limits.ConnectionsAll {
+			stranger = stranger.Next()
+			l.arrive(limits.Source(stranger), &arrival{from: stranger})
+		}
+		if n := len(l.accepted); n != limits.HandshakesBurst {
+			t.Errorf("%d are served at once, want %d", n, limits.HandshakesBurst)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := len(l.accepted); n != limits.ConnectionsAll {
+			t.Errorf("%d are served that hold their connections, want %d", n, limits.ConnectionsAll)
+		}
+		l.remember(limits.Source(client1), time.Now())
+		l.arrive(limits.Source(client1), &arrival{from: client1})
+		if n := len(l.accepted); n != limits.ConnectionsAll+1 {
+			t.Error("a known source address waits for others")
+		}
+	})
+}
+
+// Clients of many source addresses that authenticate wait for nobody: each gives its token back.
+func TestManyAuthenticatedSourcesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arrive, served := limited(t, func(c *conn) { c.authenticated(); c.Close() })
+		begin, host := time.Now(), another
+		for range 10 * limits.HandshakesAll {
+			host = host.Next()
+			arrive(&arrival{from: host})
+			served(host)
+		}
+		if took := time.Since(begin); served(host) != 1 || took > 0 {
+			t.Errorf("the last is served %d times after %s", served(host), took)
 		}
 	})
 }
@@ -173,7 +216,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 		if last := all[len(all)-1]; !last.closed {
 			t.Error("one is queued beyond the bound of all")
 		}
-		l.all.tokens.SetBurst(0) // no turn comes
+		l.mu.Lock()
+		l.served = limits.ConnectionsAll // no turn comes
+		l.mu.Unlock()
 		time.Sleep(queueTime + time.Second)
 		synctest.Wait()
 		if l.queueLength > 0 || len(l.ring) > 0 || l.ticking || !all[limits.ConnectionsEach].closed || all[0].closed {

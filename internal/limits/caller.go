@@ -55,6 +55,7 @@ const (
 	ConnectionsWaitEach = 1024
 	HandshakesAll       = 200 // a second that end without saying who they are
 	HandshakesEach      = 50  // from one address
+	HandshakesBurst     = 64  // that begin at once: more would have the CPUs, and who is known would wait for them
 )
 
 // Streams of HTTP/2, which are requests under way, of one connection. Who shows no certificate with the handshake, a
