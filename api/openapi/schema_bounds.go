@@ -94,7 +94,7 @@ var Bounds = map[string]Bound{
 
 	"weir.v1.VIP.attachments":    {MaxItems: model.MaxAttachments},
 	"weir.v1.Attachment.network": {Pattern: NamePattern},
-	"weir.v1.Attachment.mode":    {Values: []string{string(model.ModeBypass)}},
+	"weir.v1.Attachment.mode":    {Values: []string{string(model.ModeBypass), string(model.ModeFullNAT)}},
 
 	"weir.v1.VirtualNetwork.name":           {Pattern: NamePattern},
 	"weir.v1.VirtualNetwork.tenant":         {Pattern: NamePattern},
@@ -103,6 +103,8 @@ var Bounds = map[string]Bound{
 	"weir.v1.VirtualNetwork.mtu":            {Maximum: vnet.MaxMTU},
 	"weir.v1.VirtualNetwork.workloads":      {MaxItems: vnet.MaxWorkloads},
 	"weir.v1.VirtualNetwork.allowedTenants": {Pattern: NamePattern, MaxItems: vnet.MaxAllowed, Unique: true},
+	"weir.v1.WithoutAgent.vteps":            {MaxItems: vnet.MaxWithout, Unique: true},
+	"weir.v1.WithoutAgent.reply":            {Values: []string{string(vnet.ReplyRelay), string(vnet.ReplyDirect)}},
 	"weir.v1.NetworkGateway.mac":            {Pattern: macPattern},
 	"weir.v1.NetworkWorkload.name":          {Pattern: NamePattern},
 	"weir.v1.NetworkWorkload.addresses":     {MaxItems: vnet.MaxAddresses, Unique: true},

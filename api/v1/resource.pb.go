@@ -819,7 +819,8 @@ type Attachment struct {
 	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
 	// Of the VIP in that network, of the family of the VIP's own address; in the network's prefixes or not.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// How packets travel: "bypass" (the default), the muxes see the first packet of a connection.
+	// How packets travel: "bypass" (the default), the muxes see the first packet of a connection; "full-nat", the muxes see
+	// all packets, both ways.
 	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1999,8 +2000,8 @@ type VirtualNetwork struct {
 	Workloads []*NetworkWorkload `protobuf:"bytes,9,rep,name=workloads,proto3" json:"workloads,omitempty"`
 	// Tenants whose VIPs may be attached, beside those of the network's own.
 	AllowedTenants []string `protobuf:"bytes,10,rep,name=allowed_tenants,json=allowedTenants,proto3" json:"allowed_tenants,omitempty"`
-	// VTEPs of hosts without an agent, whose workloads may be clients of the network's VIPs too: at most 256 addresses.
-	WithoutAgent []string `protobuf:"bytes,12,rep,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
+	// Left out: there are no hosts without an agent.
+	WithoutAgent *WithoutAgent `protobuf:"bytes,12,opt,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
 	// Output only.
 	Status        *VirtualNetworkStatus `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2107,7 +2108,7 @@ func (x *VirtualNetwork) GetAllowedTenants() []string {
 	return nil
 }
 
-func (x *VirtualNetwork) GetWithoutAgent() []string {
+func (x *VirtualNetwork) GetWithoutAgent() *WithoutAgent {
 	if x != nil {
 		return x.WithoutAgent
 	}
@@ -2121,6 +2122,62 @@ func (x *VirtualNetwork) GetStatus() *VirtualNetworkStatus {
 	return nil
 }
 
+// Hosts without an agent, whose workloads may be clients of the network's VIPs too.
+type WithoutAgent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of these hosts: at most 256 addresses.
+	Vteps []string `protobuf:"bytes,1,rep,name=vteps,proto3" json:"vteps,omitempty"`
+	// How answers come to clients whose hosts have no agent, or whose agent is away: "relay" (the default), by the muxes;
+	// "direct", from the backend's host.
+	Reply         string `protobuf:"bytes,2,opt,name=reply,proto3" json:"reply,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithoutAgent) Reset() {
+	*x = WithoutAgent{}
+	mi := &file_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithoutAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithoutAgent) ProtoMessage() {}
+
+func (x *WithoutAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithoutAgent.ProtoReflect.Descriptor instead.
+func (*WithoutAgent) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WithoutAgent) GetVteps() []string {
+	if x != nil {
+		return x.Vteps
+	}
+	return nil
+}
+
+func (x *WithoutAgent) GetReply() string {
+	if x != nil {
+		return x.Reply
+	}
+	return ""
+}
+
 // What answers in a virtual network for its VIPs.
 type NetworkGateway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2132,7 +2189,7 @@ type NetworkGateway struct {
 
 func (x *NetworkGateway) Reset() {
 	*x = NetworkGateway{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2201,7 @@ func (x *NetworkGateway) String() string {
 func (*NetworkGateway) ProtoMessage() {}
 
 func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2214,7 @@ func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkGateway.ProtoReflect.Descriptor instead.
 func (*NetworkGateway) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NetworkGateway) GetMac() string {
@@ -2186,7 +2243,7 @@ type NetworkWorkload struct {
 
 func (x *NetworkWorkload) Reset() {
 	*x = NetworkWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2255,7 @@ func (x *NetworkWorkload) String() string {
 func (*NetworkWorkload) ProtoMessage() {}
 
 func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2268,7 @@ func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkWorkload.ProtoReflect.Descriptor instead.
 func (*NetworkWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkWorkload) GetName() string {
@@ -2260,7 +2317,7 @@ type VirtualNetworkStatus struct {
 
 func (x *VirtualNetworkStatus) Reset() {
 	*x = VirtualNetworkStatus{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2329,7 @@ func (x *VirtualNetworkStatus) String() string {
 func (*VirtualNetworkStatus) ProtoMessage() {}
 
 func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2342,7 @@ func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualNetworkStatus.ProtoReflect.Descriptor instead.
 func (*VirtualNetworkStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VirtualNetworkStatus) GetVips() []*NetworkVIP {
@@ -2311,7 +2368,7 @@ type NetworkVIP struct {
 
 func (x *NetworkVIP) Reset() {
 	*x = NetworkVIP{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2380,7 @@ func (x *NetworkVIP) String() string {
 func (*NetworkVIP) ProtoMessage() {}
 
 func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2393,7 @@ func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVIP.ProtoReflect.Descriptor instead.
 func (*NetworkVIP) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkVIP) GetAddress() string {
@@ -2386,7 +2443,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2455,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2468,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Overlay) GetName() string {
@@ -2480,7 +2537,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2549,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2562,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Event) GetName() string {
@@ -2615,7 +2672,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2684,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2697,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -2717,7 +2774,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2786,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2799,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Node) GetName() string {
@@ -2804,7 +2861,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2873,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2886,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -2892,7 +2949,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2961,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2974,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -2960,7 +3017,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3029,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3042,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -3063,7 +3120,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3132,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3145,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -3128,7 +3185,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3197,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3210,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -3198,7 +3255,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3267,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3280,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -3270,7 +3327,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3339,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3352,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -3372,7 +3429,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3441,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3454,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -3487,7 +3544,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3556,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3569,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -3628,7 +3685,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3697,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3710,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -3696,7 +3753,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3765,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3778,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -3757,7 +3814,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3826,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3839,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -3818,7 +3875,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +3887,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +3900,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -3905,7 +3962,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +3974,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +3987,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -4071,7 +4128,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4140,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4153,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -4160,7 +4217,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4172,7 +4229,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4185,7 +4242,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -4414,7 +4471,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x10PrefixListStatus\x12\x12\n" +
 	"\x04ipv4\x18\x01 \x01(\rR\x04ipv4\x12\x12\n" +
 	"\x04ipv6\x18\x02 \x01(\rR\x04ipv6\x12\x12\n" +
-	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xa3\x04\n" +
+	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xba\x04\n" +
 	"\x0eVirtualNetwork\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12;\n" +
@@ -4426,12 +4483,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\agateway\x18\b \x01(\v2\x17.weir.v1.NetworkGatewayR\agateway\x126\n" +
 	"\tworkloads\x18\t \x03(\v2\x18.weir.v1.NetworkWorkloadR\tworkloads\x12'\n" +
 	"\x0fallowed_tenants\x18\n" +
-	" \x03(\tR\x0eallowedTenants\x12#\n" +
-	"\rwithout_agent\x18\f \x03(\tR\fwithoutAgent\x12:\n" +
+	" \x03(\tR\x0eallowedTenants\x12:\n" +
+	"\rwithout_agent\x18\f \x01(\v2\x15.weir.v1.WithoutAgentR\fwithoutAgent\x12:\n" +
 	"\x06status\x18\v \x01(\v2\x1d.weir.v1.VirtualNetworkStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\"\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\fWithoutAgent\x12\x14\n" +
+	"\x05vteps\x18\x01 \x03(\tR\x05vteps\x12\x14\n" +
+	"\x05reply\x18\x02 \x01(\tR\x05reply\"\"\n" +
 	"\x0eNetworkGateway\x12\x10\n" +
 	"\x03mac\x18\x01 \x01(\tR\x03mac\"\xa0\x01\n" +
 	"\x0fNetworkWorkload\x12\x17\n" +
@@ -4633,7 +4693,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -4659,40 +4719,41 @@ var file_v1_resource_proto_goTypes = []any{
 	(*PrefixList)(nil),            // 21: weir.v1.PrefixList
 	(*PrefixListStatus)(nil),      // 22: weir.v1.PrefixListStatus
 	(*VirtualNetwork)(nil),        // 23: weir.v1.VirtualNetwork
-	(*NetworkGateway)(nil),        // 24: weir.v1.NetworkGateway
-	(*NetworkWorkload)(nil),       // 25: weir.v1.NetworkWorkload
-	(*VirtualNetworkStatus)(nil),  // 26: weir.v1.VirtualNetworkStatus
-	(*NetworkVIP)(nil),            // 27: weir.v1.NetworkVIP
-	(*Overlay)(nil),               // 28: weir.v1.Overlay
-	(*Event)(nil),                 // 29: weir.v1.Event
-	(*BackendStatus)(nil),         // 30: weir.v1.BackendStatus
-	(*Node)(nil),                  // 31: weir.v1.Node
-	(*NodeStatus)(nil),            // 32: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 33: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 34: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 35: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 36: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 37: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 38: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 39: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 40: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 41: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 42: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 43: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 44: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 45: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 46: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 47: weir.v1.CapturedPacket
-	nil,                           // 48: weir.v1.VIP.LabelsEntry
-	nil,                           // 49: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 50: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 51: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 52: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
+	(*WithoutAgent)(nil),          // 24: weir.v1.WithoutAgent
+	(*NetworkGateway)(nil),        // 25: weir.v1.NetworkGateway
+	(*NetworkWorkload)(nil),       // 26: weir.v1.NetworkWorkload
+	(*VirtualNetworkStatus)(nil),  // 27: weir.v1.VirtualNetworkStatus
+	(*NetworkVIP)(nil),            // 28: weir.v1.NetworkVIP
+	(*Overlay)(nil),               // 29: weir.v1.Overlay
+	(*Event)(nil),                 // 30: weir.v1.Event
+	(*BackendStatus)(nil),         // 31: weir.v1.BackendStatus
+	(*Node)(nil),                  // 32: weir.v1.Node
+	(*NodeStatus)(nil),            // 33: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 34: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 35: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 36: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 37: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 38: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 39: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 41: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 42: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 43: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 44: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 45: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 46: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 47: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 48: weir.v1.CapturedPacket
+	nil,                           // 49: weir.v1.VIP.LabelsEntry
+	nil,                           // 50: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 51: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 52: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 53: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	48, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	49, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -4700,67 +4761,68 @@ var file_v1_resource_proto_depIdxs = []int32{
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	15, // 7: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	53, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	53, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	54, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	54, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 10: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	54, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	54, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	54, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	55, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	55, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	55, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 14: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 15: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	54, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	55, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 17: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 18: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	54, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	55, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 21: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 22: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	54, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	54, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	55, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	55, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	17, // 25: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	16, // 26: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	53, // 27: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	49, // 28: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	54, // 27: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	50, // 28: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	19, // 29: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 30: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 31: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	20, // 32: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	20, // 33: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	50, // 34: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	51, // 34: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	22, // 35: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	51, // 36: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	24, // 37: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	25, // 38: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	26, // 39: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	27, // 40: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	52, // 41: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	53, // 42: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	53, // 43: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	32, // 44: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	53, // 45: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	33, // 46: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	34, // 47: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	39, // 48: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	38, // 49: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	42, // 50: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	43, // 51: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	37, // 52: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	36, // 53: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	35, // 54: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	53, // 55: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	42, // 56: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	40, // 57: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	35, // 58: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	35, // 59: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	41, // 60: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	44, // 61: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	44, // 62: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	53, // 63: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	64, // [64:64] is the sub-list for method output_type
-	64, // [64:64] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	52, // 36: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	25, // 37: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	26, // 38: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	24, // 39: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	27, // 40: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	28, // 41: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	53, // 42: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	54, // 43: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	54, // 44: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	33, // 45: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	54, // 46: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	34, // 47: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	35, // 48: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	40, // 49: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	39, // 50: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	43, // 51: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	44, // 52: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	38, // 53: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	37, // 54: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	36, // 55: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	54, // 56: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	43, // 57: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	41, // 58: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	36, // 59: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	36, // 60: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	42, // 61: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	45, // 62: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	45, // 63: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	54, // 64: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -4781,7 +4843,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -563,8 +563,14 @@ type NetworkAttachment struct {
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// Name of the network, for people.
 	Network string `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
-	// By which hosts without an agent send to VIPs of the network, if it has such hosts: muxes announce it to them by EVPN.
-	GatewayMac    string `protobuf:"bytes,4,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
+	// From which the network's VIPs answer.
+	GatewayMac string `protobuf:"bytes,4,opt,name=gateway_mac,json=gatewayMac,proto3" json:"gateway_mac,omitempty"`
+	// The network has hosts without an agent: muxes announce the VIP to them by EVPN.
+	WithoutAgent bool `protobuf:"varint,5,opt,name=without_agent,json=withoutAgent,proto3" json:"without_agent,omitempty"`
+	// Backends answer all clients of the network by the muxes.
+	FullNat bool `protobuf:"varint,6,opt,name=full_nat,json=fullNat,proto3" json:"full_nat,omitempty"`
+	// Backends answer clients whose hosts have no agent by the muxes.
+	Relay         bool `protobuf:"varint,7,opt,name=relay,proto3" json:"relay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -625,6 +631,27 @@ func (x *NetworkAttachment) GetGatewayMac() string {
 		return x.GatewayMac
 	}
 	return ""
+}
+
+func (x *NetworkAttachment) GetWithoutAgent() bool {
+	if x != nil {
+		return x.WithoutAgent
+	}
+	return false
+}
+
+func (x *NetworkAttachment) GetFullNat() bool {
+	if x != nil {
+		return x.FullNat
+	}
+	return false
+}
+
+func (x *NetworkAttachment) GetRelay() bool {
+	if x != nil {
+		return x.Relay
+	}
+	return false
 }
 
 // A host of virtual networks as muxes know it.
@@ -3906,13 +3933,16 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"3\n" +
 	"\rAttachmentKey\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x10\n" +
-	"\x03vip\x18\x02 \x01(\tR\x03vip\"\x92\x01\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\"\xe8\x01\n" +
 	"\x11NetworkAttachment\x12(\n" +
 	"\x03key\x18\x01 \x01(\v2\x16.weir.v1.AttachmentKeyR\x03key\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x18\n" +
 	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x1f\n" +
 	"\vgateway_mac\x18\x04 \x01(\tR\n" +
-	"gatewayMac\"\x95\x01\n" +
+	"gatewayMac\x12#\n" +
+	"\rwithout_agent\x18\x05 \x01(\bR\fwithoutAgent\x12\x19\n" +
+	"\bfull_nat\x18\x06 \x01(\bR\afullNat\x12\x14\n" +
+	"\x05relay\x18\a \x01(\bR\x05relay\"\x95\x01\n" +
 	"\aMuxHost\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +

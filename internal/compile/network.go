@@ -38,7 +38,9 @@ func NetworkMessage(n vnet.Network) *weirv1.VirtualNetwork {
 	p := &weirv1.VirtualNetwork{
 		Name: n.Name, Tenant: n.Tenant, Labels: n.Labels, Vni: n.VNI, Prefixes: PrefixTexts(n.Prefixes), Mtu: n.MTU,
 		Gateway: &weirv1.NetworkGateway{Mac: n.GatewayMAC.String()}, AllowedTenants: n.AllowedTenants,
-		WithoutAgent: AddressTexts(n.WithoutAgent),
+	}
+	if len(n.WithoutAgent) > 0 || n.Reply != vnet.ReplyRelay {
+		p.WithoutAgent = &weirv1.WithoutAgent{Vteps: AddressTexts(n.WithoutAgent), Reply: string(n.Reply)}
 	}
 	for _, w := range n.Workloads {
 		p.Workloads = append(p.Workloads, &weirv1.NetworkWorkload{
@@ -64,7 +66,8 @@ func network(p *weirv1.VirtualNetwork) (vnet.Network, *Fields) {
 		Name: p.GetName(), Tenant: cmp.Or(p.GetTenant(), model.DefaultTenant), Labels: p.GetLabels(),
 		VNI: p.GetVni(), Prefixes: f.Prefixes("prefixes", p.GetPrefixes()), MTU: cmp.Or(p.GetMtu(), vnet.DefaultMTU),
 		GatewayMAC: vnet.DefaultGatewayMAC, AllowedTenants: p.GetAllowedTenants(),
-		WithoutAgent: f.Addresses("withoutAgent", p.GetWithoutAgent()),
+		WithoutAgent: f.Addresses("withoutAgent.vteps", p.GetWithoutAgent().GetVteps()),
+		Reply:        cmp.Or(vnet.Reply(p.GetWithoutAgent().GetReply()), vnet.ReplyRelay),
 	}
 	if p.GetGateway().GetMac() != "" {
 		n.GatewayMAC = f.MAC("gateway.mac", p.GetGateway().GetMac())

@@ -39,7 +39,7 @@ func TestHostsWithoutAgentHaveNumbers(t *testing.T) {
 	url, mux, host1, _ := world(t, time.Hour)
 	vtep := netip.MustParseAddr("10.8.0.5")
 	n := bay()
-	n.WithoutAgent = []string{vtep.String()}
+	n.WithoutAgent = &weirv1.WithoutAgent{Vteps: []string{vtep.String()}}
 	applyDock(t, url, n)
 	bare := func() (h vnet.MuxHost, gateway vnet.MAC) {
 		mux.mu.Lock()

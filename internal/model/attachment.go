@@ -15,8 +15,13 @@ type Attachment struct {
 // AttachmentMode says how packets of connections from a virtual network travel.
 type AttachmentMode string
 
-// ModeBypass lets the muxes see the first packet of a connection alone: the others go from host to host (NGLB, section IV).
-const ModeBypass AttachmentMode = "bypass"
+// The modes of attachments.
+const (
+	// ModeBypass lets the muxes see the first packet of a connection alone: the others go from host to host (NGLB, section IV).
+	ModeBypass AttachmentMode = "bypass"
+	// ModeFullNAT has all packets pass the muxes, both ways (NGLB, section II).
+	ModeFullNAT AttachmentMode = "full-nat"
+)
 
 // MaxAttachments bounds VIP.Attachments: of what a host holds of all networks a VIP has a part.
 const MaxAttachments = 4096
@@ -39,8 +44,8 @@ func (vip VIP) validateAttachments(v *validator) {
 		if vip.Address.IsValid() && a.Address.IsValid() && a.Address.Is4() != vip.Address.Is4() {
 			v.refuse(path+".address", "must be of the VIP's family (%s), is %s", family(vip.Address), a.Address)
 		}
-		if a.Mode != ModeBypass {
-			v.refuse(path+".mode", "must be %s, is %.64q", ModeBypass, string(a.Mode))
+		if a.Mode != ModeBypass && a.Mode != ModeFullNAT {
+			v.refuse(path+".mode", "must be %s or %s, is %.64q", ModeBypass, ModeFullNAT, string(a.Mode))
 		}
 		if j, taken := first[a.Network]; taken {
 			v.refuse(path+".network", "is %s again, as attachments[%d]", a.Network, j)

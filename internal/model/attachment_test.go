@@ -26,7 +26,7 @@ func TestValidateAttachments(t *testing.T) {
 		"attachments[1].network: is prod again, as attachments[0]":     func(v *VIP) { v.Attachments[1].Network = "prod" },
 		"attachments[0].address: must be of the VIP's family (IPv4)":   func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("fd00::1") },
 		"attachments[0].address: must be a routable unicast address":   func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("224.0.0.1") },
-		`attachments[0].mode: must be bypass, is "dsr"`:                func(v *VIP) { v.Attachments[0].Mode = "dsr" },
+		`attachments[0].mode: must be bypass or full-nat, is "dsr"`:    func(v *VIP) { v.Attachments[0].Mode = "dsr" },
 		"attachments: must be at most 4096, are 4097":                  func(v *VIP) { v.Attachments = make([]Attachment, 4097) },
 		"endpoints[0].protocol: must be TCP in a VIP with attachments": func(v *VIP) { v.Endpoints[0].Protocol = UDP },
 		"limits.packets: must be left out of a VIP with attachments":   func(v *VIP) { v.Limits = &Limits{Packets: 1} },

@@ -195,7 +195,7 @@ func attachmentsToProto(all []vnet.Attachment) []*weirv1.NetworkAttachment {
 	for _, a := range all {
 		messages = append(messages, &weirv1.NetworkAttachment{
 			Key: attachmentKeyToProto(a.AttachmentKey), Service: compile.OptionalAddress(a.Service), Network: a.Network,
-			GatewayMac: optionalMAC(a.GatewayMAC),
+			GatewayMac: optionalMAC(a.GatewayMAC), WithoutAgent: a.WithoutAgent, FullNat: a.FullNAT, Relay: a.Relay,
 		})
 	}
 	return messages
@@ -216,6 +216,7 @@ func (f *fields) attachments(path string, all []*weirv1.NetworkAttachment) []vne
 		at := fmt.Sprintf("%s[%d].", path, i)
 		a := vnet.Attachment{
 			AttachmentKey: f.attachmentKey(at+"key.", p.GetKey()), Service: f.Address(at+"service", p.GetService()), Network: f.name(at+"network", p.GetNetwork()),
+			WithoutAgent: p.GetWithoutAgent(), FullNAT: p.GetFullNat(), Relay: p.GetRelay(),
 		}
 		if mac := p.GetGatewayMac(); mac != "" {
 			a.GatewayMAC = f.MAC(at+"gatewayMac", mac)

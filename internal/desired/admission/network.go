@@ -115,7 +115,7 @@ func (a *networkAdmission) network(path string, n vnet.Network) {
 func (a *networkAdmission) withoutAgent(path string, n vnet.Network) {
 	tenant, there := a.tenants.all[n.Tenant]
 	for i, vtep := range n.WithoutAgent {
-		at := fmt.Sprintf("%s.withoutAgent[%d]", path, i)
+		at := fmt.Sprintf("%s.withoutAgent.vteps[%d]", path, i)
 		if reason := ofOverlay(a.State, vtep); reason != "" {
 			a.refuse(at, "%s %s", vtep, reason)
 		}

@@ -160,10 +160,10 @@ func TestAdmitHostsWithoutAgent(t *testing.T) {
 	}}})
 	for vtep, want := range map[string][]string{
 		"10.8.0.5":      nil,
-		"10.2.2.2":      {"networks[0].withoutAgent[0]: 10.2.2.2 is in use already"},
-		"203.0.113.30":  {"networks[0].withoutAgent[0]: 203.0.113.30 is in use already"},
-		"203.0.113.250": {"networks[0].withoutAgent[0]: 203.0.113.250 is an address of the overlay"},
-		"172.16.0.5":    {"networks[0].withoutAgent[0]: 172.16.0.5 is not in backends.prefixes of tenant acme"},
+		"10.2.2.2":      {"networks[0].withoutAgent.vteps[0]: 10.2.2.2 is in use already"},
+		"203.0.113.30":  {"networks[0].withoutAgent.vteps[0]: 203.0.113.30 is in use already"},
+		"203.0.113.250": {"networks[0].withoutAgent.vteps[0]: 203.0.113.250 is an address of the overlay"},
+		"172.16.0.5":    {"networks[0].withoutAgent.vteps[0]: 172.16.0.5 is not in backends.prefixes of tenant acme"},
 	} {
 		n := changed(newNetwork("test", 101), func(n *vnet.Network) { n.WithoutAgent = []netip.Addr{addr(vtep)} })
 		_, err := Networks(joinedTown(), []vnet.Network{n}, tenants, false)

@@ -36,13 +36,11 @@ func Attachment(s desired.State, key vnet.AttachmentKey) (vnet.Attachment, bool)
 }
 
 func attachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attachment {
-	a := vnet.Attachment{
+	return vnet.Attachment{
 		AttachmentKey: vnet.AttachmentKey{VNI: n.VNI, VIP: at.Address}, Service: s.VIPs.At(at.VIP).Address, Network: n.Name,
+		GatewayMAC: n.GatewayMAC, WithoutAgent: len(n.WithoutAgent) > 0,
+		FullNAT: at.Mode == model.ModeFullNAT, Relay: n.Reply == vnet.ReplyRelay,
 	}
-	if len(n.WithoutAgent) > 0 {
-		a.GatewayMAC = n.GatewayMAC
-	}
-	return a
 }
 
 // attachedTo are the networks that a VIP is attached to, each with the attachment.

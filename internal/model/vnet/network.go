@@ -23,7 +23,17 @@ type Network struct {
 	Workloads      []Workload   // names, addresses and interfaces are unique
 	AllowedTenants []string     // whose VIPs may be attached, beside those of Tenant
 	WithoutAgent   []netip.Addr // VTEPs of hosts without an agent, in order; nodes have none of them
+	Reply          Reply        // to clients on hosts without an agent, or whose agent is away
 }
+
+// Reply says how answers come to clients whose host has no agent.
+type Reply string
+
+// The ways of answers.
+const (
+	ReplyRelay  Reply = "relay"  // by the muxes, from where the client's packets went
+	ReplyDirect Reply = "direct" // from the backend's host
+)
 
 // Workload is one of a network, that may be a client of its VIPs.
 type Workload struct {
@@ -119,16 +129,19 @@ func (n Network) Validate() error {
 }
 
 func (n Network) validateWithoutAgent(r *refusals) {
-	if !r.most("withoutAgent", len(n.WithoutAgent), MaxWithout) {
+	if n.Reply != ReplyRelay && n.Reply != ReplyDirect {
+		r.refuse("withoutAgent.reply", "must be %s or %s, is %.64q", ReplyRelay, ReplyDirect, string(n.Reply))
+	}
+	if !r.most("withoutAgent.vteps", len(n.WithoutAgent), MaxWithout) {
 		return
 	}
 	for i, a := range n.WithoutAgent {
-		field := fmt.Sprintf("withoutAgent[%d]", i)
+		field := fmt.Sprintf("withoutAgent.vteps[%d]", i)
 		if reason := model.Routable(a); reason != "" {
 			r.refuse(field, "%s", reason)
 		}
 		if j := slices.Index(n.WithoutAgent, a); j < i {
-			r.refuse(field, "is %s again, as withoutAgent[%d]", a, j)
+			r.refuse(field, "is %s again, as withoutAgent.vteps[%d]", a, j)
 		}
 	}
 }

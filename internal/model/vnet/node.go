@@ -29,10 +29,13 @@ func (k AttachmentKey) Compare(other AttachmentKey) int {
 type Attachment struct {
 	AttachmentKey
 
-	Service netip.Addr // the VIP's own address, of the same family: that of its endpoints
-	Network string     // name of the network, for people
-	// GatewayMAC is by which hosts without an agent send to the VIP; zero: the network has none of these.
-	GatewayMAC MAC
+	Service    netip.Addr // the VIP's own address, of the same family: that of its endpoints
+	Network    string     // name of the network, for people
+	GatewayMAC MAC        // from which the network's VIPs answer
+	// WithoutAgent says that the network has hosts without an agent, which EVPN tells of the VIP.
+	WithoutAgent bool
+	FullNAT      bool // backends answer all clients by the muxes
+	Relay        bool // likewise, those whose host has no agent
 }
 
 // Equal says whether both are the same to a node.

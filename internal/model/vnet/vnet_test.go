@@ -10,7 +10,7 @@ import (
 
 func valid() Network {
 	return Network{
-		Name: "prod", Tenant: "acme", VNI: 100, MTU: DefaultMTU, GatewayMAC: DefaultGatewayMAC,
+		Name: "prod", Tenant: "acme", VNI: 100, MTU: DefaultMTU, GatewayMAC: DefaultGatewayMAC, Reply: ReplyRelay,
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fd12:3456::/48")},
 		Workloads: []Workload{
 			{Name: "web-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.0.5"), netip.MustParseAddr("fd12:3456::5")}, MAC: MAC{2, 0, 0, 0, 2, 1}, Host: "host1", Interface: "vnet3"},
@@ -27,6 +27,7 @@ func TestValidateNetwork(t *testing.T) {
 	for wrong, change := range map[string]func(*Network){
 		"name: is required":                                             func(n *Network) { n.Name = "" },
 		"tenant: must be a DNS label":                                   func(n *Network) { n.Tenant = strings.Repeat("a", 64) },
+		`withoutAgent.reply: must be relay or direct, is "drop"`:        func(n *Network) { n.Reply = "drop" },
 		"vni: must be 1 to 16777215, is 0":                              func(n *Network) { n.VNI = 0 },
 		"vni: must be 1 to 16777215, is 16777216":                       func(n *Network) { n.VNI = 1 << 24 },
 		"mtu: must be 1280 to 9000, is 1279":                            func(n *Network) { n.MTU = 1279 },

@@ -115,7 +115,7 @@ func (s networkSet) routes() announce.Overlay {
 		return o
 	}
 	for key, a := range s.attachments {
-		if a.GatewayMAC != (vnet.MAC{}) {
+		if a.WithoutAgent {
 			o.Attached = append(o.Attached, bgp.MACRoute{VNI: key.VNI, MAC: a.GatewayMAC, Address: key.VIP, VTEP: o.Addresses[0]})
 		}
 	}

@@ -141,7 +141,7 @@ func TestNetworksAreProgrammedAroundEndpoints(t *testing.T) {
 // Hosts without an agent are told of the VIPs of their network alone, as long as there is an address to send VXLAN to.
 func TestHostsWithoutAgentAreTold(t *testing.T) {
 	told, other := attachment(10), attachment(11)
-	told.GatewayMAC, other.VNI = vnet.MAC{2, 1}, 200
+	told.GatewayMAC, told.WithoutAgent, other.VNI = vnet.MAC{2, 1}, true, 200
 	set := networkSet{}.next(withNetworks(wire.MuxUpdate{Snapshot: true}, wire.MuxNetworks{
 		Attachments: []vnet.Attachment{told, other},
 	}))

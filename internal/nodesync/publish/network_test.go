@@ -87,6 +87,7 @@ func drawNetworkOf(t *rapid.T, name string) vnet.Network {
 		Name: name, Tenant: "a", VNI: k + 10*rapid.Uint32Range(0, 1).Draw(t, "vni"), GatewayMAC: vnet.DefaultGatewayMAC,
 		AllowedTenants: rapid.SampledFrom([][]string{nil, {"b"}}).Draw(t, "allowed"),
 		WithoutAgent:   netVTEPs[:rapid.IntRange(0, len(netVTEPs)).Draw(t, "without agent")],
+		Reply:          rapid.SampledFrom([]vnet.Reply{vnet.ReplyRelay, vnet.ReplyDirect}).Draw(t, "reply"),
 	}
 	for i := range netHosts {
 		for j := range rapid.IntRange(0, 2).Draw(t, "workloads") {
@@ -112,7 +113,7 @@ func drawAttachedVIP(t *rapid.T, name string) model.VIP {
 	for i := range netNets {
 		if rapid.Bool().Draw(t, "attached") {
 			vip.Attachments = append(vip.Attachments, model.Attachment{
-				Network: fmt.Sprintf("net%d", i+1), Address: netip.AddrFrom4([4]byte{10, 9, 0, k + 10*rapid.ByteRange(0, 1).Draw(t, "address")}), Mode: model.ModeBypass,
+				Network: fmt.Sprintf("net%d", i+1), Address: netip.AddrFrom4([4]byte{10, 9, 0, k + 10*rapid.ByteRange(0, 1).Draw(t, "address")}), Mode: rapid.SampledFrom([]model.AttachmentMode{model.ModeBypass, model.ModeFullNAT}).Draw(t, "mode"),
 			})
 		}
 	}
