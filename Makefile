@@ -78,8 +78,8 @@ bench-agent: build ## Time iperf3 through the agent and without it; writes out/b
 bench-overlay: bpf ## Time the programs of load-balancer bypass on a server's host; writes out/bench/overlay.json
 	@$(GO) run ./test/bench/overlay -out out/bench/overlay.json
 
-bench-bypass: bpf ## Time NGLB's side of the mux against the floor; writes out/papers/nglb-mux.json
-	@$(GO) run ./test/bench/mux -only packets -class network-syn,network-later -time 60s -out out/bench/bypass.json -figures out/papers/nglb-mux.json
+bench-bypass: build ## Time load-balancer bypass, in a lab and by its programs alone, as NGLB's figures; writes out/papers and docs/papers.md
+	@$(GO) run ./test/papers -figures nglb-12,nglb-14,nglb-15,nglb-bulk,nglb-mux
 
 bench-compare: bpf ## Tell whether mux and agent are slower than in commit BASE (OVERLAY=1 if its benches take no turns); writes out/bench/compare.json
 	@$(GO) run ./test/bench/compare -base '$(BASE)' $(if $(OVERLAY),-overlay) -out out/bench/compare.json

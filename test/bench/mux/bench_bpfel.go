@@ -79,6 +79,7 @@ const (
 	benchProgSlowpathIcmp          = "slowpath_icmp"
 	benchProgSlowpathSyn           = "slowpath_syn"
 	benchProgSlowpathVxlan         = "slowpath_vxlan"
+	benchProgVxlanEmpty            = "vxlan_empty"
 	benchProgVxlanFloor            = "vxlan_floor"
 	benchVarAbiBucketLayout        = "abi_bucket_layout"
 	benchVarAbiDatagramLayout      = "abi_datagram_layout"
@@ -192,6 +193,7 @@ type benchProgramSpecs struct {
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
 	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
+	VxlanEmpty    *ebpf.ProgramSpec `ebpf:"vxlan_empty"`
 	VxlanFloor    *ebpf.ProgramSpec `ebpf:"vxlan_floor"`
 }
 
@@ -477,6 +479,7 @@ type benchPrograms struct {
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
 	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
+	VxlanEmpty    *ebpf.Program `ebpf:"vxlan_empty"`
 	VxlanFloor    *ebpf.Program `ebpf:"vxlan_floor"`
 }
 
@@ -505,6 +508,7 @@ func (p *benchPrograms) Close() error {
 		p.SlowpathIcmp,
 		p.SlowpathSyn,
 		p.SlowpathVxlan,
+		p.VxlanEmpty,
 		p.VxlanFloor,
 	)
 }

@@ -20,10 +20,9 @@ func main() {
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
 	only := flag.String("only", "", "measure this alone: packets, live or memory")
 	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
-	figures := flag.String("figures", "", "file for the figures of NGLB's paper, as test/papers has them")
 	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
-	bench := func() error { return run(*out, *figures, *only, *class, *budget) }
+	bench := func() error { return run(*out, *only, *class, *budget) }
 	if *cpu >= 0 {
 		bench = func() error { return takeTurns(*cpu) }
 	}
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-func run(out, figures, only, class string, budget time.Duration) error {
+func run(out, only, class string, budget time.Duration) error {
 	var all report
 	wanted := func(part string) bool { return only == "" || only == part }
 	if wanted("memory") { // before the thread is bound to a core
@@ -58,11 +57,6 @@ func run(out, figures, only, class string, budget time.Duration) error {
 			return err
 		}
 		printTable(os.Stdout, all.Packets)
-		if figures != "" {
-			if err := writeFigures(figures, all.Packets); err != nil {
-				return err
-			}
-		}
 	}
 	if wanted("live") {
 		if all.Live, err = world.measureLive(core); err != nil {

@@ -35,6 +35,7 @@ type class struct {
 	vxlan    *pkt.VXLAN // that the packet is in; nil: none
 	program  string     // of the harness; empty: the mux
 	beside   string     // the class that it is compared with; empty: the floor
+	empty    string     // the class of the same harness without a program, which a second ratio is less; empty: there is no such ratio
 	cookieAt uint32     // offset of the byte that names the backend
 	gue      bool       // in a pool that encapsulates in GUE
 	snat     bool       // on a mux with source NAT
@@ -204,14 +205,15 @@ func alone(all []class, wanted string) ([]class, error) {
 		if at < 0 {
 			return nil, fmt.Errorf("there is no class %q, but %s", name, strings.Join(names, ", "))
 		}
-		stay = append(stay, name, all[at].beside)
+		stay = append(stay, name, all[at].beside, all[at].empty)
 	}
 	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(stay, k.name) }), nil
 }
 
 // besides is the class that k is compared with.
-func (k *class) besides(all []class) *class {
-	name := cmp.Or(k.beside, floorClass)
+func (k *class) besides(all []class) *class { return named(all, cmp.Or(k.beside, floorClass)) }
+
+func named(all []class, name string) *class {
 	return &all[slices.IndexFunc(all, func(c class) bool { return c.name == name })]
 }
 
@@ -306,17 +308,27 @@ func encapsulateInGUE(d *mux.Datapath, yes bool) error {
 	return d.SetSettings(settings)
 }
 
+// nanoseconds is what a packet takes.
+func (k *class) nanoseconds() float64 {
+	if k.noisy != nil {
+		return k.noisy.ns
+	}
+	return median(k.nanos)
+}
+
 func summarise(all []class, of family, flows int) []result {
 	var results []result
 	for _, k := range all {
 		beside := k.besides(all)
 		r := result{Class: k.name, Family: of, Flows: flows, Beside: beside.name}
-		switch {
-		case k.noisy != nil:
-			r.NS, r.Ratio, r.Noisy = k.noisy.ns, k.noisy.ratio, true
-		default:
-			r.NS = median(k.nanos)
-			r.Ratio = r.NS / median(beside.nanos)
+		r.NS, r.Noisy = k.nanoseconds(), k.noisy != nil
+		r.Ratio = r.NS / beside.nanoseconds()
+		if r.Noisy {
+			r.Ratio = k.noisy.ratio
+		}
+		if k.empty != "" {
+			h := named(all, k.empty).nanoseconds()
+			r.WithoutHarness = (r.NS - h) / (beside.nanoseconds() - h)
 		}
 		results = append(results, r)
 	}

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
@@ -78,41 +74,12 @@ func networkClasses(of family) []class {
 		Outer:    pkt.IP{Source: networkHosts[of], Destination: networkAddresses[of], TTL: 64},
 	}
 	later := pkt.TCP(client, vip, pkt.ACK, timestamps(2), pkt.Payload(make([]byte, 100)))
+	inNetwork := func(name string, p pkt.Packet) class {
+		return class{name: name, packet: p, vxlan: &v, program: benchProgBenchVxlan, beside: "floor-network", empty: "harness-network", action: xdpTX}
+	}
 	return []class{
 		{name: "floor-network", packet: linuxSYN(client, vip), vxlan: &v, program: benchProgVxlanFloor, action: xdpTX},
-		{name: networkSYN, packet: linuxSYN(client, vip), vxlan: &v, program: benchProgBenchVxlan, action: xdpTX},
-		{name: networkLater, packet: later, vxlan: &v, program: benchProgBenchVxlan, action: xdpTX},
+		{name: "harness-network", packet: linuxSYN(client, vip), vxlan: &v, program: benchProgVxlanEmpty, action: xdpPass},
+		inNetwork(networkSYN, linuxSYN(client, vip)), inNetwork(networkLater, later),
 	}
-}
-
-// figure is a result in the form of test/papers.
-type figure struct {
-	Name  string   `json:"name"`
-	Value float64  `json:"value"`
-	Unit  string   `json:"unit"`
-	Paper *float64 `json:"paper"` // null: the paper has none
-	Bound *float64 `json:"bound"`
-}
-
-// writeFigures keeps the rows of NGLB's mux, of IPv4 and one flow.
-func writeFigures(path string, results []result) error {
-	var figures []figure
-	for _, row := range []struct {
-		name, class string
-		bound       float64
-	}{{"mux-syn-fbt-to-floor", networkSYN, 2.5}, {"mux-vxlan-again-to-floor", networkLater, 1.8}} {
-		for _, r := range results {
-			if r.Class == row.class && r.Family == v4 && r.Flows == 1 {
-				figures = append(figures, figure{Name: row.name, Value: r.Ratio, Unit: "ratio", Bound: &row.bound})
-			}
-		}
-	}
-	text, err := json.Marshal(figures)
-	if err != nil {
-		return fmt.Errorf("write figures: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

@@ -12,9 +12,11 @@ type result struct {
 	Family family  `json:"family"`
 	Flows  int     `json:"flows"`
 	NS     float64 `json:"ns"`
-	Beside string  `json:"beside"`          // the class that it is compared with
-	Ratio  float64 `json:"ratio"`           // to that class's of the same family, flows and run
-	Noisy  bool    `json:"noisy,omitempty"` // the core was never quiet: see class.measureNoisy
+	Beside string  `json:"beside"` // the class that it is compared with
+	Ratio  float64 `json:"ratio"`  // to that class's of the same family, flows and run
+	// WithoutHarness is the ratio less what the harness takes of both, where that is measured.
+	WithoutHarness float64 `json:"ratio_without_harness,omitempty"`
+	Noisy          bool    `json:"noisy,omitempty"` // the core was never quiet: see class.measureNoisy
 }
 
 // report is all that a run found; what it left out is empty.

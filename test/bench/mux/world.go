@@ -231,6 +231,7 @@ type harness struct {
 	SYN           *ebpf.Program  `ebpf:"bench_syn"`
 	VXLAN         *ebpf.Program  `ebpf:"bench_vxlan"`
 	VXLANFloor    *ebpf.Program  `ebpf:"vxlan_floor"`
+	VXLANEmpty    *ebpf.Program  `ebpf:"vxlan_empty"`
 	SYNFloor      *ebpf.Program  `ebpf:"bench_syn_floor"`
 	SYNEmpty      *ebpf.Program  `ebpf:"bench_syn_empty"`
 	Floor         *ebpf.Program  `ebpf:"bench_floor"`
@@ -249,7 +250,7 @@ type harness struct {
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.VXLANEmpty, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_ = h.SlowpathProgs.Close()
@@ -266,6 +267,8 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 		k.run, k.template = h.VXLAN, h.VXLANTemplate
 	case benchProgVxlanFloor:
 		k.run, k.template = h.VXLANFloor, h.VXLANTemplate
+	case benchProgVxlanEmpty:
+		k.run, k.template = h.VXLANEmpty, h.VXLANTemplate
 	case benchProgBenchSyn:
 		k.run = h.SYN
 	case benchProgBenchSynFloor:
@@ -284,7 +287,9 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 
 // writes says whether the harness writes the class's whole frame before each packet.
 func (k *class) writes() bool {
-	return slices.Contains([]string{benchProgBenchVxlan, benchProgVxlanFloor, benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty}, k.program)
+	return slices.Contains([]string{
+		benchProgBenchVxlan, benchProgVxlanFloor, benchProgVxlanEmpty, benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty,
+	}, k.program)
 }
 
 const indexPerRow = 16

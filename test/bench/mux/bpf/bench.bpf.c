@@ -208,6 +208,14 @@ int bench_syn_empty(struct xdp_md *ctx)
 	return restore_any_syn(ctx) ? undo(ctx, XDP_PASS, before) : XDP_ABORTED;
 }
 
+SEC("xdp.frags")
+int vxlan_empty(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_any_vxlan(ctx) ? undo(ctx, XDP_PASS, before) : XDP_ABORTED;
+}
+
 /* Live frames: XDP_TX of the test run sends the frame out of the interface it runs for. */
 SEC("xdp.frags")
 int live_generate(struct xdp_md *ctx)
