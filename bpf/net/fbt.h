@@ -80,6 +80,12 @@ static __always_inline __u32 fbt_mac(const struct fbt_key *key, const struct fbt
 	return sip_end(&s);
 }
 
+static __always_inline __u8 fbt_bits(const struct fbt_key *key, const struct fbt_content *says)
+{
+	return FBT_VERSION | (says->flags & (FBT_NUMBER | FBT_VIA)) |
+	       (key->id & (FBT_KEYS - 1)) << FBT_KEY_SHIFT;
+}
+
 /* The option of a segment, under a key of the host that receives it. */
 static __always_inline void fbt_write(struct fbt *o, const struct fbt_key *key,
 				      const struct fbt_segment *t, const struct fbt_content *says)
@@ -88,8 +94,7 @@ static __always_inline void fbt_write(struct fbt *o, const struct fbt_key *key,
 	o->length = FBT_LENGTH;
 	o->exid = bpf_htons(FBT_EXID);
 	vni_write(o->vni, says->vni);
-	o->bits = FBT_VERSION | (says->flags & (FBT_NUMBER | FBT_VIA)) |
-		  (key->id & (FBT_KEYS - 1)) << FBT_KEY_SHIFT;
+	o->bits = fbt_bits(key, says);
 	o->host = says->host;
 	o->mac = fbt_mac(key, o, t);
 }

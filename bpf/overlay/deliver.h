@@ -126,7 +126,8 @@ static __noinline enum verdict deliver(struct __sk_buff *skb, struct overlay_ctx
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, &p))
 		return VERDICT_DROP_REWRITE;
-	if (a->from_mux && fbt_strip(skb, &p, &head))
+	if (a->from_mux &&
+	    (a->header.next ? bypass_header_strip(skb, &p) : fbt_strip(skb, &p, &head)))
 		return VERDICT_DROP_REWRITE;
 	if (deliver_rewrite(skb, a, &p))
 		return VERDICT_DROP_REWRITE;

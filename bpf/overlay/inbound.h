@@ -48,6 +48,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
 	struct network_address key = { .vni = vni, .address = inner.destination };
 	const struct overlay_attachment *attachment;
+	struct bypass_header header = {};
 	const __u32 *number;
 
 	if (parsed == PARSED_MALFORMED)
@@ -62,7 +63,12 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 	a->attachment = *attachment;
 	if (parsed == PARSED_FRAGMENT)
 		return VERDICT_DROP_INNER_FRAGMENT;
-	if (parsed != PARSED_OK || inner.protocol != IPPROTO_TCP)
+	if (parsed == PARSED_OK && inner.protocol == BYPASS_HEADER_PROTOCOL &&
+	    !bypass_header_read(skb, &inner, &header))
+		return VERDICT_DROP_INNER_MALFORMED;
+	a->header = header;
+	if (parsed != PARSED_OK ||
+	    (inner.protocol != IPPROTO_TCP && (inner.protocol != IPPROTO_UDP || !header.next)))
 		return VERDICT_DROP_INNER_OTHER;
 	if (frame_parse_transport(skb, &inner) != PARSED_OK ||
 	    decap_is_merged(skb, &inner, &a->tunnel))
@@ -74,11 +80,12 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 	a->key.attachment = *number;
 	a->key.client_port = inner.source_port;
 	a->key.vip_port = inner.destination_port;
+	a->key.udp = inner.protocol == IPPROTO_UDP;
 	overlay_key_hash(&a->key);
 	return VERDICT_NONE;
 }
 
-/* The FBT of a packet from a mux: names the client's host. */
+/* The FBT of a packet from a mux, or a bypass header that says the same: names the client's host. */
 static __noinline enum verdict inbound_fbt(struct __sk_buff *skb, struct overlay_ctx *a)
 {
 	struct fbt_segment segment = {
@@ -113,25 +120,43 @@ static __noinline enum verdict inbound_fbt(struct __sk_buff *skb, struct overlay
 	return VERDICT_NONE;
 }
 
+/* Reads TCP's fixed header, if it is TCP, and the FBT, or the bypass header as one. */
+static __noinline enum verdict inbound_head(struct __sk_buff *skb, struct overlay_ctx *a,
+					    bool *found)
+{
+	struct fbt_head head = {};
+	__u32 l4 = a->inner.l4;
+
+	*found = a->header.next || (!a->key.udp && fbt_find(skb, l4, &head));
+	if ((a->header.next || !*found) && !a->key.udp &&
+	    bpf_skb_load_bytes(skb, l4, &head.tcp, sizeof(head.tcp)))
+		return VERDICT_DROP_INNER_MALFORMED;
+	if (a->header.next)
+		bypass_header_option(&a->header, a->attachment.vni, &head.fbt);
+	a->head = head;
+	return VERDICT_NONE;
+}
+
 /* Who sends the packet, and for which client's host. */
 static __noinline enum verdict inbound_sender(struct __sk_buff *skb, struct overlay_ctx *a)
 {
 	struct address source = a->outer.source;
 	const struct overlay_vtep *vtep = bpf_map_lookup_elem(&vteps, &source);
-	struct fbt_head head = {};
-	bool found;
+	enum verdict verdict;
+	bool found = false;
 
 	if (!vtep)
 		return VERDICT_DROP_NOT_A_VTEP;
-	found = fbt_find(skb, a->inner.l4, &head);
-	if (!found && bpf_skb_load_bytes(skb, a->inner.l4, &head.tcp, sizeof(head.tcp)))
-		return VERDICT_DROP_INNER_MALFORMED;
-	a->head = head;
+	verdict = inbound_head(skb, a, &found);
+	if (verdict)
+		return verdict;
 	a->host = vtep->number;
 	a->via = false;
 	a->from_mux = vtep->roles & OVERLAY_MUX;
+	if (!a->from_mux && !(vtep->roles & OVERLAY_CLIENT))
+		return VERDICT_DROP_NOT_A_VTEP;
 	if (!a->from_mux)
-		return vtep->roles & OVERLAY_CLIENT ? VERDICT_NONE : VERDICT_DROP_NOT_A_VTEP;
+		return a->header.next ? VERDICT_DROP_FBT_FORGED : VERDICT_NONE;
 	if (!found)
 		return VERDICT_DROP_FBT_MISSING;
 	return inbound_fbt(skb, a);

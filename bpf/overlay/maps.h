@@ -13,6 +13,7 @@
 #include "abi/shared/fbt.h"
 #include "net/packet.h"
 #include "net/skb/decap.h"
+#include "net/skb/bypass_header.h"
 #include "net/skb/fbt.h"
 #include "overlay/table.h"
 
@@ -147,6 +148,7 @@ struct overlay_ctx {
 	struct overlay_rule rule;
 	struct overlay_session row; /* as it was read */
 	struct fbt_head head; /* TCP, and the FBT if there is one */
+	struct bypass_header header; /* next 0: there is none */
 	struct vxlan_path path;
 	enum parsed parsed; /* the inner packet */
 	__u8 client_mac[6];

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "overlay/datagram.h"
 #include "overlay/reset.h"
 
 enum { OVERLAY_ROW_MASK6 = (1 << 24) - 1 };
@@ -48,13 +49,18 @@ static __noinline enum verdict outbound_session(struct overlay_ctx *a)
 	a->attachment = *attachment;
 	local_address(&local, &a->row.client, a->attachment.vni, a->number);
 	port = a->rule.port ?: a->row.vip_port;
+	if (!(a->row.events & OVERLAY_UDP) != (a->inner.protocol != IPPROTO_UDP))
+		return VERDICT_DROP_NO_SESSION;
 	if (a->row.client_port != a->inner.destination_port || port != a->inner.source_port ||
 	    !address_equal(&a->rule.dip, &a->inner.source) ||
 	    !address_equal(&local, &a->inner.destination) || session_tag(a->number) != a->tag)
 		return VERDICT_DROP_NO_SESSION;
 	a->key.hash = (__u64)a->tag << 35;
 	a->key.attachment = a->row.attachment;
-	session_note_server(a, s);
+	if (a->row.events & OVERLAY_UDP)
+		datagram_note_server(a, s);
+	else
+		session_note_server(a, s);
 	return VERDICT_NONE;
 }
 
@@ -131,12 +137,13 @@ static __noinline enum verdict outbound_parse(struct __sk_buff *skb, struct over
 		return VERDICT_PASS_OTHER;
 	if (!local_row(&p.destination, &number))
 		return VERDICT_PASS_NOT_LOCAL;
-	if (parsed != PARSED_OK || p.protocol != IPPROTO_TCP ||
+	if (parsed != PARSED_OK || (p.protocol != IPPROTO_TCP && p.protocol != IPPROTO_UDP) ||
 	    frame_parse_transport(skb, &p) != PARSED_OK)
 		return VERDICT_DROP_LOCAL_OTHER;
 	a->inner = p;
 	a->number = number;
-	if (bpf_skb_load_bytes(skb, p.l4, &a->head.tcp, sizeof(a->head.tcp)))
+	if (p.protocol == IPPROTO_TCP &&
+	    bpf_skb_load_bytes(skb, p.l4, &a->head.tcp, sizeof(a->head.tcp)))
 		return VERDICT_DROP_LOCAL_OTHER;
 	return VERDICT_NONE;
 }
@@ -147,7 +154,7 @@ static __always_inline enum verdict outbound(struct __sk_buff *skb, struct overl
 	enum verdict verdict = outbound_parse(skb, a);
 
 	verdict = verdict ?: outbound_session(a);
-	if (verdict == VERDICT_DROP_NO_SESSION)
+	if (verdict == VERDICT_DROP_NO_SESSION && a->inner.protocol == IPPROTO_TCP)
 		return outbound_reset(skb, a, native);
 	return verdict ?: outbound_send(skb, a);
 }

@@ -21,6 +21,7 @@
  */
 #include "overlay/client/inbound.h"
 #include "overlay/client/outbound.h"
+#include "overlay/datagram.h"
 #include "overlay/finish.h"
 #include "overlay/inbound.h"
 #include "overlay/outbound.h"
@@ -41,6 +42,10 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overla
 	verdict = verdict ?: inbound_sender(skb, a);
 	if (verdict)
 		return verdict;
+	if (a->key.udp) {
+		verdict = datagram_session(a);
+		return verdict ?: deliver(skb, a);
+	}
 	syn = (a->inner.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	if (syn && !a->from_mux)
 		return VERDICT_DROP_SYN_PAST_MUX;

@@ -37,7 +37,7 @@ static __noinline enum verdict session_rule(struct overlay_ctx *a, __u32 *number
 		.vip = a->attachment.service,
 		.tunnel = a->outer.destination,
 		.port = a->inner.destination_port,
-		.protocol = IPPROTO_TCP,
+		.protocol = a->inner.protocol,
 	};
 	const __u32 *found = bpf_map_lookup_elem(&rules, &key);
 
@@ -61,8 +61,8 @@ static __always_inline void session_fresh(const struct overlay_ctx *a, __u32 rul
 	fresh->client_port = a->key.client_port;
 	fresh->vip_port = a->key.vip_port;
 	__builtin_memcpy(fresh->client_mac, a->client_mac, sizeof(fresh->client_mac));
-	fresh->events = a->via ? OVERLAY_VIA_MUX : 0;
-	fresh->client_next = bpf_ntohl(a->head.tcp.seq) + 1;
+	fresh->events = (a->via ? OVERLAY_VIA_MUX : 0) | (a->key.udp ? OVERLAY_UDP : 0);
+	fresh->client_next = a->key.udp ? 0 : bpf_ntohl(a->head.tcp.seq) + 1;
 	fresh->seen = overlay_now();
 }
 
@@ -161,12 +161,24 @@ static __always_inline bool number_follows(__u32 number, __u32 from)
 	return number - from <= 1U << 30;
 }
 
+/* The first segment that the client acknowledges, or the server's first datagram: no more half-open.
+ */
+static __noinline int session_confirm(struct overlay_ctx *a)
+{
+	__u32 number = a->key.attachment;
+	struct overlay_traffic *t = bpf_map_lookup_elem(&traffic, &number);
+
+	quota_count(a->attachment.tenant, 0, -1);
+	if (t)
+		t->confirmed++;
+	return 0;
+}
+
 /* Notes a client's segment. */
 static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_session *s)
 {
-	__u32 flags = a->inner.tcp_flags, events = s->events, add = 0, number = a->key.attachment;
+	__u32 flags = a->inner.tcp_flags, events = s->events, add = 0;
 	__u32 ack = bpf_ntohl(a->head.tcp.ack_seq), seq = bpf_ntohl(a->head.tcp.seq);
-	struct overlay_traffic *t;
 
 	session_seen(s);
 	if (flags & TCP_FLAG_RST)
@@ -179,12 +191,8 @@ static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_
 			s->server_next = ack;
 		add |= OVERLAY_CLIENT_ACK;
 	}
-	if (add & OVERLAY_CLIENT_ACK & ~session_note(s, add, 0)) {
-		quota_count(a->attachment.tenant, 0, -1);
-		t = bpf_map_lookup_elem(&traffic, &number);
-		if (t)
-			t->confirmed++;
-	}
+	if (add & OVERLAY_CLIENT_ACK & ~session_note(s, add, 0))
+		session_confirm(a);
 	return 0;
 }
 

@@ -48,6 +48,8 @@ struct overlay_key {
 	__be16 client_port;
 	__be16 vip_port;
 	__u64 hash;
+	__u32 udp; /* 1; 0: TCP */
+	__u32 pad;
 };
 
 /* What session_put() comes to if it is no row's number. */
@@ -71,7 +73,7 @@ static __always_inline void overlay_key_hash(struct overlay_key *key)
 	__u64 h;
 
 	h = nh_term(c[0], c[1], k) + nh_term(c[2], c[3], k + 2) +
-	    nh_term(key->attachment, ports, k + 4);
+	    nh_term(key->attachment | key->udp << 31, ports, k + 4);
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccdULL;
 	h ^= h >> 33;
@@ -121,7 +123,7 @@ static __always_inline bool session_is_of(const struct overlay_session *s,
 					  const struct overlay_key *key)
 {
 	return s->client_port == key->client_port && s->vip_port == key->vip_port &&
-	       s->attachment == key->attachment && address_equal(&s->client, &key->client);
+	       !(s->events & OVERLAY_UDP) == !key->udp && s->attachment == key->attachment && address_equal(&s->client, &key->client);
 }
 
 static __always_inline bool session_is_closed(__u32 events)

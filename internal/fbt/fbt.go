@@ -92,16 +92,23 @@ func Check(keys []Key, s Segment, option [Length]byte) (Content, error) {
 	if err != nil {
 		return Content{}, err
 	}
+	if err := checkMAC(keys, s, option); err != nil {
+		return Content{}, err
+	}
+	return c, nil
+}
+
+func checkMAC(keys []Key, s Segment, option [Length]byte) error {
 	for _, key := range keys {
 		if key.ID == 0 || byte(key.ID)<<keyShift != option[7]&(3<<keyShift) {
 			continue
 		}
 		if mac(key, option, s) != binary.LittleEndian.Uint32(option[macOffset:]) {
-			return Content{}, ErrForged
+			return ErrForged
 		}
-		return c, nil
+		return nil
 	}
-	return Content{}, ErrKey
+	return ErrKey
 }
 
 // mac is the low half of SipHash-2-4: see fbt_mac() in C.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Attachment is a VIP in a virtual network.
@@ -18,6 +19,7 @@ type AttachmentMode string
 // The modes of attachments.
 const (
 	// ModeBypass lets the muxes see the first packet of a connection alone: the others go from host to host (NGLB, section IV).
+	// Of UDP they see all that clients send, and the answers go from host to host.
 	ModeBypass AttachmentMode = "bypass"
 	// ModeFullNAT has all packets pass the muxes, both ways (NGLB, section II).
 	ModeFullNAT AttachmentMode = "full-nat"
@@ -69,10 +71,10 @@ func (vip VIP) validateBypass(v *validator) {
 	}
 	if vip.Limits != nil && vip.Limits.Bytes > 0 {
 		v.refuse("limits.bytes", "must be left out of a VIP with attachments: muxes do not see the packets that bypass them")
-	}
+	}	full := slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.Mode == ModeFullNAT })
 	for i, e := range vip.Endpoints {
-		if e.Protocol == UDP {
-			v.refuse(fmt.Sprintf("endpoints[%d].protocol", i), "must be TCP in a VIP with attachments: others don't bypass muxes")
+		if full && e.Protocol == UDP {
+			v.refuse(fmt.Sprintf("endpoints[%d].protocol", i), "must be TCP in a VIP with attachments of mode %s", ModeFullNAT)
 		}
 	}
 }

@@ -21,17 +21,19 @@ func TestValidateAttachments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for wrong, change := range map[string]func(*VIP){
-		"attachments[0].network: is required":                          func(v *VIP) { v.Attachments[0].Network = "" },
-		"attachments[0].network: must be a DNS label":                  func(v *VIP) { v.Attachments[0].Network = strings.Repeat("n", 300) },
-		"attachments[1].network: is prod again, as attachments[0]":     func(v *VIP) { v.Attachments[1].Network = "prod" },
-		"attachments[0].address: must be of the VIP's family (IPv4)":   func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("fd00::1") },
-		"attachments[0].address: must be a routable unicast address":   func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("224.0.0.1") },
-		`attachments[0].mode: must be bypass or full-nat, is "dsr"`:    func(v *VIP) { v.Attachments[0].Mode = "dsr" },
-		"attachments: must be at most 4096, are 4097":                  func(v *VIP) { v.Attachments = make([]Attachment, 4097) },
-		"endpoints[0].protocol: must be TCP in a VIP with attachments": func(v *VIP) { v.Endpoints[0].Protocol = UDP },
-		"limits.packets: must be left out of a VIP with attachments":   func(v *VIP) { v.Limits = &Limits{Packets: 1} },
-		"limits.bytes: must be left out of a VIP with attachments":     func(v *VIP) { v.Limits = &Limits{Bytes: 1} },
-		"fastpath: must be left out of a VIP with attachments":         func(v *VIP) { v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}} },
+		"attachments[0].network: is required":                        func(v *VIP) { v.Attachments[0].Network = "" },
+		"attachments[0].network: must be a DNS label":                func(v *VIP) { v.Attachments[0].Network = strings.Repeat("n", 300) },
+		"attachments[1].network: is prod again, as attachments[0]":   func(v *VIP) { v.Attachments[1].Network = "prod" },
+		"attachments[0].address: must be of the VIP's family (IPv4)": func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("fd00::1") },
+		"attachments[0].address: must be a routable unicast address": func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("224.0.0.1") },
+		`attachments[0].mode: must be bypass or full-nat, is "dsr"`:  func(v *VIP) { v.Attachments[0].Mode = "dsr" },
+		"attachments: must be at most 4096, are 4097":                func(v *VIP) { v.Attachments = make([]Attachment, 4097) },
+		"endpoints[0].protocol: must be TCP in a VIP with attachments of mode full-nat": func(v *VIP) {
+			v.Attachments[1].Mode, v.Endpoints[0].Protocol = ModeFullNAT, UDP
+		},
+		"limits.packets: must be left out of a VIP with attachments": func(v *VIP) { v.Limits = &Limits{Packets: 1} },
+		"limits.bytes: must be left out of a VIP with attachments":   func(v *VIP) { v.Limits = &Limits{Bytes: 1} },
+		"fastpath: must be left out of a VIP with attachments":       func(v *VIP) { v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}} },
 	} {
 		vip := attached()
 		change(&vip)
@@ -41,7 +43,8 @@ func TestValidateAttachments(t *testing.T) {
 	}
 	vip := attached()
 	vip.Limits = &Limits{Connections: 5}
+	vip.Endpoints = append(vip.Endpoints, Endpoint{Protocol: UDP, Port: 53})
 	if err := vip.Validate(); err != nil {
-		t.Errorf("connections can be limited: %v", err)
+		t.Errorf("connections can be limited, and UDP goes: %v", err)
 	}
 }

@@ -71,10 +71,10 @@ enum verdict {
 	VERDICT_DROP_NOT_A_VTEP, /* from none of the network's hosts */
 	VERDICT_DROP_NO_ATTACHMENT, /* to no VIP of the network */
 	VERDICT_DROP_NO_ENDPOINT, /* to a port that no endpoint of the VIP has */
-	VERDICT_DROP_INNER_OTHER, /* for a VIP, and not TCP, or in fragments */
+	VERDICT_DROP_INNER_OTHER, /* for a VIP, and neither TCP nor UDP, or in fragments */
 	VERDICT_DROP_NO_HOST_KEY, /* there is no key of the backend's host to make FBTs with */
 	VERDICT_DROP_BUCKET_MOVES, /* to another backend, and VXLAN can't name both of them */
-	VERDICT_DROP_FBT_NO_ROOM, /* neither between the options nor elsewhere */
+	VERDICT_DROP_FBT_NO_ROOM, /* behind options of IP */
 
 	VERDICT_COUNT,
 };

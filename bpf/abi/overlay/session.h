@@ -6,12 +6,14 @@
 
 /* What has been seen of a connection; bits of overlay_session.events. */
 enum overlay_event {
-	OVERLAY_CLIENT_ACK = 0x01, /* the client has acknowledged the server's SYN-ACK */
+	OVERLAY_CLIENT_ACK = 0x01, /* the client has acknowledged the server's SYN-ACK; of UDP: there
+				      was an answer */
 	OVERLAY_SERVER_ANSWER = 0x02, /* a segment of the server that is no reset */
 	OVERLAY_CLIENT_FIN = 0x04,
 	OVERLAY_SERVER_FIN = 0x08,
 	OVERLAY_RESET = 0x10, /* by either end, and no segment of the server since */
 	OVERLAY_VIA_MUX = 0x20, /* the client's host has no agent */
+	OVERLAY_UDP = 0x80, /* none that happens: it is of datagrams, and has no numbers */
 };
 ABI_ENUM(overlay_event);
 

@@ -46,7 +46,7 @@ enum verdict {
 
 	/* Refused. */
 	VERDICT_DROP_INNER_FRAGMENT,
-	VERDICT_DROP_INNER_OTHER, /* not TCP */
+	VERDICT_DROP_INNER_OTHER, /* neither TCP, nor UDP by a mux */
 	VERDICT_DROP_INNER_MALFORMED,
 	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it
 			     (RFC 6040) */
@@ -71,7 +71,7 @@ enum verdict {
 					 for a moment */
 	VERDICT_DROP_SESSION_GONE, /* its row became another's while the packet passed
 				    */
-	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and not TCP */
+	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and neither TCP nor UDP */
 	VERDICT_DROP_TOO_BIG, /* for the uplink, once encapsulated */
 	VERDICT_DROP_SPOOFED, /* from a client, by an address or MAC that is not its own */
 	VERDICT_DROP_TAGGED, /* to a VIP, in a VLAN */

@@ -122,7 +122,7 @@ static __always_inline bool vxlan_turn(struct xdp_md *ctx, const struct packet *
 	return frame_head_store(ctx, outer, &back);
 }
 
-/* What is for a VIP of the network, and no TCP. */
+/* What is for a VIP of the network, and neither TCP nor UDP. */
 static __always_inline enum verdict vxlan_echo(struct xdp_md *ctx, const struct packet *outer,
 					       const struct packet *p,
 					       const struct address *service)

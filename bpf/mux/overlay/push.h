@@ -24,6 +24,7 @@ struct vxlan_ctx {
 	/* Of what is sent. */
 	__be16 ethertype; /* of the packet inside */
 	__u16 length; /* of UDP, with the FBT */
+	__u32 inner_l3;
 	__u64 hash;
 	struct address tunnel;
 	__u32 macs[3];
@@ -31,7 +32,7 @@ struct vxlan_ctx {
 	__u32 inner_macs[3];
 	__u32 ip[10];
 	__u32 tcp[5];
-	__u32 fbt[4];
+	__u32 fbt[4]; /* or the bypass header */
 	/* Between the outer IP header and the packet inside. */
 	__u32 udp[2];
 	__u32 vxlan[2];
@@ -51,19 +52,21 @@ static __always_inline __be16 vxlan_source_port(__u64 hash)
 	return bpf_htons(0xc000 | (hash >> 32 & 0x3fff));
 }
 
-/* Loads the headers of the packet inside. False: there is not all of them. */
-static __always_inline bool inside_load(struct xdp_md *ctx, const struct packet *p,
-					struct vxlan_ctx *v, const bool inner4)
+/* Loads the headers of the packet inside: the transport's, too, if that is TCP. False: there is not
+ * all of them. */
+static __always_inline bool inside_load(struct xdp_md *ctx, __u32 l3, struct vxlan_ctx *v,
+					const bool inner4, const bool tcp)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
-	__u32 at = p->l3 - sizeof(struct ethhdr), *from;
+	const __u32 transport = tcp ? sizeof(struct tcphdr) : 0;
+	__u32 at = l3 - sizeof(struct ethhdr), *from;
 
 	barrier_var(at);
 	if (at > EXTENSIONS_START_MAX)
 		return false;
 	from = data + at;
-	if ((void *)from + sizeof(struct ethhdr) + 4 * words + sizeof(struct tcphdr) > end)
+	if ((void *)from + sizeof(struct ethhdr) + 4 * words + transport > end)
 		return false;
 #pragma unroll
 	for (__u32 i = 0; i < 3; i++)
@@ -74,18 +77,29 @@ static __always_inline bool inside_load(struct xdp_md *ctx, const struct packet 
 		v->ip[i] = from[i];
 	from += words;
 #pragma unroll
-	for (__u32 i = 0; i < 5; i++)
+	for (__u32 i = 0; i < transport / 4; i++)
 		v->tcp[i] = from[i];
 	return true;
+}
+
+/* The key of the backend's host to make FBTs with; NULL: there is none. */
+static __always_inline const struct fbt_key *backend_key(const struct backend *backend)
+{
+	__u32 host = backend->flags >> BACKEND_HOST_SHIFT;
+	const struct fbt_keys *keys = bpf_map_lookup_elem(&host_keys, &host);
+	const struct fbt_key *key;
+
+	if (!host || !keys)
+		return NULL;
+	key = &keys->rows[overlay.makes & (FBT_KEYS - 1)];
+	return key->id && key->id == overlay.makes ? key : NULL;
 }
 
 /* The FBT. False: there is no key. */
 static __always_inline bool inside_fbt(const struct mux_ctx *w, struct vxlan_ctx *v)
 {
 	const struct packet *p = &w->packet;
-	__u32 host = w->backend->flags >> BACKEND_HOST_SHIFT;
-	const struct fbt_keys *keys = bpf_map_lookup_elem(&host_keys, &host);
-	const struct fbt_key *key;
+	const struct fbt_key *key = backend_key(w->backend);
 	struct fbt_segment segment = {
 		.outer = v->tunnel,
 		.client = p->source,
@@ -96,10 +110,7 @@ static __always_inline bool inside_fbt(const struct mux_ctx *w, struct vxlan_ctx
 	};
 	struct fbt fbt;
 
-	if (!host || !keys)
-		return false;
-	key = &keys->rows[overlay.makes & (FBT_KEYS - 1)];
-	if (!key->id || key->id != overlay.makes)
+	if (!key)
 		return false;
 	fbt_write(&fbt, key, &segment, &v->says);
 	__builtin_memcpy(v->fbt, &fbt, sizeof(fbt));
@@ -199,8 +210,9 @@ static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v,
 	}
 }
 
-/* Writes UDP, VXLAN, and the head of the packet inside. */
-static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, const bool inner4)
+/* Writes UDP, VXLAN, and the head of the packet inside, with the FBT or the bypass header. */
+static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, const bool inner4,
+					const bool tcp)
 {
 	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
 
@@ -217,21 +229,24 @@ static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, co
 	for (__u32 i = 0; i < words; i++)
 		to[i] = v->ip[i];
 	to += words;
+	if (tcp) {
 #pragma unroll
-	for (int i = 0; i < 5; i++)
-		to[i] = v->tcp[i];
+		for (int i = 0; i < 5; i++)
+			to[i] = v->tcp[i];
+		to += 5;
+	}
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		to[5 + i] = v->fbt[i];
+		to[i] = v->fbt[i];
 }
 
 /* Moves the head of the frame and writes it anew. False: there is no room. */
 static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ctx *v, const bool v4,
-					     const bool inner4)
+					     const bool inner4, const bool tcp)
 {
 	const __u32 ip = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	const __u32 bytes = sizeof(__be16) + ip + sizeof(struct vxlan_front) +
-			    sizeof(struct tcphdr) + sizeof(struct fbt) +
+			    (tcp ? sizeof(struct tcphdr) : 0) + sizeof(struct fbt) +
 			    (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	__u32 l3 = v->outer.l3, type; /* offset of the frame's ethertype */
 	struct vlan_tags vlan = {};
@@ -239,7 +254,7 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 
 	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
 		return false;
-	vxlan_fill(v, v4, inner4);
+	vxlan_fill(v, v4 || !tcp, inner4);
 	if (bpf_xdp_adjust_head(ctx, (int)(v->outer.l4 - l3) - (int)(ip + sizeof(struct fbt))))
 		return false;
 	data = (void *)(long)ctx->data;
@@ -256,43 +271,30 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 	*(__be16 *)to = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	to += sizeof(__be16);
 	write_vxlan_ip(to, v, v4);
-	write_vxlan(to + ip, v, inner4);
+	write_vxlan(to + ip, v, inner4, tcp);
 	return true;
 }
 
-static __always_inline enum verdict push_family(struct xdp_md *ctx, const struct mux_ctx *w,
-						struct vxlan_ctx *v, const bool inner4)
+/* With the FBT. */
+static __always_inline enum verdict push_fbt(struct xdp_md *ctx, const struct mux_ctx *w,
+					     struct vxlan_ctx *v, const bool inner4)
 {
 	bool sent;
 
-	if (!inside_load(ctx, &w->packet, v, inner4))
+	if (!inside_load(ctx, w->packet.l3, v, inner4, true))
 		return VERDICT_DROP_VXLAN;
 	if (!inside_fbt(w, v))
 		return VERDICT_DROP_NO_HOST_KEY;
 	inside_grow(&w->packet, v);
 
 	/* From here on the packet is changed. */
-	sent = w->backend->flags & BACKEND_V4 ? vxlan_write_head(ctx, v, true, inner4)
-					      : vxlan_write_head(ctx, v, false, inner4);
+	sent = w->backend->flags & BACKEND_V4 ? vxlan_write_head(ctx, v, true, inner4, true)
+					      : vxlan_write_head(ctx, v, false, inner4, true);
 	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;
 }
 
-/* May the FBT stand in the segment? Behind options of IP its place would be hard to find. */
-static __always_inline bool inside_has_room(struct xdp_md *ctx, const struct packet *p,
-					    const bool inner4)
-{
-	const __u32 header = inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct tcphdr *tcp = data + p->l4;
-
-	barrier_var(tcp);
-	if (p->l4 - p->l3 != header || (void *)(tcp + 1) > end)
-		return false;
-	return tcp->doff * 4 + sizeof(struct fbt) <= sizeof(*tcp) + TCP_OPTIONS_MAX;
-}
-
-static __always_inline enum verdict push_vxlan(struct xdp_md *ctx, const struct mux_ctx *w,
-					       struct vxlan_ctx *v)
+/* All that is known before the packet is changed. */
+static __always_inline enum verdict push_prepare(const struct mux_ctx *w, struct vxlan_ctx *v)
 {
 	const struct backend *backend = w->backend;
 	const struct packet *p = &w->packet;
@@ -304,7 +306,8 @@ static __always_inline enum verdict push_vxlan(struct xdp_md *ctx, const struct 
 		return VERDICT_DROP_NO_NEXT_HOP;
 	if (v4 ? !settings.source4.words[3] : !address_is_set(&settings.source6))
 		return VERDICT_DROP_NO_SOURCE;
-	if (!inside_has_room(ctx, p, inner4))
+	/* Behind options of IP its place would be hard to find. */
+	if (p->l4 - p->l3 != (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
 		return VERDICT_DROP_FBT_NO_ROOM;
 	if (length + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > settings.mtu)
 		return v->outer.l3_length > settings.mtu ? VERDICT_DROP_MERGED
@@ -314,5 +317,5 @@ static __always_inline enum verdict push_vxlan(struct xdp_md *ctx, const struct 
 	v->hash = w->hash;
 	v->tunnel = backend->tunnel;
 	__builtin_memcpy(v->macs, hop->macs, sizeof(v->macs));
-	return inner4 ? push_family(ctx, w, v, true) : push_family(ctx, w, v, false);
+	return VERDICT_NONE;
 }

@@ -9,7 +9,7 @@
 #include "mux/martian.h"
 #include "mux/overlay/echo.h"
 #include "mux/overlay/maps.h"
-#include "mux/overlay/push.h"
+#include "mux/overlay/header.h"
 #include "mux/police.h"
 #include "mux/select.h"
 #include "net/vxlan.h"
@@ -87,7 +87,7 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 		return VERDICT_DROP_NO_ATTACHMENT;
 	if (parsed != PARSED_OK)
 		return VERDICT_DROP_INNER_OTHER;
-	if (p->protocol != IPPROTO_TCP)
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
 		return vxlan_echo(ctx, &v->outer, p, &vip->service);
 	if (parse_transport_full(data, end, p) != PARSED_OK)
 		return VERDICT_DROP_VXLAN;
@@ -103,7 +103,11 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	return VERDICT_NONE;
 }
 
-/* The backend, by bucket alone: nothing is remembered, and timestamps have no cookies. */
+/*
+ * The backend, by bucket alone: nothing is remembered, and timestamps have no cookies. A segment
+ * can't name the previous backend of a bucket that moves, so it has to come again. A datagram may
+ * not come again, and goes to the new one.
+ */
 static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, __u32 vni)
 {
 	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
@@ -116,8 +120,7 @@ static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, __u32 vni)
 	if (!w->backend)
 		return VERDICT_DROP_NO_BACKEND;
 	w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
-	/* The packet can't name the previous backend. */
-	if (!syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
+	if (w->packet.protocol == IPPROTO_TCP && !syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
 		return VERDICT_DROP_BUCKET_MOVES;
 	return VERDICT_NONE;
 }

@@ -68,10 +68,19 @@ type Controller struct {
 type ruleKey struct {
 	service netip.AddrPort
 	tunnel  netip.Addr
+	udp     bool // else TCP
 }
 
 func (k ruleKey) compare(other ruleKey) int {
-	return cmp.Or(k.service.Compare(other.service), k.tunnel.Compare(other.tunnel))
+	protocols := cmp.Compare(protocolOf(k.udp), protocolOf(other.udp))
+	return cmp.Or(k.service.Compare(other.service), k.tunnel.Compare(other.tunnel), protocols)
+}
+
+func protocolOf(udp bool) model.Protocol {
+	if udp {
+		return model.UDP
+	}
+	return model.TCP
 }
 
 // Numbers that tables have room for; see bpf/overlay/maps.h.
@@ -165,7 +174,7 @@ func (c *Controller) adopt() {
 		c.lentTo[a.VNI] = a.Tenant
 	}
 	for number, r := range c.datapath.Rules() {
-		c.rules.adopt(ruleKey{r.Service, r.Tunnel}, number)
+		c.rules.adopt(ruleKey{r.Service, r.Tunnel, r.IsUDP}, number)
 	}
 	attachments, rules := map[uint32]bool{}, map[uint32]bool{}
 	for s := range c.datapath.All() {

@@ -125,10 +125,10 @@ func shareTable(d *overlay.Datapath, numbers map[string]uint32) error {
 func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfaces []int, err error) {
 	services, backends, keys := c.wanted.services(), map[ruleKey]model.HostBackend{}, map[ruleKey]bool{}
 	for key, b := range host.Backends {
-		if !services[key.Endpoint.VIP] || key.Endpoint.Protocol != model.TCP {
+		if !services[key.Endpoint.VIP] {
 			continue
 		}
-		of := ruleKey{netip.AddrPortFrom(key.Endpoint.VIP, key.Endpoint.Port), key.Tunnel}
+		of := ruleKey{netip.AddrPortFrom(key.Endpoint.VIP, key.Endpoint.Port), key.Tunnel, key.Endpoint.Protocol == model.UDP}
 		backends[of], keys[of] = b, true
 	}
 	if _, err := c.rules.set(keys); err != nil {
@@ -138,7 +138,7 @@ func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfac
 	for key, b := range backends {
 		ifindex, there := host.Interfaces[b.Backend.Addr()]
 		rules[c.rules.of[key]] = overlay.Rule{
-			Service: key.service, Tunnel: key.tunnel, Backend: b.Backend, Ifindex: uint32(ifindex), IsDown: !there, IdleTimeout: b.IdleTimeout,
+			Service: key.service, IsUDP: key.udp, Tunnel: key.tunnel, Backend: b.Backend, Ifindex: uint32(ifindex), IsDown: !there, IdleTimeout: b.IdleTimeout,
 		}
 		if ifindex != netlink.Native {
 			interfaces = append(interfaces, ifindex)

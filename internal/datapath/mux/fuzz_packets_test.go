@@ -240,10 +240,15 @@ func bypassed(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip.Add
 	if err != nil {
 		return err
 	}
-	if _, found := fbt.Find(inner.behind); inner.protocol != byte(model.TCP) || !found {
+	_, found := fbt.Find(inner.behind)
+	switch {
+	case inner.protocol == fbt.HeaderProtocol && len(inner.behind) >= fbt.Length:
+		if next := inner.behind[0]; next != byte(model.TCP) && next != byte(model.UDP) || !bytes.HasSuffix(frame, inner.behind[fbt.Length:]) {
+			return fmt.Errorf("protocol %d, or something behind the header was changed", next)
+		}
+	case inner.protocol != byte(model.TCP) || !found:
 		return errors.New("no segment with an FBT")
-	}
-	if !bytes.HasSuffix(frame, fbt.Strip(inner.behind)[20:]) {
+	case !bytes.HasSuffix(frame, fbt.Strip(inner.behind)[20:]):
 		return errors.New("options or payload were changed")
 	}
 	if isMartian(inner.from) {

@@ -84,11 +84,21 @@ func networkClasses(s scene) []oracleClass {
 	any := func(r *rand.Rand) draft {
 		return s.inVXLAN(r, s.ofTenant(r, drawFlags(r), sometimes(r, fittingOptions(r), drawOptions(r)), everyPort...))
 	}
+	others := []string{"drop_no_endpoint", "drop_inner_other", "drop_martian"}
+	if s.vip.Is4() { // IPv6 has no options before what follows
+		others = append(others, "drop_fbt_no_room")
+	}
 	return []oracleClass{
 		{name: "network-syn", verdict: "forward_syn", more: []string{
 			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
 		}, draw: syn},
-		{name: "network-tcp", verdict: "forward_bucket", more: []string{"drop_fbt_no_room", "drop_bucket_moves"}, draw: any},
+		{name: "network-tcp", verdict: "forward_bucket", more: []string{"forward_syn", "drop_bucket_moves"}, draw: any},
+		{name: "network-udp", verdict: "forward_bucket", more: []string{
+			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
+		}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			return s.carried(r, vni, draftUDP(from, to, r.IntN(40), r))
+		}},
 		{name: "network-bare", verdict: "drop_not_a_vtep", more: []string{"forward_syn"}, draw: func(r *rand.Rand) draft {
 			f := syn(r)
 			if from := netip.MustParseAddr(oracleVTEPs[r.IntN(len(oracleVTEPs))]); from.Is4() == f.from.Is4() {
@@ -96,7 +106,7 @@ func networkClasses(s scene) []oracleClass {
 			}
 			return f
 		}},
-		{name: "network-other", verdict: "drop_no_attachment", more: []string{"drop_no_endpoint", "drop_inner_other", "drop_martian"}, draw: func(r *rand.Rand) draft {
+		{name: "network-other", verdict: "drop_no_attachment", more: others, draw: func(r *rand.Rand) draft {
 			return s.inVXLAN(r, s.otherOfTenant(r))
 		}},
 		{name: "network-echo", verdict: "reply_echo", more: []string{"drop_echo", "drop_inner_other"}, draw: func(r *rand.Rand) draft {

@@ -138,7 +138,7 @@ func (g generator) ends() (number uint32, client, vip netip.AddrPort) {
 // session is what the oracle knows of a connection; zero: nothing.
 func (g generator) session(number uint32, client, vip netip.AddrPort) oracle.OverlaySession {
 	for _, s := range g.w.oracle.Sessions {
-		if s.Attachment == number && s.Client == client && s.Port == vip.Port() {
+		if !s.UDP && s.Attachment == number && s.Client == client && s.Port == vip.Port() {
 			return *s
 		}
 	}
@@ -157,6 +157,9 @@ func (g generator) fromUnderlay() []byte {
 	}
 	g.decorate(&p)
 	mux := !g.in(3)
+	if g.in(3) {
+		return g.withHeader(p, s, a.VNI, mux)
+	}
 	p.Options = g.options(40)
 	v := pkt.VXLAN{VNI: a.VNI, SourcePort: 50000, Outer: g.outer(mux, s)}
 	if mux && !g.in(20) {
@@ -259,7 +262,7 @@ func (g generator) fromServer() []byte {
 	p.Seq, p.Ack = g.number(s.ServerNext), g.number(s.ClientNext)
 	g.decorate(&p)
 	p.Options = g.options(40)
-	if g.in(60) {
+	if s.UDP && !g.in(20) || g.in(60) {
 		p.Protocol, p.Options = layers.IPProtocolUDP, nil
 	}
 	return p.Frame()

@@ -52,13 +52,17 @@ func newTwins(t *testing.T) *twins {
 			4: {VNI: 0xabcdef, Tenant: 2, VIP: addr("fd12::99"), Service: addr("2001:db8::10"), Gateway: [6]byte{2, 7}},
 		},
 		Rules: map[uint32]oracle.OverlayRule{
-			1: {Service: end("203.0.113.10:80"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.5:8080")},
-			2: {Service: end("203.0.113.10:443"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.6:443"), Behind: true},
-			3: {Service: end("203.0.113.10:0"), Tunnel: addr("fd01::5"), Backend: end("10.1.0.7:0")},
-			4: {Service: end("[2001:db8::10]:80"), Tunnel: addr("fd01::5"), Backend: end("[fd01::5]:8080")},
-			5: {Service: end("[2001:db8::10]:0"), Tunnel: addr("10.1.0.5"), Backend: end("[fd01::6]:0"), Behind: true},
-			6: {Service: end("203.0.113.10:22"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.8:22"), Down: true},
-			7: {Service: end("203.0.113.10:23"), Tunnel: addr("10.1.0.5"), Backend: end("[fd01::9]:23")},
+			1:  {Service: end("203.0.113.10:80"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.5:8080")},
+			2:  {Service: end("203.0.113.10:443"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.6:443"), Behind: true},
+			3:  {Service: end("203.0.113.10:0"), Tunnel: addr("fd01::5"), Backend: end("10.1.0.7:0")},
+			4:  {Service: end("[2001:db8::10]:80"), Tunnel: addr("fd01::5"), Backend: end("[fd01::5]:8080")},
+			5:  {Service: end("[2001:db8::10]:0"), Tunnel: addr("10.1.0.5"), Backend: end("[fd01::6]:0"), Behind: true},
+			6:  {Service: end("203.0.113.10:22"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.8:22"), Down: true},
+			7:  {Service: end("203.0.113.10:23"), Tunnel: addr("10.1.0.5"), Backend: end("[fd01::9]:23")},
+			8:  {UDP: true, Service: end("203.0.113.10:80"), Tunnel: addr("10.1.0.5"), Backend: end("10.1.0.5:5353")},
+			9:  {UDP: true, Service: end("203.0.113.10:0"), Tunnel: addr("fd01::5"), Backend: end("10.1.0.6:0"), Behind: true},
+			10: {UDP: true, Service: end("[2001:db8::10]:80"), Tunnel: addr("fd01::5"), Backend: end("[fd01::5]:8080")},
+			11: {UDP: true, Service: end("[2001:db8::10]:443"), Tunnel: addr("10.1.0.5"), Backend: end("[fd01::6]:443"), Behind: true},
 		},
 		Tunnels: map[netip.Addr]oracle.OverlayTunnel{
 			addr("10.0.0.1"): {Mux: true}, addr("fd00::1"): {Mux: true},
@@ -91,9 +95,9 @@ func (w *twins) fill() {
 		attachments[n] = Attachment{VNI: a.VNI, VIP: a.VIP, Service: a.Service, Tenant: a.Tenant, GatewayMAC: a.Gateway}
 	}
 	for n, r := range w.oracle.Rules {
-		rules[n] = Rule{Service: r.Service, Tunnel: r.Tunnel, Backend: r.Backend, IsDown: r.Down}
+		rules[n] = Rule{Service: r.Service, IsUDP: r.UDP, Tunnel: r.Tunnel, Backend: r.Backend, IsDown: r.Down}
 		if r.Behind {
-			rules[n] = Rule{Service: r.Service, Tunnel: r.Tunnel, Backend: r.Backend, Ifindex: 1}
+			rules[n] = Rule{Service: r.Service, IsUDP: r.UDP, Tunnel: r.Tunnel, Backend: r.Backend, Ifindex: 1}
 		}
 	}
 	var hosts []Host
@@ -134,7 +138,7 @@ func (w *twins) fill() {
 // place finds the row that the programs have chosen, which the oracle has another session in no more.
 func (w *twins) place(s oracle.OverlaySession) uint32 {
 	for is := range w.All() {
-		if is.Client == s.Client && is.Port == s.Port && is.Attachment == s.Attachment {
+		if is.Client == s.Client && is.Port == s.Port && is.Attachment == s.Attachment && is.Events&UDP != 0 == s.UDP {
 			if past := w.oracle.Sessions[is.Row]; past != nil {
 				w.t.Errorf("row %d is of %s and of %s", is.Row, past.Client, s.Client)
 			}
@@ -248,7 +252,7 @@ func (w *twins) compareSessions(frame []byte) {
 			Client: s.Client, Port: s.Port, Attachment: s.Attachment, Rule: s.Rule, Host: s.Host, MAC: s.ClientMAC,
 			ClientNext: s.ClientNext, ServerNext: s.ServerNext,
 			ClientACK: e&ClientACK != 0, ServerAnswer: e&ServerAnswer != 0, ClientFIN: e&ClientFIN != 0,
-			ServerFIN: e&ServerFIN != 0, Reset: e&Reset != 0, Via: e&ViaMux != 0,
+			ServerFIN: e&ServerFIN != 0, Reset: e&Reset != 0, Via: e&ViaMux != 0, UDP: e&UDP != 0,
 		}
 	}
 	same := func(a, b *oracle.OverlaySession) bool { return *a == *b }

@@ -37,6 +37,14 @@ type overlayBypassFlowKey struct {
 	VipPort    uint16
 }
 
+type overlayBypassHeaderFormat uint32
+
+const (
+	overlayBypassHeaderFormatBYPASS_HEADER_PROTOCOL overlayBypassHeaderFormat = 253
+	overlayBypassHeaderFormatBYPASS_HEADER_LENGTH   overlayBypassHeaderFormat = 16
+	overlayBypassHeaderFormatBYPASS_HEADER_WORDS    overlayBypassHeaderFormat = 1
+)
+
 type overlayBypassState uint32
 
 const (
@@ -192,6 +200,8 @@ type overlayOverlayCtx struct {
 		ClientPort uint16
 		VipPort    uint16
 		Hash       uint64
+		Udp        uint32
+		Pad        uint32
 	}
 	Attachment overlayOverlayAttachment
 	Rule       overlayOverlayRule
@@ -234,6 +244,17 @@ type overlayOverlayCtx struct {
 			Mac    uint32
 		}
 	}
+	Header struct {
+		_          structs.HostLayout
+		Next       uint8
+		Length     uint8
+		ClientPort uint16
+		VipPort    uint16
+		Reserved   uint8
+		Bits       uint8
+		Host       uint32
+		Mac        uint32
+	}
 	Path struct {
 		_       structs.HostLayout
 		From    overlayAddress
@@ -264,6 +285,7 @@ const (
 	overlayOverlayEventOVERLAY_SERVER_FIN    overlayOverlayEvent = 8
 	overlayOverlayEventOVERLAY_RESET         overlayOverlayEvent = 16
 	overlayOverlayEventOVERLAY_VIA_MUX       overlayOverlayEvent = 32
+	overlayOverlayEventOVERLAY_UDP           overlayOverlayEvent = 128
 )
 
 type overlayOverlayHost struct {
@@ -488,34 +510,35 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	overlayMapAttachments      = "attachments"
-	overlayMapBypassFlows      = "bypass_flows"
-	overlayMapBypassTraffic    = "bypass_traffic"
-	overlayMapHosts            = "hosts"
-	overlayMapNetworkVips      = "network_vips"
-	overlayMapOverlayCtxs      = "overlay_ctxs"
-	overlayMapPortAddresses    = "port_addresses"
-	overlayMapPorts            = "ports"
-	overlayMapRuleRows         = "rule_rows"
-	overlayMapRules            = "rules"
-	overlayMapSessionSets      = "session_sets"
-	overlayMapTenants          = "tenants"
-	overlayMapTraffic          = "traffic"
-	overlayMapVerdicts         = "verdicts"
-	overlayMapVteps            = "vteps"
-	overlayProgFromClient      = "from_client"
-	overlayProgFromServer      = "from_server"
-	overlayProgFromUnderlay    = "from_underlay"
-	overlayProgToUnderlay      = "to_underlay"
-	overlayVarAbiBypassTimeout = "abi_bypass_timeout"
-	overlayVarAbiFbtFormat     = "abi_fbt_format"
-	overlayVarAbiGueFormat     = "abi_gue_format"
-	overlayVarAbiOverlayEvent  = "abi_overlay_event"
-	overlayVarAbiOverlayLayout = "abi_overlay_layout"
-	overlayVarAbiVxlanFormat   = "abi_vxlan_format"
-	overlayVarFbtKeys          = "fbt_keys"
-	overlayVarHashKey          = "hash_key"
-	overlayVarSettings         = "settings"
+	overlayMapAttachments           = "attachments"
+	overlayMapBypassFlows           = "bypass_flows"
+	overlayMapBypassTraffic         = "bypass_traffic"
+	overlayMapHosts                 = "hosts"
+	overlayMapNetworkVips           = "network_vips"
+	overlayMapOverlayCtxs           = "overlay_ctxs"
+	overlayMapPortAddresses         = "port_addresses"
+	overlayMapPorts                 = "ports"
+	overlayMapRuleRows              = "rule_rows"
+	overlayMapRules                 = "rules"
+	overlayMapSessionSets           = "session_sets"
+	overlayMapTenants               = "tenants"
+	overlayMapTraffic               = "traffic"
+	overlayMapVerdicts              = "verdicts"
+	overlayMapVteps                 = "vteps"
+	overlayProgFromClient           = "from_client"
+	overlayProgFromServer           = "from_server"
+	overlayProgFromUnderlay         = "from_underlay"
+	overlayProgToUnderlay           = "to_underlay"
+	overlayVarAbiBypassHeaderFormat = "abi_bypass_header_format"
+	overlayVarAbiBypassTimeout      = "abi_bypass_timeout"
+	overlayVarAbiFbtFormat          = "abi_fbt_format"
+	overlayVarAbiGueFormat          = "abi_gue_format"
+	overlayVarAbiOverlayEvent       = "abi_overlay_event"
+	overlayVarAbiOverlayLayout      = "abi_overlay_layout"
+	overlayVarAbiVxlanFormat        = "abi_vxlan_format"
+	overlayVarFbtKeys               = "fbt_keys"
+	overlayVarHashKey               = "hash_key"
+	overlayVarSettings              = "settings"
 )
 
 // loadOverlay returns the embedded CollectionSpec for overlay.
@@ -591,15 +614,16 @@ type overlayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayVariableSpecs struct {
-	AbiBypassTimeout *ebpf.VariableSpec `ebpf:"abi_bypass_timeout"`
-	AbiFbtFormat     *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
-	AbiGueFormat     *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiOverlayEvent  *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
-	AbiOverlayLayout *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
-	AbiVxlanFormat   *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
-	FbtKeys          *ebpf.VariableSpec `ebpf:"fbt_keys"`
-	HashKey          *ebpf.VariableSpec `ebpf:"hash_key"`
-	Settings         *ebpf.VariableSpec `ebpf:"settings"`
+	AbiBypassHeaderFormat *ebpf.VariableSpec `ebpf:"abi_bypass_header_format"`
+	AbiBypassTimeout      *ebpf.VariableSpec `ebpf:"abi_bypass_timeout"`
+	AbiFbtFormat          *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
+	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiOverlayEvent       *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout      *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
+	AbiVxlanFormat        *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
+	FbtKeys               *ebpf.VariableSpec `ebpf:"fbt_keys"`
+	HashKey               *ebpf.VariableSpec `ebpf:"hash_key"`
+	Settings              *ebpf.VariableSpec `ebpf:"settings"`
 }
 
 // overlayObjects contains all objects after they have been loaded into the kernel.
@@ -663,15 +687,16 @@ func (m *overlayMaps) Close() error {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayVariables struct {
-	AbiBypassTimeout *ebpf.Variable `ebpf:"abi_bypass_timeout"`
-	AbiFbtFormat     *ebpf.Variable `ebpf:"abi_fbt_format"`
-	AbiGueFormat     *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiOverlayEvent  *ebpf.Variable `ebpf:"abi_overlay_event"`
-	AbiOverlayLayout *ebpf.Variable `ebpf:"abi_overlay_layout"`
-	AbiVxlanFormat   *ebpf.Variable `ebpf:"abi_vxlan_format"`
-	FbtKeys          *ebpf.Variable `ebpf:"fbt_keys"`
-	HashKey          *ebpf.Variable `ebpf:"hash_key"`
-	Settings         *ebpf.Variable `ebpf:"settings"`
+	AbiBypassHeaderFormat *ebpf.Variable `ebpf:"abi_bypass_header_format"`
+	AbiBypassTimeout      *ebpf.Variable `ebpf:"abi_bypass_timeout"`
+	AbiFbtFormat          *ebpf.Variable `ebpf:"abi_fbt_format"`
+	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiOverlayEvent       *ebpf.Variable `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout      *ebpf.Variable `ebpf:"abi_overlay_layout"`
+	AbiVxlanFormat        *ebpf.Variable `ebpf:"abi_vxlan_format"`
+	FbtKeys               *ebpf.Variable `ebpf:"fbt_keys"`
+	HashKey               *ebpf.Variable `ebpf:"hash_key"`
+	Settings              *ebpf.Variable `ebpf:"settings"`
 }
 
 // overlayPrograms contains all programs after they have been loaded into the kernel.

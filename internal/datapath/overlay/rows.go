@@ -15,7 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/fbt"
 )
 
-const protocolTCP = 6
+const protocolTCP, protocolUDP = 6, 17
 
 // Network is what the programs know of virtual networks, of backends here, and of the underlay.
 type Network struct {
@@ -84,6 +84,7 @@ func attachmentRow(a Attachment) overlayOverlayAttachment {
 // Rule is a backend behind a tunnel address of this host.
 type Rule struct {
 	Service netip.AddrPort // port 0: all ports
+	IsUDP   bool           // else TCP
 	Tunnel  netip.Addr
 	Backend netip.AddrPort // port 0: the client's
 	Ifindex uint32         // of the workload's host-side interface; 0: it is on the host itself
@@ -99,6 +100,9 @@ func (n *Network) SetRules(want map[uint32]Rule) error {
 	numbers := make(map[overlayOverlayRuleKey]uint32, len(want))
 	for number, r := range want {
 		key := overlayOverlayRuleKey{Port: abi.Port(r.Service.Port()), Protocol: protocolTCP}
+		if r.IsUDP {
+			key.Protocol = protocolUDP
+		}
 		key.Vip.Words, key.Tunnel.Words = abi.Words(r.Service.Addr()), abi.Words(r.Tunnel)
 		numbers[key] = number
 	}
@@ -262,6 +266,7 @@ func (n *Network) read() error {
 	for key, number := range services {
 		if rule, ok := n.rules[number]; ok {
 			rule.Service = netip.AddrPortFrom(abi.Address(key.Vip.Words), abi.Port(key.Port))
+			rule.IsUDP = key.Protocol == protocolUDP
 			n.rules[number] = rule
 		}
 	}

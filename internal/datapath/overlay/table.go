@@ -40,6 +40,8 @@ const (
 	ServerFIN
 	Reset
 	ViaMux
+	_
+	UDP // no event: the session is of datagrams
 )
 
 // Tick is the unit of times in rows.

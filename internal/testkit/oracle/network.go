@@ -107,7 +107,7 @@ func (p *packet) parseInner() (verdict string) {
 		return "drop_vxlan"
 	case verdict == "" && p.isICMP():
 		return innerICMP
-	case verdict != "" || p.protocol != 6:
+	case verdict != "" || p.protocol != protocolTCP && p.protocol != protocolUDP:
 		return "drop_inner_other"
 	}
 	return ""
@@ -188,16 +188,15 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 		source = m.Source6
 	}
 	key, known := n.Keys[b.Host]
-	header := int(p.l4[12]>>4) * 4
 	length := vxlanRoom(b.Tunnel) + len(p.ip) + fbt.Length
 	switch {
-	case !p.opens() && previous != slot && e.alive(previous) != nil:
+	case p.protocol == protocolTCP && !p.opens() && previous != slot && e.alive(previous) != nil:
 		return Outcome{Verdict: "drop_bucket_moves"}
 	case !resolved || !hop.Resolved():
 		return Outcome{Verdict: "drop_no_next_hop"}
 	case !source.IsValid():
 		return Outcome{Verdict: "drop_no_source"}
-	case header+fbt.Length > 60, len(p.ip)-len(p.l4) != fixedHeader(p.v4):
+	case len(p.ip)-len(p.l4) != fixedHeader(p.v4):
 		return Outcome{Verdict: "drop_fbt_no_room"}
 	case length > m.MTU && len(outer.ip) > m.MTU:
 		return Outcome{Verdict: "drop_merged"}
@@ -206,24 +205,32 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 	case !known:
 		return Outcome{Verdict: "drop_no_host_key"}
 	}
-	option := fbt.Encode(key, fbt.Segment{
-		Outer: b.Tunnel, Client: p.flow.Source, VIP: p.flow.Destination, Seq: binary.BigEndian.Uint32(p.l4[4:]),
-	}, says)
+	of := fbt.Segment{Outer: b.Tunnel, Client: p.flow.Source, VIP: p.flow.Destination}
+	if p.protocol == protocolTCP {
+		of.Seq = binary.BigEndian.Uint32(p.l4[4:])
+	}
+	out := outer.ethernet(hop, b.Tunnel.Is6())
+	if p.protocol != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
+		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), p.withHeader(fbt.EncodeHeader(key, p.protocol, of, says))...)
+		carrier := vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, false)
+		return Outcome{Verdict: verdict, Frame: append(append(out, carrier...), outer.frame[p.l3+len(p.ip):]...)}
+	}
+	option := fbt.Encode(key, of, says)
 	segment, _ := fbt.Insert(p.l4, option)
 	inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)...)
-	out := outer.ethernet(hop, b.Tunnel.Is6())
-	out = append(out, vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel)...)
+	out = append(out, vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, true)...)
 	return Outcome{Verdict: verdict, Frame: append(out, outer.frame[p.l3+len(p.ip):]...)}
 }
 
-// vxlanAgain is a frame of a virtual network in IP, UDP and VXLAN. Over IPv6 UDP's checksum is right if that inside is.
-func vxlanAgain(hash uint64, tos uint8, f model.Flow, inside []byte, from, to netip.Addr) []byte {
+// vxlanAgain is a frame of a virtual network in IP, UDP and VXLAN. Over IPv6 UDP's checksum, if there is to be one, is
+// right if that inside is.
+func vxlanAgain(hash uint64, tos uint8, f model.Flow, inside []byte, from, to netip.Addr, checked bool) []byte {
 	udp := binary.BigEndian.AppendUint16(nil, 49152+uint16(hash>>32%16384))
 	udp = binary.BigEndian.AppendUint16(udp, vxlanPort)
 	udp = binary.BigEndian.AppendUint16(udp, uint16(16+len(inside)))
 	udp = append(udp, 0, 0, 8, 0, 0, 0)
 	udp = binary.BigEndian.AppendUint32(udp, f.VNI<<8)
-	if to.Is6() {
+	if to.Is6() && checked {
 		sum := checksum(pseudoUDP(from, to, 16+len(inside)), append(bytes.Clone(udp), rightInside(f, inside)...))
 		if sum == 0 {
 			sum = 0xffff // 0 says that there is none

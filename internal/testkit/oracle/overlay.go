@@ -45,6 +45,7 @@ type OverlayRule struct {
 	Service, Backend netip.AddrPort // port 0: of the service all, of the backend the client's
 	Tunnel           netip.Addr
 	Behind           bool // an interface, not on the host itself
+	UDP              bool // else TCP
 	Down             bool
 }
 
@@ -66,6 +67,8 @@ type OverlaySession struct {
 	ClientNext, ServerNext uint32
 
 	ClientACK, ServerAnswer, ClientFIN, ServerFIN, Reset, Via bool
+
+	UDP bool // it is of datagrams
 }
 
 func (s *OverlaySession) isOver() bool { return s.Reset || s.ClientFIN && s.ServerFIN }
@@ -86,6 +89,7 @@ type vxlanSegment struct {
 	mac        [6]byte
 	number     uint32 // of the attachment
 	attachment OverlayAttachment
+	header     *bypassHeader // nil: there is none
 	fromMux    bool
 	via        bool
 	host       uint32 // of the client
@@ -105,6 +109,9 @@ func (o *Overlay) FromUnderlay(frame []byte) Outcome {
 	}
 	if verdict != "" {
 		return Outcome{Verdict: verdict}
+	}
+	if v.isUDP() {
+		return o.datagram(v)
 	}
 	if v.inner.opens() && !v.fromMux {
 		return Outcome{Verdict: "drop_syn_past_mux"}
@@ -153,10 +160,14 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 	if !o.attach(v, binary.BigEndian.Uint32(rest[12:])>>8) {
 		return nil, "pass_not_ours"
 	}
+	if verdict == "" && inner.protocol == fbt.HeaderProtocol && !v.takeHeader() {
+		return nil, "drop_inner_malformed"
+	}
+	inner = v.inner
 	switch {
 	case verdict == "pass_fragment":
 		return nil, "drop_inner_fragment"
-	case verdict != "" || inner.protocol != 6:
+	case verdict != "" || inner.protocol != protocolTCP && (inner.protocol != protocolUDP || v.header == nil):
 		return nil, "drop_inner_other"
 	case inner.parseTransport() != "":
 		return nil, "drop_inner_malformed"
@@ -198,7 +209,12 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 		return "drop_not_a_vtep"
 	}
 	v.host, v.fromMux = from.Host, from.Mux
-	if !from.Mux {
+	switch {
+	case from.Mux && v.header != nil:
+		return o.identifyByHeader(v)
+	case !from.Mux && v.header != nil:
+		return "drop_fbt_forged"
+	case !from.Mux:
 		return ""
 	}
 	option, found := fbt.Find(v.inner.l4)
@@ -216,6 +232,11 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 	case says.VNI != v.attachment.VNI:
 		return "drop_fbt_vni"
 	}
+	return o.locateClient(v, says)
+}
+
+// locateClient notes where the client is.
+func (o *Overlay) locateClient(v *vxlanSegment, says fbt.Content) string {
 	v.via, v.host = says.Via, says.Number
 	if says.Host.IsValid() {
 		v.host = o.Tunnels[says.Host].Host
@@ -228,7 +249,7 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 
 func (o *Overlay) find(v *vxlanSegment) (uint32, *OverlaySession) {
 	for row, s := range o.Sessions {
-		if s.Client == v.inner.flow.Source && s.Port == v.inner.flow.Destination.Port() && s.Attachment == v.number {
+		if s.Client == v.inner.flow.Source && s.Port == v.inner.flow.Destination.Port() && s.Attachment == v.number && s.UDP == v.isUDP() {
 			return row, s
 		}
 	}
@@ -239,7 +260,7 @@ func (o *Overlay) find(v *vxlanSegment) (uint32, *OverlaySession) {
 func (o *Overlay) rule(v *vxlanSegment) (uint32, bool) {
 	for _, port := range []uint16{v.inner.flow.Destination.Port(), 0} {
 		for number, r := range o.Rules {
-			if r.Tunnel == v.outer.to && r.Service == netip.AddrPortFrom(v.attachment.Service, port) {
+			if r.Tunnel == v.outer.to && r.UDP == v.isUDP() && r.Service == netip.AddrPortFrom(v.attachment.Service, port) {
 				return number, true
 			}
 		}
@@ -267,6 +288,9 @@ func (o *Overlay) begin(v *vxlanSegment, row uint32, past *OverlaySession) (uint
 	s := &OverlaySession{
 		Client: v.inner.flow.Source, Port: v.inner.flow.Destination.Port(), Attachment: v.number, Rule: rule,
 		Host: v.host, MAC: v.mac, ClientNext: v.seq() + 1, Via: v.via,
+	}
+	if s.UDP = v.isUDP(); s.UDP {
+		s.ClientNext = 0
 	}
 	if past == nil {
 		row = o.Place(*s)
@@ -316,6 +340,9 @@ func follows(number, from uint32) bool { return number-from <= 1<<30 }
 
 // noteClient remembers a client's segment.
 func (s *OverlaySession) noteClient(v *vxlanSegment) {
+	if s.UDP {
+		return
+	}
 	flags := v.inner.flags
 	switch {
 	case flags&flagRST != 0:
@@ -332,6 +359,10 @@ func (s *OverlaySession) noteClient(v *vxlanSegment) {
 
 // noteServer remembers a server's segment.
 func (s *OverlaySession) noteServer(p *packet) {
+	if s.UDP {
+		s.ServerAnswer, s.ClientACK, s.Reset = true, true, false
+		return
+	}
 	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])
 	if p.flags&flagRST != 0 {
 		s.Reset = true

@@ -59,12 +59,14 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 		to = netip.AddrPortFrom(to.Addr(), p.flow.Destination.Port())
 	}
 	segment := bytes.Clone(p.l4)
-	if v.fromMux {
+	if v.fromMux && v.header == nil {
 		segment = append(segment[:20:20], segment[20+fbtRoom:]...)
 		segment[12] -= fbtRoom / 4 << 4
 	}
 	from := netip.AddrPortFrom(o.Local(row, s), p.flow.Source.Port())
-	clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-20-fixedHeader(p.v4))
+	if !s.UDP {
+		clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-20-fixedHeader(p.v4))
+	}
 	ip := p.withEnds(segment, from, to, ecn(v.outer.tos, p.tos))
 	verdict := "deliver_native"
 	if r.Behind {
@@ -131,8 +133,9 @@ func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []
 	binary.BigEndian.PutUint16(segment[2:], to.Port())
 	was := append(pseudo(p.from, p.to, len(p.l4)), p.l4...)
 	is := append(pseudo(from.Addr(), to.Addr(), len(segment)), segment...)
-	at := len(was) - len(p.l4) + 16
-	binary.BigEndian.PutUint16(segment[16:], rechecked(was, is, at))
+	if at := p.checksumAt(); p.protocol != protocolUDP || segment[at]|segment[at+1] != 0 {
+		binary.BigEndian.PutUint16(segment[at:], rechecked(was, is, len(was)-len(p.l4)+at))
+	}
 	if p.v4 {
 		header[1] = tos
 		binary.BigEndian.PutUint16(header[2:], uint16(len(header)+len(segment)))
@@ -178,6 +181,9 @@ func (o *Overlay) resetClient(v *vxlanSegment) Outcome {
 	to, ok := o.tunnelOf(v.host, v.outer.to)
 	if !ok {
 		return Outcome{Verdict: "drop_fbt_host"}
+	}
+	if v.header != nil && len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
+		return Outcome{Verdict: "drop_rewrite"} // likewise
 	}
 	ip := p.reset(ecn(v.outer.tos, p.tos))
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
@@ -242,7 +248,7 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return Outcome{Verdict: "pass_other"}
 	case verdict == "pass_not_ip", !o.Local4.Contains(p.to) && !o.Local6.Contains(p.to):
 		return Outcome{Verdict: "pass_not_local"}
-	case verdict != "", p.protocol != 6, p.parseTransport() != "":
+	case verdict != "", p.protocol != protocolTCP && p.protocol != protocolUDP, p.parseTransport() != "":
 		return Outcome{Verdict: "drop_local_other"}
 	}
 	row := o.rowOf(p.to)
@@ -260,7 +266,9 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return Outcome{Verdict: "drop_too_big"}
 	}
 	segment := bytes.Clone(p.l4)
-	clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-fbtRoom-20-fixedHeader(p.v4))
+	if !s.UDP {
+		clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-fbtRoom-20-fixedHeader(p.v4))
+	}
 	ip := p.withEnds(segment, netip.AddrPortFrom(a.VIP, s.Port), s.Client, p.tos)
 	out := append(bytes.Clone(frame[:12]), etherType(to.Is4())...)
 	out = append(out, o.inVXLAN(ip, p.v4, p.tos, r.Tunnel, to, s.MAC, a)...)
@@ -284,12 +292,12 @@ func (o *Overlay) isAnswer(p *packet, row uint32, s *OverlaySession) bool {
 	if port == 0 {
 		port = s.Port
 	}
-	return known && o.Attachments[s.Attachment].VNI != 0 && p.to == o.Local(row, s) &&
+	return known && s.UDP == (p.protocol == protocolUDP) && o.Attachments[s.Attachment].VNI != 0 && p.to == o.Local(row, s) &&
 		p.flow.Destination.Port() == s.Client.Port() && p.flow.Source == netip.AddrPortFrom(r.Backend.Addr(), port)
 }
 
 func (o *Overlay) resetServer(p *packet, native bool) Outcome {
-	if p.flags&flagRST != 0 {
+	if p.protocol == protocolUDP || p.flags&flagRST != 0 {
 		return Outcome{Verdict: "drop_no_session"}
 	}
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)

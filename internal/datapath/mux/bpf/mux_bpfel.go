@@ -57,6 +57,14 @@ type MuxBucketRow struct {
 	Slots [32]uint16
 }
 
+type MuxBypassHeaderFormat uint32
+
+const (
+	MuxBypassHeaderFormatBYPASS_HEADER_PROTOCOL MuxBypassHeaderFormat = 253
+	MuxBypassHeaderFormatBYPASS_HEADER_LENGTH   MuxBypassHeaderFormat = 16
+	MuxBypassHeaderFormatBYPASS_HEADER_WORDS    MuxBypassHeaderFormat = 1
+)
+
 type MuxConnection struct {
 	_          structs.HostLayout
 	Client     MuxAddress
@@ -768,7 +776,7 @@ type MuxVxlanCtx struct {
 	Routed     uint32
 	Ethertype  uint16
 	Length     uint16
-	_          [4]byte
+	InnerL3    uint32
 	Hash       uint64
 	Tunnel     MuxAddress
 	Macs       [3]uint32
@@ -846,6 +854,7 @@ const (
 	MuxProgSlowpathSyn           = "slowpath_syn"
 	MuxProgSlowpathVxlan         = "slowpath_vxlan"
 	MuxVarAbiBucketLayout        = "abi_bucket_layout"
+	MuxVarAbiBypassHeaderFormat  = "abi_bypass_header_format"
 	MuxVarAbiDatagramLayout      = "abi_datagram_layout"
 	MuxVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	MuxVarAbiEndpointLayout      = "abi_endpoint_layout"
@@ -990,6 +999,7 @@ type MuxMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type MuxVariableSpecs struct {
 	AbiBucketLayout        *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiBypassHeaderFormat  *ebpf.VariableSpec `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
@@ -1140,6 +1150,7 @@ func (m *MuxMaps) Close() error {
 // It can be passed to LoadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MuxVariables struct {
 	AbiBucketLayout        *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiBypassHeaderFormat  *ebpf.Variable `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`

@@ -25,6 +25,8 @@ type twinCall struct {
 		ClientPort uint16
 		VipPort    uint16
 		Hash       uint64
+		Udp        uint32
+		Pad        uint32
 	}
 	Operation uint32
 	Now       uint32
@@ -48,6 +50,7 @@ const (
 	twinOverlayEventOVERLAY_SERVER_FIN    twinOverlayEvent = 8
 	twinOverlayEventOVERLAY_RESET         twinOverlayEvent = 16
 	twinOverlayEventOVERLAY_VIA_MUX       twinOverlayEvent = 32
+	twinOverlayEventOVERLAY_UDP           twinOverlayEvent = 128
 )
 
 type twinOverlayLayout uint32

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Sessions of UDP. All of a client's datagrams pass a mux, whose header is all that makes them
+ * believed, for datagrams have no numbers; the answers go straight. A session is half-open until
+ * the server has answered.
+ */
+#pragma once
+
+#include "overlay/deliver.h"
+
+/* Finds the session of a client's datagram, or makes it. The client is where the mux says. */
+static __noinline enum verdict datagram_session(struct overlay_ctx *a)
+{
+	int row = session_find(&a->key);
+	struct overlay_session *s;
+
+	if (row < 0)
+		return session_begin(a);
+	a->number = row;
+	a->tag = session_tag(row);
+	s = session_at(row);
+	if (!s)
+		return VERDICT_DROP_SESSION_GONE;
+	if (session_is_over(s->events))
+		return session_again(a);
+	if (s->host != a->host)
+		s->host = a->host;
+	session_note(s, a->via ? OVERLAY_VIA_MUX : 0, a->via ? 0 : OVERLAY_VIA_MUX);
+	return VERDICT_NONE;
+}
+
+/* Notes a server's datagram. */
+static __noinline int datagram_note_server(struct overlay_ctx *a, struct overlay_session *s)
+{
+	const __u32 open = OVERLAY_SERVER_ANSWER | OVERLAY_CLIENT_ACK;
+
+	session_seen(s);
+	if (OVERLAY_CLIENT_ACK & ~session_note(s, open, OVERLAY_RESET))
+		session_confirm(a);
+	return 0;
+}
