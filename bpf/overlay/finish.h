@@ -52,6 +52,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_RESET_SERVER: /* back where it came from */
 		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 	case VERDICT_RESET_SERVER_NATIVE:
+	case VERDICT_ANSWER_TOO_BIG_NATIVE:
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	case VERDICT_NONE:
 	case VERDICT_DROP_INNER_FRAGMENT:

@@ -158,6 +158,7 @@ struct overlay_ctx {
 	__u32 number; /* of the row */
 	__u32 tag;
 	__u32 ifindex;
+	__u32 room; /* for a packet in VXLAN on its path */
 };
 
 struct {

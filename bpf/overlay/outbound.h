@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "overlay/client/toobig.h"
 #include "overlay/datagram.h"
 #include "overlay/reset.h"
 
@@ -94,7 +95,25 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 	return err ?: rewrite_end(skb, &p, difference);
 }
 
-static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overlay_ctx *a)
+/* TCP is told by its MSS what fits; a server's datagram that does not fit is answered. */
+static __noinline enum verdict outbound_too_big(struct __sk_buff *skb, struct overlay_ctx *a,
+						bool native)
+{
+	enum verdict verdict;
+	struct ethhdr eth;
+
+	if (a->inner.protocol != IPPROTO_UDP || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
+		return VERDICT_DROP_TOO_BIG;
+	__builtin_memcpy(a->path.to_mac, eth.h_dest, sizeof(eth.h_dest));
+	__builtin_memcpy(a->path.from_mac, eth.h_source, sizeof(eth.h_source));
+	verdict = answer_too_big(skb, a);
+	if (verdict == VERDICT_ANSWER_TOO_BIG && native)
+		return VERDICT_ANSWER_TOO_BIG_NATIVE;
+	return verdict;
+}
+
+static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overlay_ctx *a,
+					     bool native)
 {
 	__u32 overhead = overlay_overhead(&a->rule.tunnel), number = a->row.attachment;
 	__u32 packets = skb->gso_segs ?: 1; /* before the kernel forgets how many */
@@ -103,8 +122,9 @@ static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overl
 
 	if (!host_tunnel(a->row.host, &a->rule.tunnel, &a->path.to))
 		return VERDICT_DROP_FBT_HOST;
-	if (!skb->gso_size && a->inner.l3_length + overhead > settings.mtu)
-		return VERDICT_DROP_TOO_BIG;
+	a->room = settings.mtu - overhead;
+	if ((!skb->gso_size || a->inner.protocol == IPPROTO_UDP) && is_too_big(skb, a))
+		return outbound_too_big(skb, a, native);
 
 	/* From here on the packet is touched: fail closed. */
 	a->path.from = a->rule.tunnel;
@@ -141,6 +161,7 @@ static __noinline enum verdict outbound_parse(struct __sk_buff *skb, struct over
 	    frame_parse_transport(skb, &p) != PARSED_OK)
 		return VERDICT_DROP_LOCAL_OTHER;
 	a->inner = p;
+	a->parsed = PARSED_OK;
 	a->number = number;
 	if (p.protocol == IPPROTO_TCP &&
 	    bpf_skb_load_bytes(skb, p.l4, &a->head.tcp, sizeof(a->head.tcp)))
@@ -156,5 +177,5 @@ static __always_inline enum verdict outbound(struct __sk_buff *skb, struct overl
 	verdict = verdict ?: outbound_session(a);
 	if (verdict == VERDICT_DROP_NO_SESSION && a->inner.protocol == IPPROTO_TCP)
 		return outbound_reset(skb, a, native);
-	return verdict ?: outbound_send(skb, a);
+	return verdict ?: outbound_send(skb, a, native);
 }

@@ -71,7 +71,8 @@ func (vip VIP) validateBypass(v *validator) {
 	}
 	if vip.Limits != nil && vip.Limits.Bytes > 0 {
 		v.refuse("limits.bytes", "must be left out of a VIP with attachments: muxes do not see the packets that bypass them")
-	}	full := slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.Mode == ModeFullNAT })
+	}
+	full := slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.Mode == ModeFullNAT })
 	for i, e := range vip.Endpoints {
 		if full && e.Protocol == UDP {
 			v.refuse(fmt.Sprintf("endpoints[%d].protocol", i), "must be TCP in a VIP with attachments of mode %s", ModeFullNAT)

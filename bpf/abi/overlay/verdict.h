@@ -43,6 +43,7 @@ enum verdict {
 	/* Back to the server. */
 	VERDICT_RESET_SERVER, /* likewise, by a workload behind an interface */
 	VERDICT_RESET_SERVER_NATIVE,
+	VERDICT_ANSWER_TOO_BIG_NATIVE, /* to a server on the host itself: a datagram is too big */
 
 	/* Refused. */
 	VERDICT_DROP_INNER_FRAGMENT,

@@ -110,8 +110,9 @@ static __noinline enum verdict client_outbound_send(struct __sk_buff *skb, struc
 
 	if (!(direct ? path_to_server(a) : path_to_mux(a)))
 		return VERDICT_DROP_NO_MUX;
-	if (client_is_too_big(skb, a))
-		return client_too_big(skb, a);
+	a->room = client_room(a, direct);
+	if (is_too_big(skb, a))
+		return answer_too_big(skb, a);
 	overlay_key_hash(&a->key);
 	if (t) {
 		c = direct ? &t->direct : &t->by_mux;

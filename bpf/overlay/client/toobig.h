@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The answer to a client whose packet the uplink does not take once it is encapsulated: ICMP
- * "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443), in the VIP's name.
+ * "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443), in the VIP's name. A server
+ * gets it in its client's name.
  */
 #pragma once
 
@@ -27,8 +28,17 @@ struct too_big_v6 {
 	struct too_big icmp;
 };
 
+/* What of the uplink's MTU is left. Muxes put a header before all datagrams. */
+static __always_inline __u32 client_room(const struct overlay_ctx *a, bool direct)
+{
+	bool header = !direct && a->inner.protocol == IPPROTO_UDP;
+
+	return settings.mtu - overlay_overhead(&a->path.to) -
+	       (header ? sizeof(struct bypass_header) : 0);
+}
+
 /* Is a packet, or are the segments that it is to be cut into, too large for the uplink? */
-static __always_inline bool client_is_too_big(struct __sk_buff *skb, const struct overlay_ctx *a)
+static __always_inline bool is_too_big(struct __sk_buff *skb, const struct overlay_ctx *a)
 {
 	__u32 length = a->inner.l3_length, header = sizeof(struct udphdr);
 
@@ -37,7 +47,7 @@ static __always_inline bool client_is_too_big(struct __sk_buff *skb, const struc
 			header = a->head.tcp.doff * 4;
 		length = a->inner.l4 - a->inner.l3 + header + skb->gso_size;
 	}
-	return length + overlay_overhead(&a->path.to) > settings.mtu;
+	return length > a->room;
 }
 
 static __always_inline __u16 fold(__u64 sum)
@@ -85,7 +95,7 @@ static __noinline int too_big_v4(struct __sk_buff *skb, const struct overlay_ctx
 	t.ip.daddr = a->inner.source.words[3];
 	t.ip.check = encapsulate_checksum(&t.ip);
 	t.icmp.type = bpf_htons(TOO_BIG4);
-	t.icmp.mtu = bpf_htonl(settings.mtu - overlay_overhead(&a->path.to));
+	t.icmp.mtu = bpf_htonl(a->room);
 	/* The IP header that is quoted has a checksum of its own, so its sum is none. */
 	sum += bpf_csum_diff(NULL, 0, (__be32 *)&t.icmp, sizeof(t.icmp), 0);
 	t.icmp.checksum = ~fold(sum);
@@ -111,7 +121,7 @@ static __noinline int too_big_v6(struct __sk_buff *skb, const struct overlay_ctx
 	__builtin_memcpy(&t.ip.saddr, &a->inner.destination, sizeof(t.ip.saddr));
 	__builtin_memcpy(&t.ip.daddr, &a->inner.source, sizeof(t.ip.daddr));
 	t.icmp.type = bpf_htons(TOO_BIG6);
-	t.icmp.mtu = bpf_htonl(settings.mtu - overlay_overhead(&a->path.to));
+	t.icmp.mtu = bpf_htonl(a->room);
 	sum += bpf_csum_diff(NULL, 0, (__be32 *)&t.ip.saddr, sizeof(t) - 8, 0);
 	sum += bpf_csum_diff(NULL, 0, rest, sizeof(rest), 0);
 	sum += bpf_csum_diff(NULL, 0, (__be32 *)&quote, sizeof(quote), 0);
@@ -121,7 +131,7 @@ static __noinline int too_big_v6(struct __sk_buff *skb, const struct overlay_ctx
 	return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &t, sizeof(t), 0);
 }
 
-static __noinline enum verdict client_too_big(struct __sk_buff *skb, const struct overlay_ctx *a)
+static __noinline enum verdict answer_too_big(struct __sk_buff *skb, const struct overlay_ctx *a)
 {
 	bool v4 = a->inner.ethertype == bpf_htons(ETH_P_IP), tcp = a->inner.protocol == IPPROTO_TCP;
 	const __u32 l4 =

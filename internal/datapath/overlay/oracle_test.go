@@ -355,7 +355,7 @@ func TestProgramsAgreeWithTheOracle(t *testing.T) {
 		"drop_inner_malformed", "drop_ecn", "drop_not_a_vtep", "drop_fbt_missing", "drop_fbt_key", "drop_fbt_forged",
 		"drop_fbt_vni", "drop_fbt_host", "drop_syn_past_mux", "drop_other_host", "drop_no_session", "drop_no_rule",
 		"drop_no_workload", "drop_quota", "drop_half_open", "drop_local_other", "drop_too_big", "drop_rewrite",
-		"pass_not_a_vip", "send_direct", "send_mux", "deliver_client", "answer_arp", "answer_nd", "answer_too_big",
+		"pass_not_a_vip", "send_direct", "send_mux", "deliver_client", "answer_arp", "answer_nd", "answer_too_big", "answer_too_big_native",
 		"drop_spoofed", "drop_tagged", "drop_not_acked",
 	} {
 		if seen[verdict] == 0 {

@@ -273,7 +273,7 @@ type overlayOverlayCtx struct {
 	Number    uint32
 	Tag       uint32
 	Ifindex   uint32
-	_         [4]byte
+	Room      uint32
 }
 
 type overlayOverlayEvent uint32
@@ -446,55 +446,56 @@ const (
 type overlayVerdict uint32
 
 const (
-	overlayVerdictVERDICT_NONE                 overlayVerdict = 0
-	overlayVerdictVERDICT_PASS_OTHER           overlayVerdict = 1
-	overlayVerdictVERDICT_PASS_NOT_VXLAN       overlayVerdict = 2
-	overlayVerdictVERDICT_PASS_NOT_OURS        overlayVerdict = 3
-	overlayVerdictVERDICT_PASS_NOT_LOCAL       overlayVerdict = 4
-	overlayVerdictVERDICT_PASS_NOT_A_VIP       overlayVerdict = 5
-	overlayVerdictVERDICT_DELIVER_NATIVE       overlayVerdict = 6
-	overlayVerdictVERDICT_DELIVER_INTERFACE    overlayVerdict = 7
-	overlayVerdictVERDICT_REPLY                overlayVerdict = 8
-	overlayVerdictVERDICT_REPLY_LOCAL          overlayVerdict = 9
-	overlayVerdictVERDICT_RESET_CLIENT         overlayVerdict = 10
-	overlayVerdictVERDICT_SEND_DIRECT          overlayVerdict = 11
-	overlayVerdictVERDICT_SEND_LOCAL           overlayVerdict = 12
-	overlayVerdictVERDICT_SEND_MUX             overlayVerdict = 13
-	overlayVerdictVERDICT_DELIVER_CLIENT       overlayVerdict = 14
-	overlayVerdictVERDICT_ANSWER_ARP           overlayVerdict = 15
-	overlayVerdictVERDICT_ANSWER_ND            overlayVerdict = 16
-	overlayVerdictVERDICT_ANSWER_TOO_BIG       overlayVerdict = 17
-	overlayVerdictVERDICT_RESET_SERVER         overlayVerdict = 18
-	overlayVerdictVERDICT_RESET_SERVER_NATIVE  overlayVerdict = 19
-	overlayVerdictVERDICT_DROP_INNER_FRAGMENT  overlayVerdict = 20
-	overlayVerdictVERDICT_DROP_INNER_OTHER     overlayVerdict = 21
-	overlayVerdictVERDICT_DROP_INNER_MALFORMED overlayVerdict = 22
-	overlayVerdictVERDICT_DROP_ECN             overlayVerdict = 23
-	overlayVerdictVERDICT_DROP_NOT_A_VTEP      overlayVerdict = 24
-	overlayVerdictVERDICT_DROP_FBT_MISSING     overlayVerdict = 25
-	overlayVerdictVERDICT_DROP_FBT_KEY         overlayVerdict = 26
-	overlayVerdictVERDICT_DROP_FBT_FORGED      overlayVerdict = 27
-	overlayVerdictVERDICT_DROP_FBT_VNI         overlayVerdict = 28
-	overlayVerdictVERDICT_DROP_FBT_HOST        overlayVerdict = 29
-	overlayVerdictVERDICT_DROP_SYN_PAST_MUX    overlayVerdict = 30
-	overlayVerdictVERDICT_DROP_OTHER_HOST      overlayVerdict = 31
-	overlayVerdictVERDICT_DROP_NO_SESSION      overlayVerdict = 32
-	overlayVerdictVERDICT_DROP_RESET_LIMITED   overlayVerdict = 33
-	overlayVerdictVERDICT_DROP_NO_RULE         overlayVerdict = 34
-	overlayVerdictVERDICT_DROP_NO_WORKLOAD     overlayVerdict = 35
-	overlayVerdictVERDICT_DROP_QUOTA           overlayVerdict = 36
-	overlayVerdictVERDICT_DROP_HALF_OPEN       overlayVerdict = 37
-	overlayVerdictVERDICT_DROP_SESSION_FULL    overlayVerdict = 38
-	overlayVerdictVERDICT_DROP_SESSION_PENDING overlayVerdict = 39
-	overlayVerdictVERDICT_DROP_SESSION_GONE    overlayVerdict = 40
-	overlayVerdictVERDICT_DROP_LOCAL_OTHER     overlayVerdict = 41
-	overlayVerdictVERDICT_DROP_TOO_BIG         overlayVerdict = 42
-	overlayVerdictVERDICT_DROP_SPOOFED         overlayVerdict = 43
-	overlayVerdictVERDICT_DROP_TAGGED          overlayVerdict = 44
-	overlayVerdictVERDICT_DROP_NO_MUX          overlayVerdict = 45
-	overlayVerdictVERDICT_DROP_NOT_ACKED       overlayVerdict = 46
-	overlayVerdictVERDICT_DROP_REWRITE         overlayVerdict = 47
-	overlayVerdictVERDICT_COUNT                overlayVerdict = 48
+	overlayVerdictVERDICT_NONE                  overlayVerdict = 0
+	overlayVerdictVERDICT_PASS_OTHER            overlayVerdict = 1
+	overlayVerdictVERDICT_PASS_NOT_VXLAN        overlayVerdict = 2
+	overlayVerdictVERDICT_PASS_NOT_OURS         overlayVerdict = 3
+	overlayVerdictVERDICT_PASS_NOT_LOCAL        overlayVerdict = 4
+	overlayVerdictVERDICT_PASS_NOT_A_VIP        overlayVerdict = 5
+	overlayVerdictVERDICT_DELIVER_NATIVE        overlayVerdict = 6
+	overlayVerdictVERDICT_DELIVER_INTERFACE     overlayVerdict = 7
+	overlayVerdictVERDICT_REPLY                 overlayVerdict = 8
+	overlayVerdictVERDICT_REPLY_LOCAL           overlayVerdict = 9
+	overlayVerdictVERDICT_RESET_CLIENT          overlayVerdict = 10
+	overlayVerdictVERDICT_SEND_DIRECT           overlayVerdict = 11
+	overlayVerdictVERDICT_SEND_LOCAL            overlayVerdict = 12
+	overlayVerdictVERDICT_SEND_MUX              overlayVerdict = 13
+	overlayVerdictVERDICT_DELIVER_CLIENT        overlayVerdict = 14
+	overlayVerdictVERDICT_ANSWER_ARP            overlayVerdict = 15
+	overlayVerdictVERDICT_ANSWER_ND             overlayVerdict = 16
+	overlayVerdictVERDICT_ANSWER_TOO_BIG        overlayVerdict = 17
+	overlayVerdictVERDICT_RESET_SERVER          overlayVerdict = 18
+	overlayVerdictVERDICT_RESET_SERVER_NATIVE   overlayVerdict = 19
+	overlayVerdictVERDICT_ANSWER_TOO_BIG_NATIVE overlayVerdict = 20
+	overlayVerdictVERDICT_DROP_INNER_FRAGMENT   overlayVerdict = 21
+	overlayVerdictVERDICT_DROP_INNER_OTHER      overlayVerdict = 22
+	overlayVerdictVERDICT_DROP_INNER_MALFORMED  overlayVerdict = 23
+	overlayVerdictVERDICT_DROP_ECN              overlayVerdict = 24
+	overlayVerdictVERDICT_DROP_NOT_A_VTEP       overlayVerdict = 25
+	overlayVerdictVERDICT_DROP_FBT_MISSING      overlayVerdict = 26
+	overlayVerdictVERDICT_DROP_FBT_KEY          overlayVerdict = 27
+	overlayVerdictVERDICT_DROP_FBT_FORGED       overlayVerdict = 28
+	overlayVerdictVERDICT_DROP_FBT_VNI          overlayVerdict = 29
+	overlayVerdictVERDICT_DROP_FBT_HOST         overlayVerdict = 30
+	overlayVerdictVERDICT_DROP_SYN_PAST_MUX     overlayVerdict = 31
+	overlayVerdictVERDICT_DROP_OTHER_HOST       overlayVerdict = 32
+	overlayVerdictVERDICT_DROP_NO_SESSION       overlayVerdict = 33
+	overlayVerdictVERDICT_DROP_RESET_LIMITED    overlayVerdict = 34
+	overlayVerdictVERDICT_DROP_NO_RULE          overlayVerdict = 35
+	overlayVerdictVERDICT_DROP_NO_WORKLOAD      overlayVerdict = 36
+	overlayVerdictVERDICT_DROP_QUOTA            overlayVerdict = 37
+	overlayVerdictVERDICT_DROP_HALF_OPEN        overlayVerdict = 38
+	overlayVerdictVERDICT_DROP_SESSION_FULL     overlayVerdict = 39
+	overlayVerdictVERDICT_DROP_SESSION_PENDING  overlayVerdict = 40
+	overlayVerdictVERDICT_DROP_SESSION_GONE     overlayVerdict = 41
+	overlayVerdictVERDICT_DROP_LOCAL_OTHER      overlayVerdict = 42
+	overlayVerdictVERDICT_DROP_TOO_BIG          overlayVerdict = 43
+	overlayVerdictVERDICT_DROP_SPOOFED          overlayVerdict = 44
+	overlayVerdictVERDICT_DROP_TAGGED           overlayVerdict = 45
+	overlayVerdictVERDICT_DROP_NO_MUX           overlayVerdict = 46
+	overlayVerdictVERDICT_DROP_NOT_ACKED        overlayVerdict = 47
+	overlayVerdictVERDICT_DROP_REWRITE          overlayVerdict = 48
+	overlayVerdictVERDICT_COUNT                 overlayVerdict = 49
 )
 
 type overlayVxlanFormat uint32

@@ -34,27 +34,3 @@ func (h outerHeader) bytes() []byte {
 	b = append(b, h.source.AsSlice()...)
 	return append(b, h.destination.AsSlice()...)
 }
-
-// checksum is that of RFC 1071 over all parts, the parts but the last of even length.
-func checksum(parts ...[]byte) uint16 {
-	sum := uint32(0)
-	for _, part := range parts {
-		for i, b := range part {
-			if i%2 == 0 {
-				sum += uint32(b) << 8
-			} else {
-				sum += uint32(b)
-			}
-			sum = sum>>16 + sum&0xffff
-		}
-	}
-	return ^uint16(sum)
-}
-
-// mended is a checksum after a word under it changed (RFC 1624, equation 3).
-func mended(sum, from, to uint16) uint16 {
-	n := uint32(^sum) + uint32(^from) + uint32(to)
-	n = n>>16 + n&0xffff
-	n = n>>16 + n&0xffff
-	return ^uint16(n)
-}

@@ -45,16 +45,6 @@ func (m *Mux) icmp(p *packet) Outcome {
 	return pass
 }
 
-// isHost says whether an answer to the address can reach one (RFC 1122, section 3.2.1.3; RFC 4443,
-// section 2.4).
-func isHost(a netip.Addr) bool {
-	if a.Is4() {
-		first := a.As4()[0]
-		return first != 0 && first != 127 && first < 224
-	}
-	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback()
-}
-
 // echo is the reply: the request sent back, with a fresh life. What was wrong with its checksums
 // still is.
 func (p *packet) echo() []byte {
@@ -71,19 +61,6 @@ func (p *packet) echo() []byte {
 	sum := mended(binary.BigEndian.Uint16(icmp[2:]), was, binary.BigEndian.Uint16(icmp))
 	binary.BigEndian.PutUint16(icmp[2:], sum)
 	return out
-}
-
-// turn has the ends of an IP header change places, and gives it a fresh life.
-func turn(ip []byte, v4 bool) {
-	ttl, addresses, size := 7, 8, 16
-	if v4 {
-		ttl, addresses, size = 8, 12, 4
-		word := binary.BigEndian.Uint16(ip[8:])
-		binary.BigEndian.PutUint16(ip[10:], mended(binary.BigEndian.Uint16(ip[10:]), word, answerTTL<<8|word&0xff))
-	}
-	ends := ip[addresses : addresses+2*size]
-	copy(ends, append(bytes.Clone(ends[size:]), ends[:size]...))
-	ip[ttl] = answerTTL
 }
 
 // icmpError goes where the packets go that the client sends on the quoted connection.

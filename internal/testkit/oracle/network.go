@@ -211,7 +211,7 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 	}
 	out := outer.ethernet(hop, b.Tunnel.Is6())
 	if p.protocol != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
-		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), p.withHeader(fbt.EncodeHeader(key, p.protocol, of, says))...)
+		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), withHeader(p, fbt.EncodeHeader(key, p.protocol, of, says))...)
 		carrier := vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, false)
 		return Outcome{Verdict: verdict, Frame: append(append(out, carrier...), outer.frame[p.l3+len(p.ip):]...)}
 	}
@@ -250,10 +250,4 @@ func rightInside(f model.Flow, inside []byte) []byte {
 	sum := checksum(pseudo(f.Source.Addr(), f.Destination.Addr(), len(segment)), segment)
 	binary.BigEndian.PutUint16(segment[16:], sum)
 	return inside
-}
-
-// pseudoUDP is RFC 8200's, section 8.1.
-func pseudoUDP(from, to netip.Addr, length int) []byte {
-	b := append(from.AsSlice(), to.AsSlice()...)
-	return append(binary.BigEndian.AppendUint32(b, uint32(length)), 0, 0, 0, protocolUDP)
 }

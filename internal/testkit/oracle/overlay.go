@@ -111,7 +111,7 @@ func (o *Overlay) FromUnderlay(frame []byte) Outcome {
 		return Outcome{Verdict: verdict}
 	}
 	if v.isUDP() {
-		return o.datagram(v)
+		return v.datagram(o)
 	}
 	if v.inner.opens() && !v.fromMux {
 		return Outcome{Verdict: "drop_syn_past_mux"}
@@ -211,7 +211,7 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 	v.host, v.fromMux = from.Host, from.Mux
 	switch {
 	case from.Mux && v.header != nil:
-		return o.identifyByHeader(v)
+		return v.identifyByHeader(o)
 	case !from.Mux && v.header != nil:
 		return "drop_fbt_forged"
 	case !from.Mux:
@@ -232,11 +232,11 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 	case says.VNI != v.attachment.VNI:
 		return "drop_fbt_vni"
 	}
-	return o.locateClient(v, says)
+	return v.locateClient(o, says)
 }
 
 // locateClient notes where the client is.
-func (o *Overlay) locateClient(v *vxlanSegment, says fbt.Content) string {
+func (v *vxlanSegment) locateClient(o *Overlay, says fbt.Content) string {
 	v.via, v.host = says.Via, says.Number
 	if says.Host.IsValid() {
 		v.host = o.Tunnels[says.Host].Host

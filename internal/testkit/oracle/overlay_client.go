@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/fbt"
 )
 
 // OverlayClient is a workload of a virtual network behind the one port that the oracle knows.
@@ -95,8 +97,12 @@ func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole 
 		to, verdict, route = o.Mux, "send_mux", 0x57
 	}
 	own := sameFamily(o.Own, to)
-	if len(p.ip)+vxlanRoom(to) > o.MTU {
-		return o.tooBig(p, to, whole)
+	room := o.MTU - vxlanRoom(to)
+	if p.protocol == protocolUDP { // which gets a header from the muxes
+		room -= fbt.Length
+	}
+	if len(p.ip) > room {
+		return tooBig(p, room, whole)
 	}
 	ip := bytes.Clone(p.ip)
 	if whole && p.protocol == 6 {
@@ -112,8 +118,8 @@ func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole 
 	return Outcome{Verdict: verdict, Frame: out}
 }
 
-// tooBig tells the client what would fit.
-func (o *Overlay) tooBig(p *packet, to netip.Addr, whole bool) Outcome {
+// tooBig tells the sender what would fit.
+func tooBig(p *packet, room int, whole bool) Outcome {
 	if !whole || p.protocol != 6 && p.protocol != 17 || len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
 		return Outcome{Verdict: "drop_too_big"}
 	}
@@ -127,7 +133,7 @@ func (o *Overlay) tooBig(p *packet, to netip.Addr, whole bool) Outcome {
 	if !p.v4 {
 		icmp[0], icmp[1] = 2, 0
 	}
-	icmp = binary.BigEndian.AppendUint32(icmp, uint32(o.MTU-vxlanRoom(to)))
+	icmp = binary.BigEndian.AppendUint32(icmp, uint32(room))
 	var header []byte
 	if p.v4 {
 		header = []byte{0x45, 0, 0, byte(20 + 8 + len(quote)), 0, 0, 0, 0, 64, 1, 0, 0}

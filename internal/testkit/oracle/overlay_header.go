@@ -2,10 +2,10 @@ package oracle
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 
 	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // bypassHeader is what a mux puts before UDP, and before TCP whose options leave no room for the FBT.
@@ -22,44 +22,31 @@ func (v *vxlanSegment) takeHeader() bool {
 	h := bypassHeader(p.l4)
 	v.header = &h
 	ip := append(bytes.Clone(p.ip[:len(p.ip)-len(p.l4)]), p.l4[fbt.Length:]...)
-	p.relabel(ip, h[0])
+	inet.Relabel(p.ip, ip, h[0])
 	p.frame = append(append(bytes.Clone(p.frame[:p.l3]), ip...), p.frame[p.l3+len(p.ip):]...)
 	p.ip, p.l4, p.protocol = ip, ip[len(ip)-len(p.l4)+fbt.Length:], h[0]
 	v.inner = &p
 	return true
 }
 
-// relabel has the IP header of a packet made of p say how long it is, and what follows it.
-func (p *packet) relabel(ip []byte, next uint8) {
-	if !p.v4 {
-		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40))
-		ip[6] = next
-		return
-	}
-	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-	ip[9] = next
-	header := int(ip[0]&15) * 4
-	binary.BigEndian.PutUint16(ip[10:], rechecked(p.ip[:header], ip[:header], 10))
-}
-
 // withHeader is the IP packet with a bypass header.
-func (p *packet) withHeader(h [fbt.Length]byte) []byte {
+func withHeader(p *packet, h [fbt.Length]byte) []byte {
 	at := len(p.ip) - len(p.l4)
 	ip := append(append(bytes.Clone(p.ip[:at]), h[:]...), p.l4...)
-	p.relabel(ip, fbt.HeaderProtocol)
+	inet.Relabel(p.ip, ip, fbt.HeaderProtocol)
 	return ip
 }
 
 // checksumAt is where in the transport's header its checksum is.
-func (p *packet) checksumAt() int {
-	if p.protocol == protocolUDP {
+func checksumAt(protocol uint8) int {
+	if protocol == protocolUDP {
 		return 6
 	}
 	return 16
 }
 
 // identifyByHeader is the client's host that a mux's header names.
-func (o *Overlay) identifyByHeader(v *vxlanSegment) string {
+func (v *vxlanSegment) identifyByHeader(o *Overlay) string {
 	of := fbt.Segment{Outer: v.outer.to, Client: v.inner.flow.Source, VIP: v.inner.flow.Destination}
 	if !v.isUDP() {
 		of.Seq = v.seq()
@@ -71,11 +58,11 @@ func (o *Overlay) identifyByHeader(v *vxlanSegment) string {
 	case err != nil:
 		return "drop_fbt_forged"
 	}
-	return o.locateClient(v, says)
+	return v.locateClient(o, says)
 }
 
 // datagram is a client's, of UDP: the first one makes a session, and the mux says where the client is.
-func (o *Overlay) datagram(v *vxlanSegment) Outcome {
+func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 	row, s := o.find(v)
 	if s == nil || s.isOver() {
 		var refused string

@@ -77,55 +77,6 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 	return Outcome{Verdict: verdict, Frame: frame}
 }
 
-func fixedHeader(v4 bool) int {
-	if v4 {
-		return 20
-	}
-	return 40
-}
-
-func etherType(v4 bool) []byte {
-	if v4 {
-		return []byte{0x08, 0x00}
-	}
-	return []byte{0x86, 0xdd}
-}
-
-// ecn is the inner header's class after decapsulation (RFC 6040, figure 4).
-func ecn(outer, inner uint8) uint8 {
-	switch {
-	case outer&3 == 3:
-		return inner | 3
-	case outer&3 == 1 && inner&3 == 2:
-		return inner&^3 | 1
-	}
-	return inner
-}
-
-// clamp lowers the MSS that a SYN announces.
-func clamp(segment []byte, most int) {
-	if segment[13]&flagSYN == 0 || most <= 0 {
-		return
-	}
-	options := segment[20 : int(segment[12]>>4)*4]
-	for len(options) >= 2 && options[0] != 0 {
-		if options[0] == 1 {
-			options = options[1:]
-			continue
-		}
-		if options[1] < 2 || int(options[1]) > len(options) {
-			return
-		}
-		if options[0] == 2 {
-			if options[1] == 4 && int(binary.BigEndian.Uint16(options[2:])) > most {
-				binary.BigEndian.PutUint16(options[2:], uint16(most))
-			}
-			return
-		}
-		options = options[options[1]:]
-	}
-}
-
 // withEnds is the IP packet with another segment, between others. Its checksums are as right, or wrong, as they were.
 func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []byte {
 	header := bytes.Clone(p.ip[:len(p.ip)-len(p.l4)])
@@ -133,7 +84,7 @@ func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []
 	binary.BigEndian.PutUint16(segment[2:], to.Port())
 	was := append(pseudo(p.from, p.to, len(p.l4)), p.l4...)
 	is := append(pseudo(from.Addr(), to.Addr(), len(segment)), segment...)
-	if at := p.checksumAt(); p.protocol != protocolUDP || segment[at]|segment[at+1] != 0 {
+	if at := checksumAt(p.protocol); p.protocol != protocolUDP || segment[at]|segment[at+1] != 0 {
 		binary.BigEndian.PutUint16(segment[at:], rechecked(was, is, len(was)-len(p.l4)+at))
 	}
 	if p.v4 {
@@ -149,27 +100,6 @@ func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []
 		copy(header[24:], to.Addr().AsSlice())
 	}
 	return append(header, segment...)
-}
-
-// pseudo is the header that TCP's checksum covers beside the segment (RFC 9293, 3.1; RFC 8200, 8.1).
-func pseudo(from, to netip.Addr, length int) []byte {
-	b := append(from.AsSlice(), to.AsSlice()...)
-	b = binary.BigEndian.AppendUint32(b, uint32(length))
-	return append(b, 0, 0, 0, 6)
-}
-
-// rechecked is the checksum at an offset of what is: wrong by as much as it was in what was.
-func rechecked(was, is []byte, at int) uint16 {
-	sum := func(b []byte) uint32 {
-		b = bytes.Clone(b)
-		b[at], b[at+1] = 0, 0
-		return uint32(^checksum(b))
-	}
-	n := uint32(^binary.BigEndian.Uint16(was[at:])) + (0xffff - sum(was)) + sum(is)
-	for n > 0xffff {
-		n = n>>16 + n&0xffff
-	}
-	return ^uint16(n)
 }
 
 // resetClient turns a segment of no session round.
@@ -262,6 +192,12 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 	switch {
 	case !ok:
 		return Outcome{Verdict: "drop_fbt_host"}
+	case s.UDP && len(p.ip)+vxlanRoom(r.Tunnel) > o.MTU:
+		out := tooBig(p, o.MTU-vxlanRoom(r.Tunnel), true)
+		if native && out.Frame != nil {
+			out.Verdict = "answer_too_big_native"
+		}
+		return out
 	case len(p.ip)+vxlanRoom(r.Tunnel) > o.MTU:
 		return Outcome{Verdict: "drop_too_big"}
 	}

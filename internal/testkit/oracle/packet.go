@@ -216,24 +216,3 @@ func (p *packet) readFlow(ports []byte) {
 		Destination: netip.AddrPortFrom(p.to, binary.BigEndian.Uint16(ports[2:])),
 	}
 }
-
-// timestamps are TSval and TSecr among TCP's options (RFC 7323).
-func timestamps(options []byte) (value, echo uint32, ok bool) {
-	for len(options) > 0 {
-		if options[0] == 0 { // end of the list
-			break
-		}
-		if options[0] == 1 { // padding
-			options = options[1:]
-			continue
-		}
-		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
-			break
-		}
-		if options[0] == 8 && options[1] == 10 {
-			return binary.BigEndian.Uint32(options[2:]), binary.BigEndian.Uint32(options[6:]), true
-		}
-		options = options[options[1]:]
-	}
-	return 0, 0, false
-}
