@@ -36,6 +36,6 @@ static __noinline int datagram_note_server(struct overlay_ctx *a, struct overlay
 
 	session_seen(s);
 	if (OVERLAY_CLIENT_ACK & ~session_note(s, open, OVERLAY_RESET))
-		session_confirm(a);
+		session_confirm(a, s->counters);
 	return 0;
 }

@@ -97,6 +97,7 @@ static __noinline enum verdict deliver_session(struct overlay_ctx *a)
 	if (!rule || rule->workload == OVERLAY_NO_WORKLOAD)
 		return VERDICT_DROP_NO_WORKLOAD;
 	a->rule = *rule;
+	a->counters = s->counters;
 	if (session_tag(a->number) != a->tag)
 		return VERDICT_DROP_SESSION_GONE;
 	session_note_client(a, s);
@@ -107,9 +108,9 @@ static __noinline enum verdict deliver(struct __sk_buff *skb, struct overlay_ctx
 {
 	struct packet p = a->inner;
 	struct fbt_head head = a->head;
-	struct counter *c;
+	struct overlay_backend_traffic *b;
 	struct overlay_traffic *t;
-	__u32 number = a->key.attachment;
+	__u32 number = a->key.attachment, packets = skb->gso_segs ?: 1;
 	enum verdict verdict = deliver_session(a);
 
 	if (verdict)
@@ -118,9 +119,13 @@ static __noinline enum verdict deliver(struct __sk_buff *skb, struct overlay_ctx
 		return VERDICT_DROP_NO_RULE;
 	t = bpf_map_lookup_elem(&traffic, &number);
 	if (t) {
-		c = &t->in;
-		c->packets += skb->gso_segs ?: 1;
-		c->bytes += skb->len;
+		t->in.packets += packets;
+		t->in.bytes += skb->len;
+	}
+	b = backend_traffic_of(a->counters);
+	if (b) {
+		b->in.packets += packets;
+		b->in.bytes += skb->len;
 	}
 
 	/* From here on the packet is touched: fail closed. */

@@ -156,6 +156,7 @@ struct overlay_ctx {
 	bool via;
 	__u32 host; /* of the client, by the FBT or the outer source */
 	__u32 number; /* of the row */
+	__u32 counters; /* of its backend */
 	__u32 tag;
 	__u32 ifindex;
 	__u32 room; /* for a packet in VXLAN on its path */

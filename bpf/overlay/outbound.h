@@ -117,6 +117,7 @@ static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overl
 {
 	__u32 overhead = overlay_overhead(&a->rule.tunnel), number = a->row.attachment;
 	__u32 packets = skb->gso_segs ?: 1; /* before the kernel forgets how many */
+	struct overlay_backend_traffic *b;
 	struct overlay_traffic *t;
 	enum verdict verdict;
 
@@ -139,6 +140,11 @@ static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overl
 	if (t) {
 		t->out.packets += packets;
 		t->out.bytes += skb->len;
+	}
+	b = backend_traffic_of(a->row.counters);
+	if (b) {
+		b->out.packets += packets;
+		b->out.bytes += skb->len;
 	}
 	return verdict;
 }

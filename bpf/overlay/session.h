@@ -3,6 +3,7 @@
 #pragma once
 
 #include "overlay/quota.h"
+#include "overlay/statistics.h"
 
 /* A client's segment of another host is of the same client if its number is so
  * near. */
@@ -58,6 +59,7 @@ static __always_inline void session_fresh(const struct overlay_ctx *a, __u32 rul
 	fresh->host = a->host;
 	fresh->attachment = a->key.attachment;
 	fresh->rule = rule;
+	fresh->counters = backend_number(a->key.attachment, rule);
 	fresh->client_port = a->key.client_port;
 	fresh->vip_port = a->key.vip_port;
 	__builtin_memcpy(fresh->client_mac, a->client_mac, sizeof(fresh->client_mac));
@@ -82,28 +84,29 @@ static __noinline int session_count_past(const struct overlay_session *past)
 static __noinline enum verdict session_begin(struct overlay_ctx *a)
 {
 	struct overlay_session fresh = {}, past = {};
-	struct overlay_traffic *t;
 	__u32 rule = 0, number = a->key.attachment;
 	enum verdict verdict = session_rule(a, &rule);
 	int row;
 
 	if (settings.paused)
 		return VERDICT_DROP_SESSION_PENDING;
-	verdict = verdict ?: quota_take(a->attachment.tenant);
 	if (verdict)
 		return verdict;
+	verdict = quota_take(a->attachment.tenant);
+	if (verdict) {
+		count_refused(number, rule);
+		return verdict;
+	}
 	session_fresh(a, rule, &fresh);
 	row = session_put(&a->key, &fresh, &past);
-	t = bpf_map_lookup_elem(&traffic, &number);
-	if (t && row >= 0)
-		t->opened++;
-	else if (t && row == SESSION_FULL)
-		t->refused++;
 	if (row < 0) {
 		quota_count(a->attachment.tenant, -1, -1);
-		return row == SESSION_FULL ? VERDICT_DROP_SESSION_FULL
-					   : VERDICT_DROP_SESSION_PENDING;
+		if (row != SESSION_FULL)
+			return VERDICT_DROP_SESSION_PENDING;
+		count_refused(number, rule);
+		return VERDICT_DROP_SESSION_FULL;
 	}
+	count_opened(number, fresh.counters);
 	session_count_past(&past);
 	a->number = row;
 	return VERDICT_NONE;
@@ -122,14 +125,19 @@ static __noinline enum verdict session_again(struct overlay_ctx *a)
 		return VERDICT_DROP_SESSION_GONE;
 	over = session_is_over(s->events);
 	open = s->events & OVERLAY_CLIENT_ACK;
-	if (!over && (open || s->client_next == isn + 1))
-		return s->host == a->host ? VERDICT_NONE : VERDICT_DROP_OTHER_HOST;
+	if (!over && (open || s->client_next == isn + 1)) {
+		if (s->host != a->host)
+			return VERDICT_DROP_OTHER_HOST;
+		count_repeated(s->counters);
+		return VERDICT_NONE;
+	}
 	verdict = session_rule(a, &rule);
 	if (verdict)
 		return verdict;
 	session_fresh(a, over ? rule : s->rule, &fresh);
 	if (settings.paused || !session_renew(a->number, a->tag, a->key.hash, &fresh, &past))
 		return VERDICT_DROP_SESSION_PENDING;
+	count_opened(a->key.attachment, fresh.counters);
 	if (past.events & OVERLAY_CLIENT_ACK)
 		quota_count(a->attachment.tenant, 0, 1);
 	return VERDICT_NONE;
@@ -161,16 +169,13 @@ static __always_inline bool number_follows(__u32 number, __u32 from)
 	return number - from <= 1U << 30;
 }
 
-/* The first segment that the client acknowledges, or the server's first datagram: no more half-open.
+/* The first segment that the client acknowledges, or the server's first datagram: no more
+ * half-open.
  */
-static __noinline int session_confirm(struct overlay_ctx *a)
+static __noinline int session_confirm(struct overlay_ctx *a, __u32 counters)
 {
-	__u32 number = a->key.attachment;
-	struct overlay_traffic *t = bpf_map_lookup_elem(&traffic, &number);
-
 	quota_count(a->attachment.tenant, 0, -1);
-	if (t)
-		t->confirmed++;
+	count_confirmed(a->key.attachment, counters);
 	return 0;
 }
 
@@ -179,8 +184,11 @@ static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_
 {
 	__u32 flags = a->inner.tcp_flags, events = s->events, add = 0;
 	__u32 ack = bpf_ntohl(a->head.tcp.ack_seq), seq = bpf_ntohl(a->head.tcp.seq);
+	__u32 tick = s->seen, answered = s->answered, was;
 
 	session_seen(s);
+	if (flags & TCP_FLAG_SYN && answered)
+		s->answered = 0; /* `seen` is not the SYN-ACK's any more */
 	if (flags & TCP_FLAG_RST)
 		add = seq - s->client_next < OVERLAY_MOVE_WINDOW ? OVERLAY_RESET : 0;
 	else if (flags & TCP_FLAG_FIN)
@@ -191,8 +199,13 @@ static __noinline int session_note_client(struct overlay_ctx *a, struct overlay_
 			s->server_next = ack;
 		add |= OVERLAY_CLIENT_ACK;
 	}
-	if (add & OVERLAY_CLIENT_ACK & ~session_note(s, add, 0))
-		session_confirm(a);
+	was = session_note(s, add, 0);
+	if (add & OVERLAY_RESET & ~was)
+		count_reset(s->counters);
+	if (add & OVERLAY_CLIENT_ACK & ~was) {
+		session_confirm(a, s->counters);
+		handshake_count(a->key.attachment, tick, answered);
+	}
 	return 0;
 }
 
@@ -204,11 +217,17 @@ static __noinline int session_note_server(struct overlay_ctx *a, struct overlay_
 
 	session_seen(s);
 	if (flags & TCP_FLAG_RST) {
-		session_note(s, OVERLAY_RESET, 0);
+		if (!(session_note(s, OVERLAY_RESET, 0) & OVERLAY_RESET))
+			count_reset(s->counters);
 		return 0;
 	}
-	if ((flags & syn_ack) == syn_ack && !(s->events & OVERLAY_CLIENT_ACK))
+	if ((flags & syn_ack) == syn_ack && !(s->events & OVERLAY_CLIENT_ACK)) {
 		s->server_next = bpf_ntohl(a->head.tcp.seq) + 1;
+		if (s->events & OVERLAY_SERVER_ANSWER)
+			s->answered = 0;
+		else
+			handshake_answered(s);
+	}
 	if (flags & TCP_FLAG_ACK && ack != s->client_next && number_follows(ack, s->client_next))
 		s->client_next = ack;
 	session_note(s, OVERLAY_SERVER_ANSWER | (flags & TCP_FLAG_FIN ? OVERLAY_SERVER_FIN : 0),

@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // dashboards are all of Weir's.
 func dashboards() []dashboard {
 	return []dashboard{overview(), managers(), muxes(), hosts()}
@@ -15,10 +17,11 @@ func graph(title, tells, unit string, queries ...query) panel {
 
 // quantiles are the median and the 99th percentile of a histogram, by a label.
 func quantiles(metric, selector, by string) []query {
+	legend := "{{" + strings.ReplaceAll(by, ", ", "}} {{") + "}}"
 	rate := "sum by (le, " + by + ") (rate(" + metric + "_bucket" + selector + "[$__rate_interval]))"
 	return []query{
-		{"histogram_quantile(0.5, " + rate + ")", "p50 {{" + by + "}}"},
-		{"histogram_quantile(0.99, " + rate + ")", "p99 {{" + by + "}}"},
+		{"histogram_quantile(0.5, " + rate + ")", "p50 " + legend},
+		{"histogram_quantile(0.99, " + rate + ")", "p99 " + legend},
 	}
 }
 

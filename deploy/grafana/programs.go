@@ -100,6 +100,9 @@ func hosts() dashboard {
 		{"Virtual networks", []panel{
 			graph("Sessions", "With backends here, by state.", "short", query{`sum by (instance, state) (weir_agent_network_sessions` + chosen + `)`, "{{instance}} {{state}}"}),
 			graph("Packets of clients", "Straight to backends' hosts, by the muxes, and delivered.", "pps", query{`sum by (network, vip, direction) (rate(weir_agent_network_client_packets_total` + chosen + `[$__rate_interval]))`, "{{network}} {{vip}} {{direction}}"}),
+			graph("Round trips", "Between clients and backends here, as handshakes took.", "s", quantiles("weir_agent_network_handshake_duration_seconds", chosen, "network, vip")...),
+			graph("Packets of backends", "Between backends here and clients, the ten busiest.", "pps", query{`topk(10, sum by (network, vip, protocol, port, tunnel) (rate(weir_agent_network_backend_packets_total` + chosen + `[$__rate_interval])))`, "{{network}} {{vip}} {{protocol}} {{port}} {{tunnel}}"}),
+			graph("Connections of backends", "By what happened.", "short", query{`sum by (network, vip, result) (rate(weir_agent_network_backend_connections_total` + chosen + `[$__rate_interval]))`, "{{network}} {{vip}} {{result}}"}),
 			graph("Connections of clients", "By what happened.", "short", query{`sum by (network, result) (rate(weir_agent_network_client_connections_total` + chosen + `[$__rate_interval]))`, "{{network}} {{result}}"}),
 			graph("Drops", "By verdict.", "pps", query{`sum by (instance, verdict) (rate(weir_agent_network_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
 		}},

@@ -8,7 +8,7 @@ import (
 
 // Metric describes one that is read when somebody asks.
 type Metric struct {
-	Name   string // ends in _total: a counter, which never goes down; else a gauge
+	Name   string // ends in _total: a counter, which never goes down; else a gauge, or what PutHistogram tells
 	Help   string
 	Labels []string
 }
@@ -61,6 +61,15 @@ func Put[N Number](s *Sample, name string, value N, labels ...string) {
 	metric, err := prometheus.NewConstMetric(desc, kind(name), float64(value), labels...)
 	if err != nil {
 		metric = prometheus.NewInvalidMetric(desc, err)
+	}
+	s.to <- metric
+}
+
+// PutHistogram tells how many values there were, their sum, and how many were at most each bound.
+func PutHistogram(s *Sample, name string, count uint64, sum float64, buckets map[float64]uint64, labels ...string) {
+	metric, err := prometheus.NewConstHistogram(s.scrape.descs[name], count, sum, buckets, labels...)
+	if err != nil {
+		metric = prometheus.NewInvalidMetric(s.scrape.descs[name], err)
 	}
 	s.to <- metric
 }

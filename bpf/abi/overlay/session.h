@@ -48,8 +48,10 @@ ABI_ENUM(overlay_layout);
 struct overlay_session {
 	struct address client;
 	__u32 host; /* number of the client's host */
-	__u32 attachment;
-	__u32 rule; /* backend, own tunnel, timeouts */
+	__u16 attachment;
+	__u16 answered; /* half-open: when its SYN-ACK left, in 256 ns of the tick; 0: not known */
+	__u16 rule; /* backend, own tunnel, timeouts */
+	__u16 counters; /* number of those by attachment and backend; 0: none */
 	__be16 client_port;
 	__be16 vip_port;
 	__u8 client_mac[6];

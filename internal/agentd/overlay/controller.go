@@ -54,6 +54,7 @@ type Controller struct {
 	uplink      netlink.Interface // likewise
 	attachments *numbers[vnet.AttachmentKey]
 	rules       *numbers[ruleKey]
+	backends    counters
 	tenants     *numbers[string]
 	lentTo      map[uint32]uint32 // numbers of tenants by VNI, of an earlier process that knew their names
 	warnings    map[string][]string
@@ -117,6 +118,7 @@ func (c *Controller) openLive() error {
 func (c *Controller) forgetNumbers() {
 	c.attachments = newNumbers("attachments", mostAttachments, vnet.AttachmentKey.Compare)
 	c.rules = newNumbers("rules", mostRules, ruleKey.compare)
+	c.backends = newCounters()
 	c.tenants = newNumbers("tenants of networks", mostTenants, cmp.Compare[string])
 	c.lentTo = map[uint32]uint32{}
 }
@@ -177,8 +179,10 @@ func (c *Controller) adopt() {
 		c.rules.adopt(ruleKey{r.Service, r.Tunnel, r.IsUDP}, number)
 	}
 	attachments, rules := map[uint32]bool{}, map[uint32]bool{}
+	c.note("counters", c.backends.learn(c.datapath))
 	for s := range c.datapath.All() {
 		attachments[s.Attachment], rules[s.Rule] = true, true
+		c.backends.quarantine(s.Counters)
 	}
 	for number := range attachments {
 		c.attachments.quarantine(number)

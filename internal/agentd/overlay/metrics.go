@@ -2,13 +2,20 @@ package overlay
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/weirlb/weir/internal/datapath/overlay"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
-var ofVIP, ofVIPAndDirection = []string{"network", "vip"}, []string{"network", "vip", "direction"}
+var (
+	ofVIP, ofVIPAndDirection = []string{"network", "vip"}, []string{"network", "vip", "direction"}
+	ofBackend                = []string{"network", "vip", "protocol", "port", "tunnel"}
+)
+
+// mostBackendSeries is how many backends of attachments have series of their own.
+const mostBackendSeries = 1000
 
 // Metrics are what Sample tells. Their labels take values from the attachments of the host alone.
 func Metrics() []telemetry.Metric {
@@ -26,6 +33,12 @@ func Metrics() []telemetry.Metric {
 		{Name: "weir_agent_network_server_bytes_total", Help: "Bytes of these packets.", Labels: ofVIPAndDirection},
 		{Name: "weir_agent_network_connections_total", Help: "Connections that clients of a VIP in a network began with backends here, by result: opened, confirmed or refused.", Labels: []string{"network", "vip", "result"}},
 		{Name: "weir_agent_network_resets_total", Help: "Resets to clients for segments of no session.", Labels: ofVIP},
+		{Name: "weir_agent_network_handshake_duration_seconds", Help: "Time from the SYN-ACK of a backend here to the acknowledgement of a VIP's client: a round trip between both.", Labels: ofVIP},
+		{Name: "weir_agent_network_backend_packets_total", Help: "Packets between a backend here and clients of a VIP in a network: in or out.", Labels: append(slices.Clone(ofBackend), "direction")},
+		{Name: "weir_agent_network_backend_bytes_total", Help: "Bytes of these packets.", Labels: append(slices.Clone(ofBackend), "direction")},
+		{Name: "weir_agent_network_backend_connections_total", Help: "Connections that clients of a VIP in a network began with a backend here, by result: opened, confirmed, refused, reset by an end, or cleaned; and SYNs that were repeated.", Labels: append(slices.Clone(ofBackend), "result")},
+		{Name: "weir_agent_network_backend_sessions", Help: "Open sessions of a backend here with clients of a VIP in a network, at the last sweep.", Labels: ofBackend},
+		{Name: "weir_agent_network_metrics_truncated", Help: "Backends of networks' VIPs whose series are left out because there are too many; 0: none."},
 		{Name: "weir_agent_network_client_packets_total", Help: "Packets of workloads here to a VIP, or from it: straight to its backends' hosts (direct), by the muxes (mux), and delivered (in).", Labels: ofVIPAndDirection},
 		{Name: "weir_agent_network_client_bytes_total", Help: "Bytes of these packets.", Labels: ofVIPAndDirection},
 		{Name: "weir_agent_network_client_connections_total", Help: "Connections of workloads here with a VIP, by result: begun, repeated, learnt, relearnt or lost.", Labels: []string{"network", "vip", "result"}},
@@ -78,17 +91,64 @@ func (c *Controller) Sample(to *telemetry.Sample) {
 		if network == "" {
 			continue // of an earlier process: nobody has told the name yet
 		}
-		c.sampleAttachment(to, number, network, vip)
+		sampleAttachment(to, c.datapath, number, network, vip)
+	}
+	sampleBackends(to, c)
+}
+
+// sampleBackends tells the series of attachments that have backends here, and of these backends.
+func sampleBackends(to *telemetry.Sample, c *Controller) {
+	all, err := statisticsOf(c)
+	if err != nil {
+		to.Fail("weir_agent_network_backend_packets_total", err)
+		return
+	}
+	backends, truncated := len(c.backends.of), 0
+	if backends > mostBackendSeries {
+		truncated = backends
+	}
+	telemetry.Put(to, "weir_agent_network_metrics_truncated", truncated)
+	for _, s := range all {
+		if s.Network == "" {
+			continue
+		}
+		network, vip := s.Network, s.VIP.String()
+		buckets, sum := map[float64]uint64{}, uint64(0)
+		for i := range overlay.RTTBuckets - 1 {
+			sum += s.Handshakes.Buckets[i]
+			buckets[overlay.RTTBound(i).Seconds()] = sum
+		}
+		telemetry.PutHistogram(to, "weir_agent_network_handshake_duration_seconds", s.Handshakes.Count(), s.Handshakes.Sum.Seconds(), buckets, network, vip)
+		for _, b := range s.Backends {
+			if truncated == 0 {
+				sampleBackend(to, b, network, vip)
+			}
+		}
 	}
 }
 
-func (c *Controller) sampleAttachment(to *telemetry.Sample, number uint32, network, vip string) {
-	served, err := c.datapath.Traffic(number)
+func sampleBackend(to *telemetry.Sample, b BackendStatistics, network, vip string) {
+	_, protocol, port := telemetry.Endpoint(model.EndpointKey{Protocol: b.Protocol, Port: b.Port})
+	tunnel := b.Tunnel.String()
+	for direction, n := range map[string]model.Counter{"in": b.In, "out": b.Out} {
+		telemetry.Put(to, "weir_agent_network_backend_packets_total", n.Packets, network, vip, protocol, port, tunnel, direction)
+		telemetry.Put(to, "weir_agent_network_backend_bytes_total", n.Bytes, network, vip, protocol, port, tunnel, direction)
+	}
+	for result, n := range map[string]uint64{
+		"opened": b.Opened, "confirmed": b.Confirmed, "refused": b.Refused, "reset": b.Reset, "cleaned": b.Cleaned, "repeated": b.Repeated,
+	} {
+		telemetry.Put(to, "weir_agent_network_backend_connections_total", n, network, vip, protocol, port, tunnel, result)
+	}
+	telemetry.Put(to, "weir_agent_network_backend_sessions", b.Open, network, vip, protocol, port, tunnel)
+}
+
+func sampleAttachment(to *telemetry.Sample, d *overlay.Datapath, number uint32, network, vip string) {
+	served, err := d.Traffic(number)
 	if err != nil {
 		to.Fail("weir_agent_network_server_packets_total", err)
 		return
 	}
-	used, err := c.datapath.ClientTraffic(number)
+	used, err := d.ClientTraffic(number)
 	if err != nil {
 		to.Fail("weir_agent_network_client_packets_total", err)
 		return

@@ -34,6 +34,9 @@ func (c *Controller) program(host Host) error {
 			return err
 		}
 	}
+	if err := c.backends.give(d, attachments, rules); err != nil {
+		return err
+	}
 	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), shareTable(d, c.tenants.of), d.SetRules(rules))
 	if err != nil {
 		return err

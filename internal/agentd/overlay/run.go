@@ -90,12 +90,18 @@ func (c *Controller) note(of string, err error) {
 
 // sweepSessions frees rows, ends sessions that are idle or serve nobody, and gives numbers free that no session has.
 func (c *Controller) sweepSessions(now uint32) error {
-	attachments, rules := map[uint32]bool{}, map[uint32]bool{}
+	attachments, rules, counters := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
+	open := map[uint32]uint64{}
 	c.state.sessions = c.datapath.Sweep(now, func(s overlay.Session) {
-		attachments[s.Attachment], rules[s.Rule] = true, true
+		attachments[s.Attachment], rules[s.Rule], counters[s.Counters] = true, true, true
+		if s.IsOpen() {
+			open[s.Counters]++
+		}
 	})
+	c.backends.open = open
 	c.attachments.free(attachments)
 	c.rules.free(rules)
+	c.backends.free(counters)
 	ended, err := c.datapath.Clean(now, cleanMost, nil, c.sender.Send)
 	if c.state.ended == nil {
 		c.state.ended = map[overlay.End]uint64{}

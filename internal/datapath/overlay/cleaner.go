@@ -52,6 +52,7 @@ func (d *Datapath) Clean(now uint32, most int, forbids func(Session) bool, send 
 			continue // another one's by now
 		}
 		ended[e.why]++
+		d.countCleaned(e.Counters)
 		if r, ok := d.resets(e.Session); ok && e.Events&UDP == 0 { // datagrams know no end
 			if err := send(r); err != nil && failed == nil {
 				failed = fmt.Errorf("reset the session of %s: %w", e.Client, err)

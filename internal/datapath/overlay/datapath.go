@@ -36,6 +36,7 @@ type Datapath struct {
 	*Quotas
 	*Network
 	*Clients
+	*Statistics
 
 	config   Config
 	folder   *pin.Folder // nil: pinned nowhere
@@ -92,6 +93,7 @@ func (d *Datapath) start() error {
 	}
 	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
 	d.Clients = newClients(&d.objects, d.links, &d.mu)
+	d.Statistics = d.Network.statistics
 	if d.folder == nil {
 		return nil
 	}
@@ -198,7 +200,7 @@ type Traffic struct {
 	In, Out   model.Counter // from clients, and from servers
 	Opened    uint64
 	Confirmed uint64 // of these, those that the client has acknowledged
-	Refused   uint64 // for lack of room
+	Refused   uint64 // for lack of room, or of the tenant's quota
 	Resets    uint64 // sent to clients for segments of no session
 }
 

@@ -135,6 +135,23 @@ type overlayOverlayAttachment struct {
 	Pad        [2]uint8
 }
 
+type overlayOverlayBackendKey struct {
+	_          structs.HostLayout
+	Attachment uint32
+	Rule       uint32
+}
+
+type overlayOverlayBackendTraffic struct {
+	_         structs.HostLayout
+	In        overlayCounter
+	Out       overlayCounter
+	Opened    uint64
+	Confirmed uint64
+	Refused   uint64
+	Reset     uint64
+	Repeated  uint64
+}
+
 type overlayOverlayCtx struct {
 	_     structs.HostLayout
 	Outer struct {
@@ -209,8 +226,10 @@ type overlayOverlayCtx struct {
 		_          structs.HostLayout
 		Client     overlayAddress
 		Host       uint32
-		Attachment uint32
-		Rule       uint32
+		Attachment uint16
+		Answered   uint16
+		Rule       uint16
+		Counters   uint16
 		ClientPort uint16
 		VipPort    uint16
 		ClientMac  [6]uint8
@@ -271,9 +290,11 @@ type overlayOverlayCtx struct {
 	Via       bool
 	Host      uint32
 	Number    uint32
+	Counters  uint32
 	Tag       uint32
 	Ifindex   uint32
 	Room      uint32
+	_         [4]byte
 }
 
 type overlayOverlayEvent uint32
@@ -287,6 +308,12 @@ const (
 	overlayOverlayEventOVERLAY_VIA_MUX       overlayOverlayEvent = 32
 	overlayOverlayEventOVERLAY_UDP           overlayOverlayEvent = 128
 )
+
+type overlayOverlayHandshakes struct {
+	_       structs.HostLayout
+	Ns      uint64
+	Buckets [18]uint64
+}
 
 type overlayOverlayHost struct {
 	_  structs.HostLayout
@@ -336,6 +363,13 @@ const (
 	overlayOverlayRoleOVERLAY_BARE   overlayOverlayRole = 8
 )
 
+type overlayOverlayRtt uint32
+
+const (
+	overlayOverlayRttOVERLAY_RTT_SHIFT   overlayOverlayRtt = 15
+	overlayOverlayRttOVERLAY_RTT_BUCKETS overlayOverlayRtt = 18
+)
+
 type overlayOverlayRule struct {
 	_           structs.HostLayout
 	Dip         overlayAddress
@@ -363,8 +397,10 @@ type overlayOverlaySet struct {
 		_          structs.HostLayout
 		Client     overlayAddress
 		Host       uint32
-		Attachment uint32
-		Rule       uint32
+		Attachment uint16
+		Answered   uint16
+		Rule       uint16
+		Counters   uint16
 		ClientPort uint16
 		VipPort    uint16
 		ClientMac  [6]uint8
@@ -512,8 +548,11 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	overlayMapAttachments           = "attachments"
+	overlayMapBackendNumbers        = "backend_numbers"
+	overlayMapBackendTraffic        = "backend_traffic"
 	overlayMapBypassFlows           = "bypass_flows"
 	overlayMapBypassTraffic         = "bypass_traffic"
+	overlayMapHandshakeRtts         = "handshake_rtts"
 	overlayMapHosts                 = "hosts"
 	overlayMapNetworkVips           = "network_vips"
 	overlayMapOverlayCtxs           = "overlay_ctxs"
@@ -536,6 +575,7 @@ const (
 	overlayVarAbiGueFormat          = "abi_gue_format"
 	overlayVarAbiOverlayEvent       = "abi_overlay_event"
 	overlayVarAbiOverlayLayout      = "abi_overlay_layout"
+	overlayVarAbiOverlayRtt         = "abi_overlay_rtt"
 	overlayVarAbiVxlanFormat        = "abi_vxlan_format"
 	overlayVarFbtKeys               = "fbt_keys"
 	overlayVarHashKey               = "hash_key"
@@ -594,21 +634,24 @@ type overlayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayMapSpecs struct {
-	Attachments   *ebpf.MapSpec `ebpf:"attachments"`
-	BypassFlows   *ebpf.MapSpec `ebpf:"bypass_flows"`
-	BypassTraffic *ebpf.MapSpec `ebpf:"bypass_traffic"`
-	Hosts         *ebpf.MapSpec `ebpf:"hosts"`
-	NetworkVips   *ebpf.MapSpec `ebpf:"network_vips"`
-	OverlayCtxs   *ebpf.MapSpec `ebpf:"overlay_ctxs"`
-	PortAddresses *ebpf.MapSpec `ebpf:"port_addresses"`
-	Ports         *ebpf.MapSpec `ebpf:"ports"`
-	RuleRows      *ebpf.MapSpec `ebpf:"rule_rows"`
-	Rules         *ebpf.MapSpec `ebpf:"rules"`
-	SessionSets   *ebpf.MapSpec `ebpf:"session_sets"`
-	Tenants       *ebpf.MapSpec `ebpf:"tenants"`
-	Traffic       *ebpf.MapSpec `ebpf:"traffic"`
-	Verdicts      *ebpf.MapSpec `ebpf:"verdicts"`
-	Vteps         *ebpf.MapSpec `ebpf:"vteps"`
+	Attachments    *ebpf.MapSpec `ebpf:"attachments"`
+	BackendNumbers *ebpf.MapSpec `ebpf:"backend_numbers"`
+	BackendTraffic *ebpf.MapSpec `ebpf:"backend_traffic"`
+	BypassFlows    *ebpf.MapSpec `ebpf:"bypass_flows"`
+	BypassTraffic  *ebpf.MapSpec `ebpf:"bypass_traffic"`
+	HandshakeRtts  *ebpf.MapSpec `ebpf:"handshake_rtts"`
+	Hosts          *ebpf.MapSpec `ebpf:"hosts"`
+	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
+	OverlayCtxs    *ebpf.MapSpec `ebpf:"overlay_ctxs"`
+	PortAddresses  *ebpf.MapSpec `ebpf:"port_addresses"`
+	Ports          *ebpf.MapSpec `ebpf:"ports"`
+	RuleRows       *ebpf.MapSpec `ebpf:"rule_rows"`
+	Rules          *ebpf.MapSpec `ebpf:"rules"`
+	SessionSets    *ebpf.MapSpec `ebpf:"session_sets"`
+	Tenants        *ebpf.MapSpec `ebpf:"tenants"`
+	Traffic        *ebpf.MapSpec `ebpf:"traffic"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Vteps          *ebpf.MapSpec `ebpf:"vteps"`
 }
 
 // overlayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -621,6 +664,7 @@ type overlayVariableSpecs struct {
 	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 	AbiOverlayEvent       *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout      *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
+	AbiOverlayRtt         *ebpf.VariableSpec `ebpf:"abi_overlay_rtt"`
 	AbiVxlanFormat        *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	FbtKeys               *ebpf.VariableSpec `ebpf:"fbt_keys"`
 	HashKey               *ebpf.VariableSpec `ebpf:"hash_key"`
@@ -647,28 +691,34 @@ func (o *overlayObjects) Close() error {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayMaps struct {
-	Attachments   *ebpf.Map `ebpf:"attachments"`
-	BypassFlows   *ebpf.Map `ebpf:"bypass_flows"`
-	BypassTraffic *ebpf.Map `ebpf:"bypass_traffic"`
-	Hosts         *ebpf.Map `ebpf:"hosts"`
-	NetworkVips   *ebpf.Map `ebpf:"network_vips"`
-	OverlayCtxs   *ebpf.Map `ebpf:"overlay_ctxs"`
-	PortAddresses *ebpf.Map `ebpf:"port_addresses"`
-	Ports         *ebpf.Map `ebpf:"ports"`
-	RuleRows      *ebpf.Map `ebpf:"rule_rows"`
-	Rules         *ebpf.Map `ebpf:"rules"`
-	SessionSets   *ebpf.Map `ebpf:"session_sets"`
-	Tenants       *ebpf.Map `ebpf:"tenants"`
-	Traffic       *ebpf.Map `ebpf:"traffic"`
-	Verdicts      *ebpf.Map `ebpf:"verdicts"`
-	Vteps         *ebpf.Map `ebpf:"vteps"`
+	Attachments    *ebpf.Map `ebpf:"attachments"`
+	BackendNumbers *ebpf.Map `ebpf:"backend_numbers"`
+	BackendTraffic *ebpf.Map `ebpf:"backend_traffic"`
+	BypassFlows    *ebpf.Map `ebpf:"bypass_flows"`
+	BypassTraffic  *ebpf.Map `ebpf:"bypass_traffic"`
+	HandshakeRtts  *ebpf.Map `ebpf:"handshake_rtts"`
+	Hosts          *ebpf.Map `ebpf:"hosts"`
+	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
+	OverlayCtxs    *ebpf.Map `ebpf:"overlay_ctxs"`
+	PortAddresses  *ebpf.Map `ebpf:"port_addresses"`
+	Ports          *ebpf.Map `ebpf:"ports"`
+	RuleRows       *ebpf.Map `ebpf:"rule_rows"`
+	Rules          *ebpf.Map `ebpf:"rules"`
+	SessionSets    *ebpf.Map `ebpf:"session_sets"`
+	Tenants        *ebpf.Map `ebpf:"tenants"`
+	Traffic        *ebpf.Map `ebpf:"traffic"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Vteps          *ebpf.Map `ebpf:"vteps"`
 }
 
 func (m *overlayMaps) Close() error {
 	return _OverlayClose(
 		m.Attachments,
+		m.BackendNumbers,
+		m.BackendTraffic,
 		m.BypassFlows,
 		m.BypassTraffic,
+		m.HandshakeRtts,
 		m.Hosts,
 		m.NetworkVips,
 		m.OverlayCtxs,
@@ -694,6 +744,7 @@ type overlayVariables struct {
 	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
 	AbiOverlayEvent       *ebpf.Variable `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout      *ebpf.Variable `ebpf:"abi_overlay_layout"`
+	AbiOverlayRtt         *ebpf.Variable `ebpf:"abi_overlay_rtt"`
 	AbiVxlanFormat        *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	FbtKeys               *ebpf.Variable `ebpf:"fbt_keys"`
 	HashKey               *ebpf.Variable `ebpf:"hash_key"`

@@ -21,6 +21,7 @@ const protocolTCP, protocolUDP = 6, 17
 type Network struct {
 	objects        *overlayObjects
 	local4, local6 netip.Prefix
+	statistics     *Statistics
 
 	mu          sync.Mutex // guards the below, and what tables hold
 	attachments map[uint32]Attachment
@@ -32,7 +33,7 @@ type Network struct {
 
 func newNetwork(objects *overlayObjects, local4, local6 netip.Prefix) *Network {
 	return &Network{
-		objects: objects, local4: local4, local6: local6,
+		objects: objects, local4: local4, local6: local6, statistics: newStatistics(objects),
 		attachments: make(map[uint32]Attachment), rules: make(map[uint32]Rule), hosts: make(map[uint32]Host),
 		detached: make(map[uint32]Attachment), removed: make(map[uint32]Rule),
 	}
@@ -65,6 +66,9 @@ func (n *Network) SetAttachments(want map[uint32]Attachment) error {
 	}
 	for number := range want {
 		delete(n.detached, number)
+	}
+	if err := n.statistics.setHandshakes(n.attachments, want); err != nil {
+		return fmt.Errorf("set attachments: %w", err)
 	}
 	if err := putRows(n.objects.Attachments, n.attachments, want, attachmentRow); err != nil {
 		return fmt.Errorf("set attachments: %w", err)

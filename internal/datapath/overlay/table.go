@@ -64,7 +64,9 @@ const (
 // row is struct overlay_session.
 type row struct {
 	client                 [4]uint32
-	host, attachment, rule uint32
+	host                   uint32
+	attachment, answered   uint16
+	rule, counters         uint16
 	clientPort, vipPort    uint16
 	clientMAC              [6]byte
 	events                 Event
@@ -83,6 +85,7 @@ type Session struct {
 	Client                 netip.AddrPort
 	Port                   uint16 // the VIP's
 	Host, Attachment, Rule uint32
+	Counters               uint32 // number of those of its backend; 0: it has none
 	ClientMAC              [6]byte
 	Events                 Event
 	ClientNext, ServerNext uint32
@@ -91,6 +94,9 @@ type Session struct {
 }
 
 func (s Session) isHalfOpen() bool { return !s.Events.IsOver() && s.Events&ClientACK == 0 }
+
+// IsOpen says whether both ends have spoken, and neither has ended it.
+func (s Session) IsOpen() bool { return !s.Events.IsOver() && s.Events&ClientACK != 0 }
 
 // IsOver says whether the connection has ended.
 func (e Event) IsOver() bool { return e&Reset != 0 || e.isClosed() }
@@ -172,7 +178,7 @@ func (t *Table) read(number uint32) (Session, bool) {
 	}
 	return Session{
 		Row: number, Client: netip.AddrPortFrom(abi.Address(r.client), abi.Port(r.clientPort)), Port: abi.Port(r.vipPort),
-		Host: r.host, Attachment: r.attachment, Rule: r.rule, ClientMAC: r.clientMAC, Events: r.events,
+		Host: r.host, Attachment: uint32(r.attachment), Rule: uint32(r.rule), Counters: uint32(r.counters), ClientMAC: r.clientMAC, Events: r.events,
 		ClientNext: r.clientNext, ServerNext: r.serverNext, Seen: r.seen, tag: tag,
 	}, true
 }

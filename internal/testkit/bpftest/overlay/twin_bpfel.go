@@ -81,8 +81,10 @@ type twinOverlaySet struct {
 			Words [4]uint32
 		}
 		Host       uint32
-		Attachment uint32
-		Rule       uint32
+		Attachment uint16
+		Answered   uint16
+		Rule       uint16
+		Counters   uint16
 		ClientPort uint16
 		VipPort    uint16
 		ClientMac  [6]uint8
