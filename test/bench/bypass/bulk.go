@@ -19,21 +19,20 @@ const bulkChunk = 128 << 10
 // measureBulk has both sides upload in turns, with segments of TSO that pass the links whole, and with packets of the MTU
 // that the server's host merges.
 func (w *world) measureBulk(ctx context.Context, how options, to *report) error {
-	for _, kind := range []struct{ name, row string }{
-		{"tso", "bulk-tso-bypass-to-vxlan-device"}, {"mtu", "bulk-mtu-bypass-to-vxlan-device"}, // in this order
+	for _, rows := range []map[string]string{ // in this order
+		{device: "bulk-tso-bypass-to-vxlan-device", fullNAT: "bulk-tso-bypass-to-full-nat"},
+		{device: "bulk-mtu-bypass-to-vxlan-device", fullNAT: "bulk-mtu-bypass-to-full-nat"},
 	} {
-		if kind.name == "mtu" {
-			if err := errors.Join(w.bypass.sendPackets(), w.device.sendPackets()); err != nil {
+		rates, err := takeBulkTurns(ctx, how, w.sides)
+		if err != nil {
+			return fmt.Errorf("measure bulk: %w", err)
+		}
+		to.compare(w.sides, rates, "gbit", rows)
+		for _, s := range w.sides {
+			if err := s.sendPackets(); err != nil {
 				return err
 			}
 		}
-		rates, err := takeBulkTurns(ctx, how, &w.bypass, &w.device)
-		if err != nil {
-			return fmt.Errorf("measure bulk, %s: %w", kind.name, err)
-		}
-		to.compare(kind.row, rates[0], rates[1])
-		to.Sides["bulk-"+kind.name+"-bypass-gbit"] = quantile(rates[0], 2)
-		to.Sides["bulk-"+kind.name+"-vxlan-device-gbit"] = quantile(rates[1], 2)
 	}
 	return nil
 }
@@ -44,7 +43,7 @@ func (s *side) sendPackets() error {
 	return errors.Join(set(s.client, netns.TSO, false), set(s.client, netns.GSO, false), set(s.uplink, netns.GRO, true))
 }
 
-func takeBulkTurns(ctx context.Context, how options, sides ...*side) ([][]float64, error) {
+func takeBulkTurns(ctx context.Context, how options, sides []*side) ([][]float64, error) {
 	var uploads []*upload
 	for _, s := range sides {
 		e, err := s.connect()

@@ -15,48 +15,70 @@ import (
 // trips are the round trips of a connection whose packets the mux counts: 20 packets, without acknowledgements alone.
 const trips = 10
 
-// cost is what a mux has done and keeps.
-type cost struct {
-	packets, rows uint64
-	programs      float64 // ns
-}
+// cost is what a mux has done and keeps; programs in ns.
+type cost struct{ packets, rows, programs float64 }
 
 // measureConnections has connections be open at the same time (Figures 14 and 16).
 func (w *world) measureConnections(ctx context.Context, how options, to *report) error {
-	before, err := w.cost()
-	if err != nil {
-		return err
-	}
-	for range how.connections {
-		e, err := w.bypass.connect()
+	costs := map[string]cost{}
+	for _, s := range w.sides {
+		if s.name == device {
+			continue
+		}
+		before, err := w.cost()
 		if err != nil {
 			return err
+		}
+		after, err := w.costOf(ctx, s, how.connections)
+		if err != nil {
+			return err
+		}
+		c := after.less(before, how.connections)
+		if s.name == fullNAT && c.packets < 2*trips {
+			return fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
+		}
+		costs[s.name] = c
+		to.Sides["mux-packets-per-connection-"+s.name] = c.packets
+		to.Sides["mux-programs-per-connection-"+s.name+"-ns"] = c.programs
+	}
+	of := costs[bypass]
+	to.Rows = append(to.Rows,
+		row{Name: "mux-packets-per-bypassed-connection", Value: of.packets}, row{Name: "mux-rows-per-bypassed-connection", Value: of.rows})
+	if full, measured := costs[fullNAT]; measured {
+		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.programs / of.programs})
+	}
+	return nil
+}
+
+// costOf opens connections, which stay open until it returns, and says what the mux has done by then.
+func (w *world) costOf(ctx context.Context, s *side, connections int) (cost, error) {
+	for range connections {
+		e, err := s.connect()
+		if err != nil {
+			return cost{}, err
 		}
 		defer e.close()
 		go echo(int(e.server.Fd()), rttBytes)
 		message := make([]byte, rttBytes)
 		for range trips {
 			if _, err := unix.Write(int(e.client.Fd()), message); err != nil {
-				return err
+				return cost{}, err
 			}
 			if !read(int(e.client.Fd()), message) {
-				return errBroken
+				return cost{}, errBroken
 			}
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return cost{}, ctx.Err()
 		}
 	}
-	after, err := w.cost()
-	if err != nil {
-		return err
-	}
-	each := func(n float64) float64 { return n / float64(how.connections) }
-	to.Rows = append(to.Rows,
-		row{Name: "mux-packets-per-bypassed-connection", Value: each(float64(after.packets - before.packets))},
-		row{Name: "mux-rows-per-bypassed-connection", Value: each(float64(after.rows) - float64(before.rows))})
-	to.Sides["mux-programs-per-bypassed-connection-ns"] = each(after.programs - before.programs)
-	return nil
+	return w.cost()
+}
+
+// less is the difference, of each connection.
+func (c cost) less(before cost, connections int) cost {
+	n := float64(connections)
+	return cost{(c.packets - before.packets) / n, (c.rows - before.rows) / n, (c.programs - before.programs) / n}
 }
 
 func (w *world) cost() (c cost, err error) {
@@ -73,7 +95,7 @@ func (w *world) cost() (c cost, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.packets, c.rows, c.programs = c.packets+packets, c.rows+rows, c.programs+float64(used.Programs.Nanoseconds())
+		c.packets, c.rows, c.programs = c.packets+float64(packets), c.rows+float64(rows), c.programs+float64(used.Programs.Nanoseconds())
 	}
 	return c, nil
 }

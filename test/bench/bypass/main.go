@@ -21,6 +21,7 @@ func main() {
 	flag.IntVar(&how.turns, "turns", 12, "pairs of turns of bulk")
 	flag.DurationVar(&how.turn, "turn", time.Second, "how long a turn of bulk takes")
 	flag.IntVar(&how.connections, "connections", 2000, "connections whose packets the mux counts")
+	flag.BoolVar(&how.fullNAT, "full-nat", false, "measure an attachment with mode full-nat, too")
 	flag.Parse()
 	benchlab.Main("bypass", func(ctx context.Context) error { return run(ctx, how) })
 }
@@ -31,6 +32,7 @@ type options struct {
 	pairs, turns int
 	turn         time.Duration
 	connections  int
+	fullNAT      bool
 }
 
 // row is a figure: of a ratio, the median of those of all pairs, with its quartiles.
@@ -49,7 +51,7 @@ type report struct {
 }
 
 func run(ctx context.Context, how options) (err error) {
-	w, err := newWorld(ctx, how.bin)
+	w, err := newWorld(ctx, how)
 	if err != nil {
 		return err
 	}

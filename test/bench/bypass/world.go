@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -22,75 +24,106 @@ import (
 
 const labName = "benchbypass"
 
+// Names of sides.
+const (
+	bypass  = "bypass"
+	fullNAT = "full-nat"
+	device  = "vxlan-device"
+)
+
+// The VIP with mode full-nat, in the network and by its own address.
+var vipFullNAT, serviceFullNAT = netip.MustParseAddr("10.99.0.2"), netip.MustParseAddr("203.0.113.91")
+
 // learnt bounds how long a VIP takes until a client's connections leave the mux.
 const learnt = time.Minute
 
 // side is a way from a client to a server.
 type side struct {
-	name           string
+	name           string // of the JSON's fields and rows
 	client, server *netns.NS
 	to             netip.AddrPort
 	listener       *net.TCPListener
 	uplink         *netns.NS // of the server's host
 }
 
-// world is a lab with a client of a virtual network, and both ways.
+// world is a lab with a client of a virtual network, and the ways that are compared.
 //
 //	bypass         acme1 ── chost1, agent ── router ── host1, agent ── workload
+//	full-nat       acme1 ── chost1, agent ── router ── mux ── router ── host1, agent ── workload, and back
 //	vxlan-device   acme1 ── plain1, bridge and device ── router ── plain2, likewise ── workload
 type world struct {
-	lab            *netlab.Lab
-	stats          io.Closer
-	bypass, device side
+	lab   *netlab.Lab
+	stats io.Closer
+	sides []*side // the first is bypass, the last the device
 }
 
-func newWorld(ctx context.Context, bin string) (_ *world, err error) {
+func newWorld(ctx context.Context, how options) (_ *world, err error) {
 	w := &world{}
 	if w.stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err != nil {
 		return nil, fmt.Errorf("count the time of eBPF programs: %w", err)
 	}
-	w.lab, err = benchlab.Up(ctx, bin, netlab.Config{
+	w.lab, err = benchlab.Up(ctx, how.bin, netlab.Config{
 		Plan:     netlab.Plan{Name: labName, Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1, Networks: 1},
 		Workload: func(*netlab.Lab, netlab.Node) error { return nil },
 	})
 	if err != nil {
 		return nil, errors.Join(err, w.stats.Close())
 	}
-	if err := errors.Join(w.addBypass(ctx), w.addDevice()); err != nil {
+	if err := errors.Join(w.addWeir(ctx, how.fullNAT), w.addDevice()); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
 func (w *world) close() error {
-	for _, s := range []side{w.bypass, w.device} {
-		if s.listener != nil {
-			_ = s.listener.Close()
-		}
+	for _, s := range w.sides {
+		_ = s.listener.Close()
 	}
 	return errors.Join(w.lab.Down(), w.stats.Close())
 }
 
-func (w *world) addBypass(ctx context.Context) (err error) {
-	server := w.lab.Of(netlab.Workload)[0]
-	w.bypass = side{name: "bypass", to: netip.AddrPortFrom(overlay.VIP4, 80)}
-	for node, ns := range map[string]**netns.NS{"acme1": &w.bypass.client, server.Name: &w.bypass.server, "host1": &w.bypass.uplink} {
-		if *ns, err = w.lab.NS(node); err != nil {
-			return err
-		}
-	}
-	if err := w.bypass.listen(netip.AddrPortFrom(server.IPv4, netlab.EchoPort)); err != nil {
-		return err
-	}
+// addWeir adds what goes by Weir's programs, to one server.
+func (w *world) addWeir(ctx context.Context, withFullNAT bool) error {
 	text, err := os.ReadFile(filepath.Join(w.lab.Dir(), "networks.yaml"))
 	if err != nil {
 		return err
 	}
+	server := w.lab.Of(netlab.Workload)[0]
+	vips := map[string]netip.Addr{bypass: overlay.VIP4}
+	if withFullNAT {
+		vips[fullNAT] = vipFullNAT
+		text = fmt.Appendf(text, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: full-nat}\nspec:\n  address: %s\n"+
+			"  attachments: [{network: acme-prod, address: %s, mode: full-nat}]\n  endpoints:\n    - protocol: TCP\n      port: 80\n"+
+			"      backends: [{address: %s, port: %d, host: host1}]\n", serviceFullNAT, vipFullNAT, server.IPv4, netlab.EchoPort)
+	}
 	if err := benchlab.Apply(ctx, w.lab, string(text), overlay.VXLAN); err != nil {
 		return err
 	}
+	var listener *net.TCPListener
+	for _, name := range slices.Sorted(maps.Keys(vips)) {
+		s := &side{name: name, to: netip.AddrPortFrom(vips[name], 80), listener: listener}
+		for node, ns := range map[string]**netns.NS{"acme1": &s.client, server.Name: &s.server, "host1": &s.uplink} {
+			if *ns, err = w.lab.NS(node); err != nil {
+				return err
+			}
+		}
+		if listener == nil {
+			if err := s.listen(netip.AddrPortFrom(server.IPv4, netlab.EchoPort)); err != nil {
+				return err
+			}
+			listener = s.listener
+		}
+		w.sides = append(w.sides, s)
+		if err := s.waitConnected(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *side) waitConnected(ctx context.Context) error {
 	return netlab.Poll(ctx, learnt, func() error {
-		c, err := w.bypass.connect()
+		c, err := s.connect()
 		if err == nil {
 			c.close()
 		}
@@ -132,8 +165,12 @@ func (w *world) addDevice() error {
 		}
 	}
 	server := netip.AddrPortFrom(overlay.WorkloadAt(2).IPv4, netlab.EchoPort)
-	w.device = side{name: "vxlan-device", client: workloads[0], server: workloads[1], uplink: hosts[1], to: server}
-	return w.device.listen(server)
+	s := &side{name: device, client: workloads[0], server: workloads[1], uplink: hosts[1], to: server}
+	if err := s.listen(server); err != nil {
+		return err
+	}
+	w.sides = append(w.sides, s)
+	return nil
 }
 
 func (s *side) listen(at netip.AddrPort) error {
