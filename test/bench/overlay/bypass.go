@@ -123,14 +123,18 @@ func (b *bypass) frames() {
 	b.answer = p.Frame()
 }
 
+func clientAt(i int) netip.AddrPort {
+	first := netip.MustParseAddrPort(client)
+	base := first.Addr().As4()
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(base[:])+uint32(i)))), first.Port())
+}
+
 // fill makes sessions of n clients, or until the table has no room, and says what they take.
 func (b *bypass) fill(n int) ([]row, error) {
 	made := 0
-	first := netip.MustParseAddrPort(client)
-	base := first.Addr().As4()
 	for ; made < n; made++ {
-		address := [4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(base[:])+uint32(made)))
-		from := netip.AddrPortFrom(netip.AddrFrom4(address), first.Port())
+		from := clientAt(made)
+		address := from.Addr().As4()
 		copy(b.syn[b.segmentAt-8:], address[:])
 		option := fbt.Encode(b.key, fbt.Segment{
 			Outer: netip.MustParseAddr(tunnel), Client: from, VIP: netip.MustParseAddrPort(vip), Seq: 1000,

@@ -1,6 +1,6 @@
 // Command overlay measures the server's side of load-balancer bypass with the kernel's test run, as figure 15 of the paper
 // on NGLB: what a session takes of memory, and the time of the programs with a million sessions, with a thousand, and of
-// the agent's programs with sessions of its own. Bursts take turns; packets of a burst are of sessions at random.
+// the agent's programs with a thousand sessions of its own. Bursts take turns; packets of a burst are of sessions at random.
 package main
 
 import (
@@ -60,20 +60,20 @@ func run(ctx context.Context, out string, rounds, many int) (err error) {
 		if err != nil {
 			return err
 		}
-		few, err := newBypass(ns, "few", 1<<16)
+		small, err := newBypass(ns, "few", 1<<16)
 		if err != nil {
 			return err
 		}
-		defer few.close()
-		if _, err := few.fill(1000); err != nil {
+		defer small.close()
+		if _, err := small.fill(few); err != nil {
 			return err
 		}
-		agent, err := newSessionPath(ns)
+		agent, err := newSessionPath(ns, few)
 		if err != nil {
 			return err
 		}
 		defer agent.close()
-		times, err := measure(ctx, rounds, map[string]path{"1m": full, "1k": few, "session": agent})
+		times, err := measure(ctx, rounds, map[string]path{"1m": full, "1k": small, "session": agent})
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,10 @@ type path interface {
 	close()
 }
 
-const burst = 2000
+const (
+	burst = 2000
+	few   = 1000 // sessions of the table that is nearly empty, and of the agent
+)
 
 // measure takes turns between the paths, and returns medians of the bursts' means.
 func measure(ctx context.Context, rounds int, paths map[string]path) (map[string]float64, error) {
