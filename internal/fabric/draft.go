@@ -13,12 +13,14 @@ type drafter struct {
 	cells   map[string]int32
 	rows    [][]int32 // cells by class of each outline, in the order in which they were made
 	carries []int32   // paths that use a link, of the routes in hand
+	slots   []int32   // by link: where its crossings are
 	weights []float64 // by class
 }
 
 func newDrafter(e *Estimator) *drafter {
 	return &drafter{
-		e: e, cells: map[string]int32{}, carries: make([]int32, len(e.f.Links)), weights: make([]float64, len(e.f.classes)),
+		e: e, cells: map[string]int32{}, carries: make([]int32, len(e.f.Links)), slots: make([]int32, len(e.f.Links)),
+		weights: make([]float64, len(e.f.classes)),
 	}
 }
 
@@ -152,21 +154,30 @@ func (d *drafter) ends(alone []crossing) []end {
 	return ends
 }
 
-// joints groups links by the share of a flow that they carry.
+// joints groups links by the share of a flow that they carry. Links that the same crossings take are many.
 func (d *drafter) joints(near []crossing) []joint {
-	slices.SortFunc(near, func(a, b crossing) int { return cmp.Or(cmp.Compare(a.link, b.link), cmp.Compare(a.class, b.class)) })
 	var shares []share
 	var links [][]int32
+	var key []byte
+	byKey := map[string]int{}
+	near = d.orderByLink(near)
 	for len(near) > 0 {
 		n := 1
 		for n < len(near) && near[n].link == near[0].link {
 			n++
 		}
-		s := d.share(near[:n])
-		i := slices.IndexFunc(shares, s.equals)
-		if i < 0 {
-			i = len(shares)
-			shares, links = append(shares, s), append(links, nil)
+		key = key[:0]
+		for _, x := range near[:n] {
+			key = binary.AppendUvarint(binary.AppendVarint(key, int64(x.class)), uint64(x.part))
+		}
+		i, known := byKey[string(key)]
+		if !known {
+			s := d.share(near[:n])
+			if i = slices.IndexFunc(shares, s.equals); i < 0 {
+				i = len(shares)
+				shares, links = append(shares, s), append(links, nil)
+			}
+			byKey[string(key)] = i
 		}
 		links[i] = append(links[i], near[0].link)
 		near = near[n:]
@@ -180,15 +191,40 @@ func (d *drafter) joints(near []crossing) []joint {
 	return joints
 }
 
+// orderByLink orders crossings, which are in the order of their classes, by link.
+func (d *drafter) orderByLink(near []crossing) []crossing {
+	var links []int32
+	for _, x := range near {
+		if d.slots[x.link] == 0 {
+			links = append(links, x.link)
+		}
+		d.slots[x.link]++
+	}
+	slices.Sort(links)
+	at := int32(0)
+	for _, link := range links {
+		at, d.slots[link] = at+d.slots[link], at
+	}
+	ordered := make([]crossing, len(near))
+	for _, x := range near {
+		ordered[d.slots[x.link]] = x
+		d.slots[x.link]++
+	}
+	for _, link := range links {
+		d.slots[link] = 0
+	}
+	return ordered
+}
+
 // share sums up what takes a link.
 func (d *drafter) share(crossings []crossing) share {
 	clear(d.weights)
 	var s share
 	for _, x := range crossings {
 		if x.class < 0 {
-			s.outside += fraction(x.part)
+			s.outside += float64(fraction(x.part))
 		} else {
-			d.weights[x.class] += fraction(x.part)
+			d.weights[x.class] += float64(fraction(x.part))
 		}
 	}
 	s.split(d.weights)

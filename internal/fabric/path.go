@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/bits"
+	"slices"
 )
 
 // part is a fraction in 2^-partBits, rounded up. whole is 1.
@@ -71,16 +72,45 @@ func (p *path) links() iter.Seq[linkPart] {
 // walker sends units of load through the fabric. Its scratch space is reused, and paths share what is equal in them.
 type walker struct {
 	f        *Fabric
-	amount   []part
-	levels   [][]int32
+	amount   []part // by switch
+	states   []state
+	byKey    map[string]int32 // states
 	segments map[string]*segment
 	parts    map[string][]part
 	key      []byte
-	links    []linkPart
+	start    state
+}
+
+// state is what switches at the same distance from a goal have to send on.
+type state struct {
+	switches []int32
+	amounts  []part
+}
+
+// goal is a set of switches that units are sent to. What was sent on once from a state is not computed again: most ways
+// to a goal end alike.
+type goal struct {
+	targets  []int32
+	distance []int32 // of each switch to the nearest target, in hops
+	steps    map[int32]step
+	arrived  map[int32][]part
+}
+
+// step is one hop of all that a state has: the links, and the state that follows.
+type step struct {
+	segment *segment
+	next    int32
+}
+
+func newGoal(targets, distance []int32) *goal {
+	return &goal{targets: targets, distance: distance, steps: map[int32]step{}, arrived: map[int32][]part{}}
 }
 
 func newWalker(f *Fabric) *walker {
-	return &walker{f: f, amount: make([]part, len(f.Switches)), segments: map[string]*segment{}, parts: map[string][]part{}}
+	return &walker{
+		f: f, amount: make([]part, len(f.Switches)), byKey: map[string]int32{}, segments: map[string]*segment{},
+		parts: map[string][]part{},
+	}
 }
 
 // share is a segment of links, the same for equal ones.
@@ -111,70 +141,91 @@ func (w *walker) shareParts(parts []part) []part {
 	return shared
 }
 
-// put adds to what a switch has to send on.
-func (w *walker) put(sw int32, p part, distance []int32) {
+// put adds to what a switch of a state has to send on.
+func (w *walker) put(to *state, sw int32, p part) {
 	if w.amount[sw] == 0 {
-		d := int(distance[sw])
-		for len(w.levels) <= d {
-			w.levels = append(w.levels, nil)
-		}
-		w.levels[d] = append(w.levels[d], sw)
+		to.switches = append(to.switches, sw)
 	}
 	w.amount[sw] += p
 }
 
-// run sends on what was put until it is at the targets, to which distance counts hops.
-func (w *walker) run(targets []int32, distance []int32, edge []part) path {
+// intern takes the amounts of a state and returns its index.
+func (w *walker) intern(s *state) int32 {
+	w.key, s.amounts = w.key[:0], s.amounts[:0]
+	for _, sw := range s.switches {
+		p := w.amount[sw]
+		w.amount[sw] = 0
+		s.amounts = append(s.amounts, p)
+		w.key = binary.AppendUvarint(binary.AppendUvarint(w.key, uint64(sw)), uint64(p))
+	}
+	at, ok := w.byKey[string(w.key)]
+	if !ok {
+		at = int32(len(w.states))
+		w.byKey[string(w.key)] = at
+		w.states = append(w.states, state{slices.Clone(s.switches), slices.Clone(s.amounts)})
+	}
+	s.switches = s.switches[:0]
+	return at
+}
+
+// run sends on what was put at the start until it is at the targets.
+func (w *walker) run(g *goal, edge []part) path {
 	p := path{}
 	if edge != nil {
 		p.edge = w.shareParts(edge)
 	}
-	for d := len(w.levels) - 1; d > 0; d-- {
-		if len(w.levels[d]) == 0 {
-			continue
+	at := w.intern(&w.start)
+	for len(w.states[at].switches) > 0 && g.distance[w.states[at].switches[0]] > 0 {
+		s, ok := g.steps[at]
+		if !ok {
+			s = w.send(g, at)
+			g.steps[at] = s
 		}
-		w.links = w.links[:0]
-		for i := 0; i < len(w.levels[d]); i++ {
-			w.links = w.send(w.levels[d][i], distance, w.links)
+		p.segments, at = append(p.segments, s.segment), s.next
+	}
+	arrive, ok := g.arrived[at]
+	if !ok {
+		for i, sw := range w.states[at].switches {
+			w.amount[sw] = w.states[at].amounts[i]
 		}
-		w.levels[d] = w.levels[d][:0]
-		p.segments = append(p.segments, w.share(w.links))
+		arrive = make([]part, len(g.targets))
+		for i, t := range g.targets {
+			arrive[i], w.amount[t] = w.amount[t], 0
+		}
+		arrive = w.shareParts(arrive)
+		g.arrived[at] = arrive
 	}
-	arrive := make([]part, len(targets))
-	for i, t := range targets {
-		arrive[i], w.amount[t] = w.amount[t], 0
-	}
-	p.arrive = w.shareParts(arrive)
-	if len(w.levels) > 0 {
-		w.levels[0] = w.levels[0][:0]
-	}
+	p.arrive = arrive
 	return p
 }
 
-// send splits what a switch has over the links of its shortest paths.
-func (w *walker) send(sw int32, distance []int32, links []linkPart) []linkPart {
-	ways := 0
-	for _, h := range w.f.adjacent[sw] {
-		if distance[h.peer] == distance[sw]-1 {
-			ways++
+// send splits what each switch of a state has over the links of its shortest paths.
+func (w *walker) send(g *goal, at int32) step {
+	var links []linkPart
+	from := w.states[at]
+	for i, sw := range from.switches {
+		nearer, ways := g.distance[sw]-1, 0
+		for _, h := range w.f.adjacent[sw] {
+			if g.distance[h.peer] == nearer {
+				ways++
+			}
+		}
+		each := from.amounts[i].split(ways)
+		for _, h := range w.f.adjacent[sw] {
+			if g.distance[h.peer] == nearer {
+				links = append(links, linkPart{h.link, each})
+				w.put(&w.start, h.peer, each)
+			}
 		}
 	}
-	each := w.amount[sw].split(ways)
-	w.amount[sw] = 0
-	for _, h := range w.f.adjacent[sw] {
-		if distance[h.peer] == distance[sw]-1 {
-			links = append(links, linkPart{h.link, each})
-			w.put(h.peer, each, distance)
-		}
-	}
-	return links
+	return step{w.share(links), w.intern(&w.start)}
 }
 
 // fromClass sends a unit from a leaf that is no target itself.
-func (w *walker) fromClass(c *class, targets []int32, distance []int32) path {
+func (w *walker) fromClass(c *class, g *goal) path {
 	nearest, ways := int32(-1), 0
 	for _, n := range c.uplinks {
-		switch d := distance[c.neighbours[n]]; {
+		switch d := g.distance[c.neighbours[n]]; {
 		case nearest < 0 || d < nearest:
 			nearest, ways = d, 1
 		case d == nearest:
@@ -183,25 +234,25 @@ func (w *walker) fromClass(c *class, targets []int32, distance []int32) path {
 	}
 	edge := make([]part, len(c.uplinks))
 	for i, n := range c.uplinks {
-		if sw := c.neighbours[n]; distance[sw] == nearest {
+		if sw := c.neighbours[n]; g.distance[sw] == nearest {
 			edge[i] = whole.split(ways)
-			w.put(sw, edge[i], distance)
+			w.put(&w.start, sw, edge[i])
 		}
 	}
-	return w.run(targets, distance, edge)
+	return w.run(g, edge)
 }
 
 // fromSwitch sends a unit from a switch.
-func (w *walker) fromSwitch(sw int32, targets []int32, distance []int32) path {
-	w.put(sw, whole, distance)
-	return w.run(targets, distance, nil)
+func (w *walker) fromSwitch(sw int32, g *goal) path {
+	w.put(&w.start, sw, whole)
+	return w.run(g, nil)
 }
 
 // fromOutside sends a unit from outside: it enters at the nearest of the switches for that, evenly.
-func (w *walker) fromOutside(targets []int32, distance []int32) path {
+func (w *walker) fromOutside(g *goal) path {
 	nearest, ways := int32(-1), 0
 	for _, sw := range w.f.External {
-		switch d := distance[sw]; {
+		switch d := g.distance[sw]; {
 		case nearest < 0 || d < nearest:
 			nearest, ways = d, 1
 		case d == nearest:
@@ -209,9 +260,9 @@ func (w *walker) fromOutside(targets []int32, distance []int32) path {
 		}
 	}
 	for _, sw := range w.f.External {
-		if distance[sw] == nearest {
-			w.put(sw, whole.split(ways), distance)
+		if g.distance[sw] == nearest {
+			w.put(&w.start, sw, whole.split(ways))
 		}
 	}
-	return w.run(targets, distance, nil)
+	return w.run(g, nil)
 }

@@ -20,13 +20,18 @@ type Routes struct {
 type Router struct {
 	f       *Fabric
 	w       *walker
+	goals   []*goal           // the neighbours of each class
 	byClass []*Routes         // of any leaf of the class
 	bySw    map[int32]*Routes // of single switches that are no leaves
 }
 
 // NewRouter makes a Router of a fabric.
 func NewRouter(f *Fabric) *Router {
-	return &Router{f: f, w: newWalker(f), byClass: make([]*Routes, len(f.classes)), bySw: map[int32]*Routes{}}
+	r := &Router{f: f, w: newWalker(f), byClass: make([]*Routes, len(f.classes)), bySw: map[int32]*Routes{}}
+	for i := range f.classes {
+		r.goals = append(r.goals, newGoal(f.classes[i].neighbours, f.classes[i].distance))
+	}
+	return r
 }
 
 // Routes are those of a set of switches that are up. A leaf can only be alone in a set.
@@ -58,11 +63,11 @@ func (r *Router) Routes(members []int32) *Routes {
 func (r *Router) computeClass(c int32) *Routes {
 	routes := &Routes{}
 	own := &r.f.classes[c]
-	routes.outside = r.w.fromOutside(own.neighbours, own.distance)
+	routes.outside = r.w.fromOutside(r.goals[c])
 	for i := range r.f.classes {
 		other := &r.f.classes[i]
-		routes.in = append(routes.in, r.w.fromClass(other, own.neighbours, own.distance))
-		out := r.w.fromClass(own, other.neighbours, other.distance)
+		routes.in = append(routes.in, r.w.fromClass(other, r.goals[c]))
+		out := r.w.fromClass(own, r.goals[i])
 		out.down = r.w.shareParts(other.down(out.arrive))
 		routes.even = append(routes.even, out)
 	}
@@ -71,11 +76,11 @@ func (r *Router) computeClass(c int32) *Routes {
 
 func (r *Router) compute(members []int32) *Routes {
 	routes := &Routes{Members: members, leaf: -1}
-	distance := r.f.distances(members)
-	routes.outside = r.w.fromOutside(members, distance)
+	g := newGoal(members, r.f.distances(members))
+	routes.outside = r.w.fromOutside(g)
 	even := isEven(routes.outside.arrive)
 	for i := range r.f.classes {
-		p := r.w.fromClass(&r.f.classes[i], members, distance)
+		p := r.w.fromClass(&r.f.classes[i], g)
 		even = even && isEven(p.arrive)
 		routes.in = append(routes.in, p)
 	}
@@ -83,7 +88,7 @@ func (r *Router) compute(members []int32) *Routes {
 		var out []path
 		for i := range r.f.classes {
 			c := &r.f.classes[i]
-			p := r.w.fromSwitch(m, c.neighbours, c.distance)
+			p := r.w.fromSwitch(m, r.goals[i])
 			p.edge = r.w.shareParts(c.down(p.arrive))
 			out = append(out, p)
 		}

@@ -163,7 +163,7 @@ func newGenerator(w Workload) *generator {
 // demand draws the demand of a VIP whose rate is at the normal quantile.
 func (g *generator) demand(name string, quantile, share float64) Demand {
 	g.vip++
-	noise := g.random.NormFloat64() * math.Sqrt(1-backendsToRate*backendsToRate)
+	noise := float64(g.random.NormFloat64() * math.Sqrt(1-backendsToRate*backendsToRate))
 	y := float64(backendsToRate*quantile) + noise
 	backends := int(math.Exp(backendsLog + float64(backendsSkew*y)))
 	least := int(math.Ceil(share * float64(g.Racks) / backendShare))

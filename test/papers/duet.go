@@ -70,7 +70,7 @@ var duet = paper{
 			name: "duet-table-1", label: "Table 1", section: "4", shows: "notation of the assignment algorithm",
 			missing: illustration(""),
 		},
-		duetPlacement, duetOptimum, duetSteering, duetSwitch,
+		duetPlacement, duetScale, duetOptimum, duetSteering, duetSwitch,
 	},
 }
 

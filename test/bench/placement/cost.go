@@ -29,25 +29,76 @@ type costReport struct {
 
 // oneReport is of a process that places the VIPs once, on one core.
 type oneReport struct {
-	VIPs    int     `json:"vips"`
-	Seconds float64 `json:"seconds"`
-	MiB     float64 `json:"mib"` // largest resident set of the process, with the traffic that it generates
+	VIPs     int     `json:"vips"`
+	Switches int     `json:"switches"`
+	Seconds  float64 `json:"seconds"` // CPU time of the placement
+	MiB      float64 `json:"mib"`     // largest resident set of the process, with the traffic that it generates
+	Coverage float64 `json:"coverage"`
+	Hosts    float64 `json:"host_table"` // part of the traffic that is left for want of host routes
+	Others   float64 `json:"others"`     // that is left for any other reason
 }
 
-// one places the VIPs of 10 Tbit/s once.
-func (b *bench) one(ctx context.Context) (any, error) {
-	demands, err := b.of(draw{Seed: 1, Skew: 2.5}, totals[len(totals)-1]).Generate()
+// site is a network and its traffic.
+type site struct {
+	clos  fabric.Clos
+	vips  int // 0: as in the paper
+	total traffic.Rate
+}
+
+// sites are what processes of their own place, by the name of the part.
+var sites = map[string]site{
+	"one": {clos: fabric.PaperClos, total: totals[len(totals)-1]},
+	"one-large": {
+		clos: fabric.Clos{
+			Containers: 250, TorsPerContainer: 40, AggsPerContainer: 4, Cores: 160, TorUplink: 40_000_000, AggUplink: 100_000_000,
+		},
+		vips: 100_000, total: 100_000_000_000,
+	},
+}
+
+// one places the VIPs of a site once, from the construction of the network's paths on.
+func (s site) one(ctx context.Context, vips int) (any, error) {
+	spec, err := s.clos.Spec()
+	if err != nil {
+		return nil, err
+	}
+	network, err := fabric.New(spec)
+	if err != nil {
+		return nil, err
+	}
+	if vips == 0 {
+		vips = s.vips
+	}
+	demands, err := traffic.Workload{VIPs: vips, Racks: len(network.Racks), Total: s.total, Seed: 1}.Generate()
 	if err != nil {
 		return nil, err
 	}
 	schemes := plan.Schemes(1)
-	began := time.Now()
 	policy := schemes[len(schemes)-1].Policy
-	policy.FailureBudget = placement.UsualBudget(b.network, demands, policy.Spread)
-	if _, err := placement.Place(ctx, b.network, demands, nil, policy); err != nil {
+	policy.FailureBudget = placement.UsualBudget(network, demands, policy.Spread)
+	began, err := cpuTime()
+	if err != nil {
 		return nil, err
 	}
-	report := oneReport{VIPs: len(demands), Seconds: time.Since(began).Seconds()}
+	result, err := placement.Place(ctx, network, demands, nil, policy)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := cpuTime()
+	if err != nil {
+		return nil, err
+	}
+	report := oneReport{
+		VIPs: len(demands), Switches: len(network.Switches), Seconds: (ended - began).Seconds(),
+		Coverage: float64(result.Hardware) / float64(result.Total),
+	}
+	for _, u := range result.Unplaced {
+		if part := float64(u.Rate) / float64(result.Total); u.Resource == placement.HostTable {
+			report.Hosts += part
+		} else {
+			report.Others += part
+		}
+	}
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
 		return nil, err
@@ -56,29 +107,17 @@ func (b *bench) one(ctx context.Context) (any, error) {
 	return report, nil
 }
 
+// cpuTime is what this process has used so far.
+func cpuTime() (time.Duration, error) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now)
+	return time.Duration(now.Nano()), err
+}
+
 // cost runs a process for one placement, then compares loads with the oracle's.
 func (b *bench) cost(ctx context.Context) (any, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	out := b.out + ".one"
-	defer os.Remove(out)
-	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-only", "one", "-out", out, "-vips", fmt.Sprint(b.vips))
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("place in a process of its own: %w", err)
-	}
-	data, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
 	var report costReport
-	if err := json.Unmarshal(data, &report.Placement); err != nil {
+	if err := b.apart(ctx, "one", &report.Placement); err != nil {
 		return nil, err
 	}
 	for _, odd := range oddFabrics() {
@@ -89,6 +128,37 @@ func (b *bench) cost(ctx context.Context) (any, error) {
 		report.Evaluation = append(report.Evaluation, e)
 	}
 	return report, nil
+}
+
+// scale runs a process for one placement on a network that is larger than the paper's.
+func (b *bench) scale(ctx context.Context) (any, error) {
+	var report oneReport
+	err := b.apart(ctx, "one-large", &report)
+	return report, err
+}
+
+// apart computes a part in a process of its own with one core.
+func (b *bench) apart(ctx context.Context, part string, report any) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out := b.out + "." + part
+	defer os.Remove(out)
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, "-only", part, "-out", out, "-vips", fmt.Sprint(b.vips))
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("place in a process of its own: %w", err)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, report)
 }
 
 // evaluation is how far loads are from the oracle's, as a part of the bandwidth. Loads are rounded up: below is a fault.

@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +28,7 @@ func main() {
 	var b bench
 	flag.StringVar(&b.out, "out", "out/bench/placement.json", "file for the results")
 	flag.StringVar(&b.plots, "plots", "", "folder for drawings (default: none)")
-	flag.StringVar(&b.only, "only", "workload", "what to compute: workload, muxes, small, failures, trace, cost or one")
+	flag.StringVar(&b.only, "only", "workload", "what to compute: workload, muxes, small, failures, trace, cost or scale")
 	flag.IntVar(&b.seeds, "seeds", 5, "number of seeds of the traffic")
 	flag.StringVar(&b.skews, "skews", "2.5,2,3", "skews of the traffic; drawings are of the first, and of seed 1")
 	flag.IntVar(&b.vips, "vips", 0, "number of VIPs (default: the paper's)")
@@ -56,12 +58,15 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	parts := map[string]func(context.Context) (any, error){
-		"workload": b.workload, "muxes": b.muxes, "failures": b.failures, "trace": b.trace, "cost": b.cost, "one": b.one,
+		"workload": b.workload, "muxes": b.muxes, "failures": b.failures, "trace": b.trace, "cost": b.cost, "scale": b.scale,
 		"small": b.small,
+	}
+	for name, s := range sites {
+		parts[name] = func(ctx context.Context) (any, error) { return s.one(ctx, b.vips) }
 	}
 	part, known := parts[b.only]
 	if !known {
-		return fmt.Errorf("-only %q is none of workload, muxes, small, failures, trace, cost and one", b.only)
+		return fmt.Errorf("-only %q is none of %s", b.only, strings.Join(slices.Sorted(maps.Keys(parts)), ", "))
 	}
 	report, err := part(ctx)
 	if err != nil {
