@@ -15,8 +15,8 @@ const (
 	exchangeAbsent  = 40          // of them, those that have no place
 	exchangeOptions = 64          // of a VIP
 	exchangeLinks   = 1 << 21     // of all options together: 24 MiB
-	exchangeWork    = 400_000_000 // links looked at: two seconds
-	exchangePairs   = 40_000      // links looked at for each pair of VIPs
+	exchangeWork    = 800_000_000 // links looked at: two seconds
+	exchangePairs   = 125_000     // links looked at for each pair of VIPs
 )
 
 // exchangeShare is which part of all traffic must want room for an exchange to be worth its work: 1/1000.
@@ -148,6 +148,8 @@ type option struct {
 	full  int // index of the link that had no room the last time
 	need  int64
 	lost  fabric.Load
+
+	weight float64 // sum of the parts that it uses of each resource
 }
 
 // options are the candidates that have room for a VIP if it is alone, or, of many, those that have most room now. The
@@ -190,6 +192,10 @@ func (x *exchange) option(flow *fabric.Flow, at int) option {
 	slices.Sort(o.links)
 	for _, link := range o.links {
 		o.loads = append(o.loads, t.loads.ByLink[link])
+		o.weight += float64(float64(t.loads.ByLink[link]) * x.e.usage.Inverse[link])
+	}
+	for _, m := range c.members {
+		o.weight += float64(float64(o.need) * x.e.inverses[m])
 	}
 	return o
 }

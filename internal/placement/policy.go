@@ -62,7 +62,7 @@ type Policy struct {
 	Delta         float64 // of Sticky; the paper has 0.05
 	Spread        Spread
 	FailureBudget int64  // 1/1000000 of all traffic that a failure may send to software muxes; 0: no bound
-	ExchangeWork  int64  // of Repair: links that an exchange looks at; 0: 400 million; negative: what fits never moves
+	ExchangeWork  int64  // of Repair: links that an exchange looks at; 0: 800 million; negative: what fits never moves
 	Seed          uint64 // of the order of candidates that tie
 	VIPs          map[string]VIPPolicy
 	Exclude       []string // switches that take no VIP

@@ -13,9 +13,10 @@ import (
 // a step brings a VIP in, takes out what is in its way, and lets all that are out come back where there is room. Steps that
 // lose are taken, too, the less the longer the search lasts.
 type region struct {
-	e      *engine // its tables and budgets change with the search
-	loads  []fabric.Load
+	e      *engine       // its tables and budgets change with the search
+	room   []fabric.Load // by link: what placement may still use
 	vips   []swap
+	users  users
 	score  int64
 	random uint64
 	draws  uint64
@@ -39,12 +40,17 @@ type undo struct{ vip, at int }
 
 func newRegion(x *exchange, items []*item, total int64) *region {
 	e := x.e
-	r := &region{e: e, loads: slices.Clone(e.usage.Load), random: mix(e.policy.Seed), most: e.policy.ExchangeWork}
+	r := &region{e: e, room: make([]fabric.Load, len(e.f.Links)), random: mix(e.policy.Seed), most: e.policy.ExchangeWork}
+	for link := range r.room {
+		r.room[link] = e.f.Capacity(int32(link)) - e.usage.Load[link]
+	}
 	if r.most == 0 {
 		r.most = min(exchangeWork, exchangePairs*int64(len(items)*len(items)))
 	}
-	for _, it := range items {
+	r.users = newUsers(len(r.room), len(e.entries))
+	for v, it := range items {
 		s := swap{it: it, worth: int64(it.rate), options: x.options(it), home: -1}
+		slices.SortStableFunc(s.options, func(a, b option) int { return cmp.Compare(a.weight, b.weight) })
 		if it.policy.Require {
 			s.worth += total
 		}
@@ -54,6 +60,9 @@ func newRegion(x *exchange, items []*item, total int64) *region {
 		}
 		r.score += s.scoreAt(s.at)
 		r.vips = append(r.vips, s)
+		if s.at >= 0 {
+			r.users.flip(v, &s.options[s.at], &e.cands[it.at])
+		}
 	}
 	return r
 }
@@ -89,7 +98,7 @@ func (r *region) search(ctx context.Context) (gained bool, err error) {
 		}
 		before := r.score
 		r.log = r.log[:0]
-		if !r.step(int(r.draw(int64(len(r.out))))) || r.score < before-r.allowance(heat) {
+		if !r.step(r.pick()) || r.score < before-r.allowance(heat) {
 			r.rollBack()
 			continue
 		}
@@ -128,6 +137,16 @@ func (r *region) findOut(but int) {
 	}
 }
 
+// pick draws one of the VIPs that are out: of two, the one that is worth more for what it uses at least.
+func (r *region) pick() int {
+	i, j := int(r.draw(int64(len(r.out)))), int(r.draw(int64(len(r.out))))
+	a, b := &r.vips[r.out[i]], &r.vips[r.out[j]]
+	if float64(float64(a.worth)*b.options[0].weight) < float64(float64(b.worth)*a.options[0].weight) {
+		return j
+	}
+	return i
+}
+
 // mostMadeRoom is how many VIPs are taken out for one.
 const mostMadeRoom = 4
 
@@ -135,7 +154,7 @@ const mostMadeRoom = 4
 func (r *region) step(i int) bool {
 	v := r.out[i]
 	s := &r.vips[v]
-	at := int(r.draw(int64(len(s.options))))
+	at := min(int(r.draw(int64(len(s.options)))), int(r.draw(int64(len(s.options))))) // lighter ones more often
 	for n := 0; !r.fits(s, at); n++ {
 		if n == mostMadeRoom || !r.makeRoom(s, at) {
 			return false
@@ -189,7 +208,7 @@ func (r *region) fits(s *swap, at int) bool {
 
 // isFull says that a link of an option has no room for it.
 func (r *region) isFull(o *option, i int) bool {
-	return r.loads[o.links[i]]+o.loads[i] > r.e.f.Capacity(o.links[i])
+	return o.loads[i] > r.room[o.links[i]]
 }
 
 // insert brings a VIP in where it uses least of what others use.
@@ -213,7 +232,7 @@ func (r *region) cost(o *option) float64 {
 	e, cost := r.e, 0.0
 	for i, link := range o.links {
 		part := float64(o.loads[i]) * e.usage.Inverse[link]
-		used := float64(r.loads[link]+o.loads[i]) * e.usage.Inverse[link]
+		used := 1 - float64(float64(r.room[link]-o.loads[i])*e.usage.Inverse[link])
 		cost += float64(float64(used*used) * part)
 	}
 	for _, m := range e.cands[o.at].members {
@@ -227,38 +246,25 @@ func (r *region) cost(o *option) float64 {
 
 // makeRoom takes a VIP out that uses a resource of which there is too little. It says whether there is one.
 func (r *region) makeRoom(s *swap, at int) bool {
-	o := &s.options[at]
-	uses := r.shortage(s, o)
-	if uses == nil {
+	among := r.shortage(s, &s.options[at])
+	if among == nil || among.size() == 0 {
 		return false
 	}
-	pick, n := -1, int64(0)
-	for v := range r.vips {
-		x := &r.vips[v]
-		if x.at >= 0 && uses(&x.options[x.at]) {
-			if n++; r.draw(n) == 0 {
-				pick = v
-			}
-		}
-	}
-	r.work += int64(4 * len(r.vips))
-	if pick >= 0 {
-		r.set(pick, -1)
-	}
-	return pick >= 0
+	r.set(among.nth(int(r.draw(int64(among.size())))), -1)
+	return true
 }
 
-// shortage is a test for what uses a resource that is too full for an option; nil if that is the host tables.
-func (r *region) shortage(s *swap, o *option) func(*option) bool {
+// shortage is the VIPs that use a resource that is too full for an option; nil if that is the host tables.
+func (r *region) shortage(s *swap, o *option) *vipSet {
 	e := r.e
 	c := &e.cands[o.at]
 	for _, m := range c.members {
 		if e.entries[m]+o.need > e.sizes[m] || o.lost > e.switchBudget-e.switchLoss[m] {
-			return func(x *option) bool { return slices.Contains(e.cands[x.at].members, m) }
+			return &r.users.bySwitch[m]
 		}
 	}
 	if c.container >= 0 && s.it.flow.Total > e.containerBudget-e.containerLoss[c.container] {
-		return func(x *option) bool { return e.cands[x.at].container == c.container }
+		return &r.users.byContainer[c.container]
 	}
 	full, n := int32(-1), int64(0)
 	for i, link := range o.links {
@@ -272,10 +278,7 @@ func (r *region) shortage(s *swap, o *option) func(*option) bool {
 	if full < 0 {
 		return nil
 	}
-	return func(x *option) bool {
-		_, uses := slices.BinarySearch(x.links, full)
-		return uses
-	}
+	return &r.users.byLink[full]
 }
 
 // set brings a VIP to an option, or, with -1, takes it out.
@@ -284,19 +287,21 @@ func (r *region) set(v, at int) {
 	r.log = append(r.log, undo{v, s.at})
 	r.score += s.scoreAt(at) - s.scoreAt(s.at)
 	if s.at >= 0 {
-		r.use(s, -1)
+		r.use(v, -1)
 	}
 	if s.at = at; at >= 0 {
-		r.use(s, 1)
+		r.use(v, 1)
 	}
 }
 
-func (r *region) use(s *swap, sign int64) {
+func (r *region) use(v int, sign int64) {
+	s := &r.vips[v]
 	o := &s.options[s.at]
+	r.users.flip(v, o, &r.e.cands[o.at])
 	for i, link := range o.links {
-		r.loads[link] += fabric.Load(sign) * o.loads[i]
+		r.room[link] -= fabric.Load(sign) * o.loads[i]
 	}
-	r.work += int64(len(o.links))
+	r.work += 2 * int64(len(o.links))
 	r.e.applyTables(s.it.flow, &r.e.cands[o.at], sign)
 }
 
