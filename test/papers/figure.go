@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -43,7 +44,11 @@ func (f figure) state(of *record) string {
 	case of == nil:
 		return "not run"
 	default:
-		return "measured " + of.Date
+		state := "measured " + of.Date
+		if of.Command != f.bench.command() {
+			state += " by `" + of.Command + "`"
+		}
+		return state
 	}
 }
 
@@ -66,6 +71,12 @@ type bench struct {
 	name     string
 	args     []string
 	drawings []string // that it writes into the folder of -plots
+}
+
+// with is the bench with more flags, for less than all draws for instance.
+func (b bench) with(args []string) *bench {
+	b.args = slices.Concat(b.args, args)
+	return &b
 }
 
 // command is how a shell has it.

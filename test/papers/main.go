@@ -21,10 +21,11 @@ import (
 
 func main() {
 	names := flag.String("figures", "", "names of figures to reproduce, with commas between; empty: list all")
+	with := flag.String("with", "", "more flags of the benches, as '-seeds 1': the page says so")
 	page := flag.Bool("page", false, "write docs/papers.md anew from the results that are kept, without a run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	err := run(ctx, ".", *names, *page)
+	err := run(ctx, ".", *names, *with, *page)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "papers: %v\n", err)
@@ -32,13 +33,16 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, root, names string, page bool) error {
+func run(ctx context.Context, root, names, with string, page bool) error {
 	if names == "" && !page {
 		return list(os.Stdout)
 	}
 	asked, err := findFigures(names)
 	if err != nil {
 		return err
+	}
+	for i := range asked {
+		asked[i].bench = asked[i].bench.with(strings.Fields(with))
 	}
 	failed := reproduce(ctx, root, asked)
 	return errors.Join(failed, writePage(root))

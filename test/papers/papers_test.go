@@ -217,3 +217,15 @@ func sources(t *testing.T, name string) string {
 	}
 	return all.String()
 }
+
+// A result of less than the figure's command says of what.
+func TestStateSaysWhichCommandWasRun(t *testing.T) {
+	f := figure{bench: &bench{name: "placement", args: []string{"-only", "muxes"}}}
+	whole, part := record{Date: "2026-01-02", Command: f.bench.command()}, record{Date: "2026-01-02", Command: f.bench.with([]string{"-seeds", "1"}).command()}
+	if got := f.state(&whole); got != "measured 2026-01-02" {
+		t.Errorf("state %q", got)
+	}
+	if got := f.state(&part); got != "measured 2026-01-02 by `go run ./test/bench/placement -only muxes -seeds 1`" {
+		t.Errorf("state %q", got)
+	}
+}
