@@ -29,6 +29,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_FORWARD_FRAGMENT:
 	case VERDICT_FORWARD_ICMP:
 	case VERDICT_RELAY_FRAGMENT:
+	case VERDICT_RELAY_ANSWER:
 	case VERDICT_REPLY_ECHO:
 	case VERDICT_REPLY_TOO_BIG:
 	case VERDICT_REPLY_SYN:
@@ -64,6 +65,8 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_NO_HOST_KEY:
 	case VERDICT_DROP_BUCKET_MOVES:
 	case VERDICT_DROP_FBT_NO_ROOM:
+	case VERDICT_DROP_ANSWER_FORGED:
+	case VERDICT_DROP_ANSWER_HOST:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

@@ -63,6 +63,32 @@ static __noinline int overlay_clamp(struct __sk_buff *skb, const struct packet *
 	return rewrite_tcp16(skb, p, at + 2, mss, bpf_htons(mtu - headers));
 }
 
+/* By which family answers go by the muxes: the muxes, this host, and the client's host have it. */
+enum answer_family { ANSWER_BY_NONE = 0, ANSWER_BY_V4, ANSWER_BY_V6 };
+
+static __always_inline enum answer_family answer_family(__u32 number)
+{
+	const struct overlay_host *host = bpf_map_lookup_elem(&hosts, &number);
+
+	if (!host)
+		return ANSWER_BY_NONE;
+	if (address_is_set(&settings.mux4) && address_is_set(&settings.own4) &&
+	    address_is_set(&host->v4))
+		return ANSWER_BY_V4;
+	if (address_is_set(&settings.mux6) && address_is_set(&settings.own6) &&
+	    address_is_set(&host->v6))
+		return ANSWER_BY_V6;
+	return ANSWER_BY_NONE;
+}
+
+/* What the server's answers get before them, straight or by a mux. */
+static __always_inline __u32 answer_overhead(const struct overlay_ctx *a)
+{
+	if (a->via && answer_family(a->host) == ANSWER_BY_V6)
+		return OVERLAY_OVERHEAD6;
+	return overlay_overhead(&a->rule.tunnel);
+}
+
 /* Client and VIP become local address and backend. */
 static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx *a,
 				      struct packet *p)
@@ -77,7 +103,7 @@ static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx 
 	err = rewrite_begin(skb, p, SOURCE, &local, p->source_port, &difference);
 	err = err ?: rewrite_begin(skb, p, DESTINATION, &dip, port, &difference);
 	err = err ?: rewrite_end(skb, p, difference);
-	return err ?: overlay_clamp(skb, p, overlay_overhead(&a->rule.tunnel));
+	return err ?: overlay_clamp(skb, p, answer_overhead(a));
 }
 
 /* The rule of the session, and the session. */

@@ -45,6 +45,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_SEND_LOCAL:
 		return bpf_redirect(ifindex, BPF_F_INGRESS);
 	case VERDICT_REPLY:
+	case VERDICT_REPLY_BY_MUX:
 	case VERDICT_RESET_CLIENT:
 	case VERDICT_SEND_DIRECT:
 	case VERDICT_SEND_MUX:

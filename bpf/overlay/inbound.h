@@ -85,7 +85,8 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 	return VERDICT_NONE;
 }
 
-/* The FBT of a packet from a mux, or a bypass header that says the same: names the client's host. */
+/* The FBT of a packet from a mux, or a bypass header that says the same: names the client's host.
+ */
 static __noinline enum verdict inbound_fbt(struct __sk_buff *skb, struct overlay_ctx *a)
 {
 	struct fbt_segment segment = {

@@ -11,6 +11,7 @@
 #include "abi/overlay/tenant.h"
 #include "abi/overlay/verdict.h"
 #include "abi/shared/fbt.h"
+#include "net/answer.h"
 #include "net/packet.h"
 #include "net/skb/decap.h"
 #include "net/skb/bypass_header.h"
@@ -128,6 +129,9 @@ struct {
 /* This host's keys. User space writes. */
 struct fbt_keys fbt_keys SEC(".data.fbt_keys");
 
+/* The one of these that makes answers which go by muxes. */
+struct fbt_key answer_key SEC(".data.answer_key");
+
 /* Where a packet goes in VXLAN. */
 struct vxlan_path {
 	struct address from;
@@ -136,6 +140,8 @@ struct vxlan_path {
 	__u8 from_mac[6];
 	__u32 vni;
 	bool route; /* tells a mux that this host has an agent */
+	__u32 answer_to; /* number of the client's host, to which a mux sends it on; 0: not so */
+	__u32 answer_key;
 };
 
 /* What is known of a packet between two steps. */

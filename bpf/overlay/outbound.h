@@ -95,14 +95,14 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 	return err ?: rewrite_end(skb, &p, difference);
 }
 
-/* TCP is told by its MSS what fits; a server's datagram that does not fit is answered. */
+/* What of a server does not fit is answered. */
 static __noinline enum verdict outbound_too_big(struct __sk_buff *skb, struct overlay_ctx *a,
 						bool native)
 {
 	enum verdict verdict;
 	struct ethhdr eth;
 
-	if (a->inner.protocol != IPPROTO_UDP || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
+	if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
 		return VERDICT_DROP_TOO_BIG;
 	__builtin_memcpy(a->path.to_mac, eth.h_dest, sizeof(eth.h_dest));
 	__builtin_memcpy(a->path.from_mac, eth.h_source, sizeof(eth.h_source));
@@ -115,25 +115,27 @@ static __noinline enum verdict outbound_too_big(struct __sk_buff *skb, struct ov
 static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overlay_ctx *a,
 					     bool native)
 {
+	enum verdict verdict = path_of_session(a), away = VERDICT_REPLY;
 	__u32 overhead = overlay_overhead(&a->rule.tunnel), number = a->row.attachment;
 	__u32 packets = skb->gso_segs ?: 1; /* before the kernel forgets how many */
 	struct overlay_backend_traffic *b;
 	struct overlay_traffic *t;
-	enum verdict verdict;
 
-	if (!host_tunnel(a->row.host, &a->rule.tunnel, &a->path.to))
-		return VERDICT_DROP_FBT_HOST;
-	a->room = settings.mtu - overhead;
-	if ((!skb->gso_size || a->inner.protocol == IPPROTO_UDP) && is_too_big(skb, a))
+	if (verdict)
+		return verdict;
+	if (a->path.answer_to)
+		away = VERDICT_REPLY_BY_MUX;
+	if (overhead < overlay_overhead(&a->path.to))
+		overhead = overlay_overhead(&a->path.to);
+	a->room = settings.mtu - overlay_overhead(&a->path.to);
+	if (is_too_big(skb, a))
 		return outbound_too_big(skb, a, native);
 
 	/* From here on the packet is touched: fail closed. */
-	a->path.from = a->rule.tunnel;
-	path_to_client(a, a->row.client_mac);
 	if (outbound_rewrite(skb, a) ||
 	    overlay_clamp(skb, &a->inner, overhead + sizeof(struct fbt)))
 		return VERDICT_DROP_REWRITE;
-	verdict = encapsulate_for(skb, a, VERDICT_REPLY, VERDICT_REPLY_LOCAL);
+	verdict = encapsulate_for(skb, a, away, VERDICT_REPLY_LOCAL);
 	if (session_tag(a->number) != a->tag)
 		return VERDICT_DROP_SESSION_GONE;
 	t = bpf_map_lookup_elem(&traffic, &number);

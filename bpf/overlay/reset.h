@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "overlay/encapsulate.h"
+#include "overlay/answer.h"
 
 /* The reset's own header. */
 static __always_inline void reset_header(const struct packet *p, const struct tcphdr *in,
@@ -86,14 +86,15 @@ static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const 
 /* Turns a client's segment of no session round, to the host that it is from. */
 static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overlay_ctx *a)
 {
-	struct address own = a->outer.destination;
 	struct overlay_traffic *t;
 	__u32 number = a->key.attachment;
+	enum verdict verdict;
 
 	if (a->head.tcp.rst)
 		return VERDICT_DROP_NO_SESSION;
-	if (!host_tunnel(a->host, &own, &a->path.to))
-		return VERDICT_DROP_FBT_HOST;
+	verdict = path_to_sender(a);
+	if (verdict)
+		return verdict;
 	if (!quota_reset(a->attachment.tenant))
 		return VERDICT_DROP_RESET_LIMITED;
 	t = bpf_map_lookup_elem(&traffic, &number);
@@ -105,7 +106,5 @@ static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overla
 	    (a->header.next && bypass_header_strip(skb, &a->inner)) ||
 	    reset_make(skb, &a->inner, &a->head.tcp))
 		return VERDICT_DROP_REWRITE;
-	a->path.from = own;
-	path_to_client(a, a->client_mac);
 	return encapsulate_for(skb, a, VERDICT_RESET_CLIENT, VERDICT_REPLY_LOCAL);
 }

@@ -123,7 +123,8 @@ static __always_inline bool session_is_of(const struct overlay_session *s,
 					  const struct overlay_key *key)
 {
 	return s->client_port == key->client_port && s->vip_port == key->vip_port &&
-	       !(s->events & OVERLAY_UDP) == !key->udp && s->attachment == key->attachment && address_equal(&s->client, &key->client);
+	       !(s->events & OVERLAY_UDP) == !key->udp && s->attachment == key->attachment &&
+	       address_equal(&s->client, &key->client);
 }
 
 static __always_inline bool session_is_closed(__u32 events)

@@ -3,12 +3,22 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
+
+/* Bits of attached_vip.flags: whose answers go by muxes. */
+enum attached_flag {
+	ATTACHED_FULL_NAT = 0x1, /* those to all clients */
+	ATTACHED_RELAY = 0x2, /* those to clients whose host has no agent */
+};
+ABI_ENUM(attached_flag);
 
 /* A VIP in a virtual network. */
 struct attached_vip {
 	struct address service; /* its own address, by which endpoints know it */
 	__u32 attachment; /* index of network_counts; 0 is invalid */
+	__u8 gateway_mac[6]; /* from where the network's frames come */
+	__u16 flags; /* enum attached_flag */
 };
 
 /* What holds for all virtual networks. */
@@ -19,5 +29,5 @@ struct mux_overlay {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct attached_vip) == 20, "attached_vip");
+_Static_assert(sizeof(struct attached_vip) == 28, "attached_vip");
 _Static_assert(sizeof(struct mux_overlay) == 40, "mux_overlay");

@@ -33,6 +33,7 @@ enum verdict {
 
 	/* The packet is sent elsewhere. */
 	VERDICT_RELAY_FRAGMENT, /* to the mux of the pool that owns its datagram */
+	VERDICT_RELAY_ANSWER, /* a server's, to the host of a virtual network's client */
 	VERDICT_REPLY_ECHO, /* to the sender: a VIP answers a ping */
 	VERDICT_REPLY_TOO_BIG, /* to the sender: it would not fit the MTU once encapsulated */
 	VERDICT_REPLY_SYN, /* to the sender: a SYN is answered with a cookie */
@@ -75,6 +76,8 @@ enum verdict {
 	VERDICT_DROP_NO_HOST_KEY, /* there is no key of the backend's host to make FBTs with */
 	VERDICT_DROP_BUCKET_MOVES, /* to another backend, and VXLAN can't name both of them */
 	VERDICT_DROP_FBT_NO_ROOM, /* behind options of IP */
+	VERDICT_DROP_ANSWER_FORGED, /* an answer that the sender's key has not made */
+	VERDICT_DROP_ANSWER_HOST, /* one for a host that has no clients of the network */
 
 	VERDICT_COUNT,
 };

@@ -42,12 +42,6 @@ struct overlay_rule {
 	__u32 idle_timeout; /* of open connections, in ms */
 };
 
-/* A host by its number. */
-struct overlay_host {
-	struct address v4; /* its tunnel addresses; not set: none of the family */
-	struct address v6;
-};
-
 /* Of an attachment. */
 struct overlay_traffic {
 	struct counter in; /* from clients to servers */
@@ -61,5 +55,4 @@ struct overlay_traffic {
 _Static_assert(sizeof(struct overlay_attachment) == 48, "overlay_attachment");
 _Static_assert(sizeof(struct overlay_rule_key) == 36, "overlay_rule_key");
 _Static_assert(sizeof(struct overlay_rule) == 48, "overlay_rule");
-_Static_assert(sizeof(struct overlay_host) == 32, "overlay_host");
 _Static_assert(sizeof(struct overlay_traffic) == 64, "overlay_traffic");

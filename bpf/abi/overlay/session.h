@@ -12,7 +12,7 @@ enum overlay_event {
 	OVERLAY_CLIENT_FIN = 0x04,
 	OVERLAY_SERVER_FIN = 0x08,
 	OVERLAY_RESET = 0x10, /* by either end, and no segment of the server since */
-	OVERLAY_VIA_MUX = 0x20, /* the client's host has no agent */
+	OVERLAY_VIA_MUX = 0x20, /* answers go by a mux, as the last FBT says */
 	OVERLAY_UDP = 0x80, /* none that happens: it is of datagrams, and has no numbers */
 };
 ABI_ENUM(overlay_event);

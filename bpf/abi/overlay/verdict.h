@@ -22,6 +22,7 @@ enum verdict {
 
 	/* Towards a client's host: encapsulated. */
 	VERDICT_REPLY,
+	VERDICT_REPLY_BY_MUX, /* which sends it on */
 	VERDICT_REPLY_LOCAL, /* the client is on this host, too */
 	VERDICT_RESET_CLIENT, /* a segment of no session became a reset for its sender
 			       */

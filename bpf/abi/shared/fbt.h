@@ -18,7 +18,7 @@ enum fbt_format {
 	FBT_VERSION = 1, /* the low bits of `bits` */
 	FBT_VERSION_MASK = 0x0f,
 	FBT_NUMBER = 0x10, /* host is the client host's number, not its IPv4 address */
-	FBT_VIA = 0x20, /* the client's host has no agent: answers may have to go by a mux */
+	FBT_VIA = 0x20, /* answers go by a mux */
 	FBT_KEY_SHIFT = 6, /* the low bits of the id of the key */
 	FBT_KEYS = 4,
 	FBT_MAC_OFFSET = 12,

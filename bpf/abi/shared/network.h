@@ -24,5 +24,12 @@ struct overlay_vtep {
 	enum overlay_role roles; /* bits of it */
 };
 
+/* A host by its number. */
+struct overlay_host {
+	struct address v4; /* its tunnel addresses; not set: none of the family */
+	struct address v6;
+};
+
+_Static_assert(sizeof(struct overlay_host) == 32, "overlay_host");
 _Static_assert(sizeof(struct network_address) == 20, "network_address");
 _Static_assert(sizeof(struct overlay_vtep) == 8, "overlay_vtep");

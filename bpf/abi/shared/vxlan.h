@@ -14,6 +14,13 @@ enum vxlan_format {
 	 * reserved byte behind the VNI, only from hosts to muxes: kernels drop what has it.
 	 */
 	VXLAN_ROUTE = 0x57,
+	/*
+	 * An answer that a server's host sends to a mux, for it to send on (NGLB, section II): that
+	 * byte is this and the low bits of the key's id. The three before the VNI are the number of
+	 * the client's host, and the inner frame's source is a MAC: see net/answer.h.
+	 */
+	VXLAN_ANSWER = 0x58,
+	VXLAN_ANSWER_KEY = 0x03,
 	VXLAN_VNI_MAX = (1 << 24) - 1,
 };
 ABI_ENUM(vxlan_format);
@@ -22,7 +29,7 @@ struct vxlan {
 	__u8 flags;
 	__u8 reserved[3];
 	__u8 vni[3];
-	__u8 route; /* VXLAN_ROUTE or 0 */
+	__u8 route; /* VXLAN_ROUTE, VXLAN_ANSWER or 0 */
 };
 
 _Static_assert(sizeof(struct vxlan) == 8, "vxlan");

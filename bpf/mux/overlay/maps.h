@@ -19,7 +19,10 @@ struct {
 	__type(value, struct attached_vip);
 } network_vips SEC(".maps");
 
-/* Hosts that may send VXLAN to muxes: by network of which they have workloads, and address. */
+/*
+ * Hosts that may send VXLAN to muxes: by network of which they have workloads, and address. Those
+ * with servers are there under network 0, too.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -27,6 +30,14 @@ struct {
 	__type(key, struct network_address);
 	__type(value, struct overlay_vtep);
 } vteps SEC(".maps");
+
+/* Hosts of clients by number, which answers name. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4097);
+	__type(key, __u32);
+	__type(value, struct overlay_host);
+} overlay_hosts SEC(".maps");
 
 /* Keys of hosts with backends, by their numbers: one makes the FBTs of what is sent there. */
 struct {

@@ -20,7 +20,8 @@ struct vxlan_ctx {
 	struct fbt_content says;
 	__u32 vni;
 	__u32 attachment;
-	__u32 routed; /* the client's host says that it has an agent; 0: it does not */
+	__u32 routed; /* the byte behind the VNI: VXLAN_ROUTE, VXLAN_ANSWER, or 0 */
+	__u32 agent; /* the client's host has one */
 	/* Of what is sent. */
 	__be16 ethertype; /* of the packet inside */
 	__u16 length; /* of UDP, with the FBT */

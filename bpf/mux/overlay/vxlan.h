@@ -7,6 +7,7 @@
 
 #include "mux/ctx.h"
 #include "mux/martian.h"
+#include "mux/overlay/answer.h"
 #include "mux/overlay/echo.h"
 #include "mux/overlay/maps.h"
 #include "mux/overlay/header.h"
@@ -43,7 +44,8 @@ static __always_inline enum verdict vxlan_outer(struct xdp_md *ctx, struct vxlan
 	if (!packet_is_whole(o))
 		return VERDICT_DROP_VXLAN;
 	length = bpf_ntohs(front->udp.len);
-	if (!(vxlan_is_plain(&front->vxlan) || vxlan_has_route(&front->vxlan)) ||
+	if (!(vxlan_is_plain(&front->vxlan) || vxlan_has_route(&front->vxlan) ||
+	      vxlan_is_answer(&front->vxlan)) ||
 	    length < sizeof(*front) || l4 + length > o->l3 + o->l3_length)
 		return VERDICT_DROP_VXLAN;
 	v->routed = front->vxlan.route;
@@ -64,8 +66,8 @@ static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
 		return VERDICT_DROP_NOT_A_VTEP;
 	v->says.vni = v->vni;
 	v->says.host = bpf_htonl(vtep->number);
-	v->says.flags =
-		vtep->roles & OVERLAY_CLIENT && v->routed ? FBT_NUMBER : FBT_NUMBER | FBT_VIA;
+	v->says.flags = FBT_NUMBER;
+	v->agent = vtep->roles & OVERLAY_CLIENT && v->routed;
 	return VERDICT_NONE;
 }
 
@@ -93,6 +95,8 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 		return VERDICT_DROP_VXLAN;
 	if (!source_is_host(p) || address_equal(&p->source, &p->destination))
 		return VERDICT_DROP_MARTIAN;
+	if (vip->flags & ATTACHED_FULL_NAT || (!v->agent && vip->flags & ATTACHED_RELAY))
+		v->says.flags |= FBT_VIA;
 	v->attachment = vip->attachment;
 	w->endpoint_port = p->destination_port;
 	key.address = vip->service;
@@ -135,6 +139,8 @@ static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
 	if (!v)
 		return VERDICT_PASS_NO_ENDPOINT;
 	verdict = vxlan_outer(ctx, v, &w.packet);
+	if (!verdict && vxlan_routes_answer(v))
+		return answer_handle(ctx);
 	verdict = verdict ?: vxlan_sender(v);
 	verdict = verdict ?: vxlan_inner(ctx, &w, v);
 	verdict = verdict ?: police(&w, false);

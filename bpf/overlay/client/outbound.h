@@ -91,6 +91,7 @@ static __always_inline bool path_to_mux(struct overlay_ctx *a)
 	a->path.to = v4 ? settings.mux4 : settings.mux6;
 	a->path.from = v4 ? settings.own4 : settings.own6;
 	a->path.route = true;
+	a->path.answer_to = 0;
 	return address_is_set(&a->path.to) && address_is_set(&a->path.from);
 }
 
@@ -99,6 +100,7 @@ static __always_inline bool path_to_server(struct overlay_ctx *a)
 {
 	a->path.from = address_is_v4(&a->path.to) ? settings.own4 : settings.own6;
 	a->path.route = false;
+	a->path.answer_to = 0;
 	return address_is_set(&a->path.from);
 }
 

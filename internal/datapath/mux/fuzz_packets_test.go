@@ -157,6 +157,9 @@ func hostileOutcome(action uint32, frame, out []byte, tunnels map[netip.Addr]map
 		return encapsulated(outer, frame, tunnels)
 	}
 	in, err := readHeader(readIP(frame))
+	if err == nil && len(in.behind) > 50 && in.behind[15]&^3 == 0x58 && (outer.from == overlay4 || outer.from == overlay6) {
+		return answered(outer, in)
+	}
 	if err == nil && (outer.from == overlay4 || outer.from == overlay6) {
 		return ponged(outer, in, tunnels)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/oracle/answer"
 )
 
 // The virtual networks of the oracle's world. Two have the same addresses.
@@ -19,11 +20,11 @@ var (
 	overlay4, overlay6 = netip.MustParseAddr("203.0.113.250"), netip.MustParseAddr("2001:db8:1::250")
 
 	oracleAttachments = map[uint32]overlay.Attachment{
-		1: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0]},
-		2: {VNI: 0xabcdef, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0]},
-		3: {VNI: 100, VIP: netip.MustParseAddr("fd12::99"), Service: oracleVIPs[1]},
+		1: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0], Relay: true, GatewayMAC: oracleGateway},
+		2: {VNI: 0xabcdef, VIP: netip.MustParseAddr("10.99.0.1"), Service: oracleVIPs[0], FullNAT: true, Relay: true},
+		3: {VNI: 100, VIP: netip.MustParseAddr("fd12::99"), Service: oracleVIPs[1], Relay: true, GatewayMAC: oracleGateway},
 		4: {VNI: 0xabcdef, VIP: netip.MustParseAddr("fd12::99"), Service: oracleVIPs[1]},
-		5: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.2"), Service: oracleAllPorts[0]},
+		5: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.2"), Service: oracleAllPorts[0], FullNAT: true},
 		6: {VNI: 100, VIP: netip.MustParseAddr("fd12::98"), Service: oracleAllPorts[1]},
 		7: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.3"), Service: oracleSNAT[0]}, // has no endpoints
 	}
@@ -32,6 +33,13 @@ var (
 		{Number: 7, Agent: true, VNIs: oracleVNIs, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd02::1")}},
 		{Number: 8, VNIs: oracleVNIs, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("fd02::2")}},
 		{Number: 9, Agent: true, VNIs: []uint32{100}, Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.3"), netip.MustParseAddr("fd02::4")}},
+	}
+	oracleGateway = [6]byte{2, 0x57, 0x45, 9}
+	// Hosts with servers; one has no keys, and one no clients.
+	oracleServers = []overlay.Host{
+		{Number: 1, Agent: true, Server: true, VNIs: []uint32{100}, Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.1"), netip.MustParseAddr("fd03::1")}},
+		{Number: 2, Agent: true, Server: true, Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.2"), netip.MustParseAddr("fd03::2")}},
+		{Number: 4, Agent: true, Server: true, Addresses: []netip.Addr{netip.MustParseAddr("10.3.0.4"), netip.MustParseAddr("fd03::4")}},
 	}
 	oracleVTEPs = []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.7.7.7", "fd02::1", "fd02::2", "fd02::3", "fd02::4"}
 )
@@ -50,7 +58,7 @@ func setNetworks(t testing.TB, d *Datapath) {
 	t.Helper()
 	makes, keys := oracleKeys()
 	err := errors.Join(
-		d.SetOverlayAddresses(overlay4, overlay6), d.SetAttachments(oracleAttachments), d.SetVTEPs(oracleHosts),
+		d.SetOverlayAddresses(overlay4, overlay6), d.SetAttachments(oracleAttachments), d.SetVTEPs(slices.Concat(oracleHosts, oracleServers)),
 		d.SetHostKeys(makes, keys))
 	if err != nil {
 		t.Fatal(err)
@@ -62,16 +70,26 @@ func oracleNetwork() oracle.Network {
 	n := oracle.Network{
 		Addresses: []netip.Addr{overlay4, overlay6}, VIPs: map[oracle.NetworkVIP]netip.Addr{},
 		Hosts: map[netip.Addr]oracle.NetworkHost{}, Keys: map[uint32]fbt.Key{},
+		Answers: answer.Mux{
+			Addresses: []netip.Addr{overlay4, overlay6}, Modes: map[answer.VIP]answer.Mode{}, Servers: map[netip.Addr]uint32{},
+			Hosts: map[netip.Addr]answer.Host{},
+		},
 	}
 	for _, a := range oracleAttachments {
 		n.VIPs[oracle.NetworkVIP{VNI: a.VNI, VIP: a.VIP}] = a.Service
+		n.Answers.Modes[answer.VIP{VNI: a.VNI, Address: a.VIP}] = answer.Mode{Gateway: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
 	}
-	for _, h := range oracleHosts {
+	for _, h := range slices.Concat(oracleHosts, oracleServers) {
 		for _, address := range h.Addresses {
+			if h.Server {
+				n.Answers.Servers[address] = h.Number
+			}
+			n.Answers.Hosts[address] = answer.Host{Number: h.Number, VNIs: h.VNIs}
 			n.Hosts[address] = oracle.NetworkHost{Number: h.Number, Agent: h.Agent, VNIs: h.VNIs}
 		}
 	}
 	_, keys := oracleKeys()
+	n.Answers.Keys = keys
 	for host, all := range keys {
 		n.Keys[host] = all[1]
 	}
@@ -133,6 +151,9 @@ func networkClasses(s scene) []oracleClass {
 			from, to, vni := s.tenantEnds(r, portPlain)
 			return s.carried(r, vni, draftTCP(from, to, 0x10, nil, 1340+r.IntN(200), r))
 		}},
+		{name: "network-answer", verdict: "relay_answer", more: []string{
+			"drop_answer_forged", "drop_answer_host", "drop_no_host_key", "drop_not_a_vtep", "drop_vxlan",
+		}, draw: s.answer},
 		{name: "network-no-source", verdict: "drop_no_source", draw: syn, settings: func(p pool.Settings) pool.Settings {
 			p.Source6 = netip.Addr{}
 			return p
@@ -224,4 +245,51 @@ func (s scene) carried(r *rand.Rand, vni uint32, inner draft) draft {
 func fittingOptions(r *rand.Rand) []byte {
 	options := drawOptions(r)
 	return options[:min(len(options), r.IntN(33))]
+}
+
+// answer is one of a server's host to a client, by the muxes.
+func (s scene) answer(r *rand.Rand) draft {
+	client, vip, vni := s.tenantEnds(r, portPlain)
+	inside := draftTCP(vip, client, drawFlags(r), fittingOptions(r), r.IntN(60), r)
+	udp := r.IntN(4) == 0
+	if udp {
+		inside = draftUDP(vip, client, r.IntN(60), r)
+		inside.sumAt = sometimes(r, 6, 0)
+	}
+	if inside.to.Is4() && r.IntN(16) == 0 {
+		inside.fragment = uint16(r.Uint32())
+	}
+	frame := inside.frame()
+	sender := oracleServers[sometimes(r, 0, 1, 2)]
+	keys := []fbt.Key{{ID: 5}, {ID: 6}}
+	if _, all := oracleKeys(); all[sender.Number] != nil {
+		keys = all[sender.Number]
+	}
+	key := keys[r.IntN(2)]
+	a := fbt.Answer{VNI: vni, Host: sometimes(r, uint32(7), 8, 9, 77, 0), Client: client, VIP: vip, ClientMAC: [6]byte(frame), UDP: udp}
+	header, mac := a.VXLAN(key), a.MAC(key)
+	copy(frame[6:], mac[:])
+	v4 := r.IntN(2) == 0
+	from, to := sender.Addresses[1], overlay6
+	if v4 {
+		from, to = sender.Addresses[0], overlay4
+	}
+	if other := netip.MustParseAddr(sometimes(r, "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.7.7.7")); v4 && r.IntN(8) == 0 {
+		from = other
+	}
+	all := append(header, frame...)
+	if r.IntN(4) == 0 { // VXLAN, Ethernet, addresses
+		all[r.IntN(50)] ^= 1 << r.IntN(8)
+	}
+	f := draftUDP(netip.AddrPortFrom(from, uint16(r.Uint32())), netip.AddrPortFrom(to, 4789), 0, r)
+	f.transport = append(f.transport, all...)
+	binary.BigEndian.PutUint16(f.transport[4:], uint16(len(f.transport)))
+	f.sumAt = sometimes(r, 0, 6)
+	if r.IntN(8) == 0 {
+		f.vlans = r.IntN(3)
+	}
+	if r.IntN(8) == 0 {
+		f.padding = r.IntN(30)
+	}
+	return f
 }

@@ -131,11 +131,18 @@ func (d *Datapath) Unload() error {
 	return errors.Join(err, d.Close())
 }
 
-// SetKeys sets the keys of FBTs to this host.
+// SetKeys sets the keys of FBTs to this host, and of answers from it that go by muxes.
 func (d *Datapath) SetKeys(keys []fbt.Key) error {
 	if err := d.objects.FbtKeys.Set(fbtKeys(keys)); err != nil {
 		return fmt.Errorf("set keys of FBTs: %w", err)
 	}
+	makes := fbt.MakesOf(keys)
+	if err := d.objects.AnswerKey.Set(&fbtKeys([]fbt.Key{makes}).Rows[makes.ID%fbt.Keys]); err != nil {
+		return fmt.Errorf("set the key of answers: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answerKey = makes
 	return nil
 }
 

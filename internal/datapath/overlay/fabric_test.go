@@ -35,6 +35,7 @@ type fabric struct {
 	mux   *standInMux
 	muxes []string // addresses that they send from
 	flows uint32   // most of a port
+	vxlan string   // options of the tenants' own VXLAN devices
 }
 
 // overlayHost is a host with the programs.
@@ -64,7 +65,7 @@ func newFabricOf(t *testing.T, name string, f family, muxes ...string) *fabric {
 	t.Helper()
 	b := &fabric{
 		T: t, family: f, name: fmt.Sprintf("wfab%d%s-", os.Getpid(), name), key: fbt.Key{Secret: [16]byte{7}, ID: 1},
-		hosts: map[string]*overlayHost{}, muxes: muxes, flows: 100,
+		hosts: map[string]*overlayHost{}, muxes: muxes, flows: 100, vxlan: "nolearning udp6zerocsumrx",
 	}
 	b.core = b.space("core")
 	b.must(b.core.Sysctl("net.ipv4.ip_forward", "1"), b.core.Sysctl("net.ipv6.conf.all.forwarding", "1"))
@@ -233,7 +234,7 @@ func (b *fabric) joinOverlay(host *netns.NS, local, tenant string, client *netns
 	b.ip(client, "ip route add %s dev eth0", one(vip.String()))
 	b.ip(client, "ip neigh add %s lladdr 02:09:00:00:00:00 dev eth0 nud permanent", vip)
 	b.ip(host, "ip link add br%d type bridge", vni)
-	b.ip(host, "ip link add vx%d type vxlan id %d local %s dstport 4789 nolearning udp6zerocsumrx", vni, vni, local)
+	b.ip(host, "ip link add vx%d type vxlan id %d local %s dstport 4789 %s", vni, vni, local, b.vxlan)
 	for _, device := range []string{fmt.Sprintf("vx%d", vni), tenant} {
 		b.ip(host, "ip link set %s master br%d up", device, vni)
 	}

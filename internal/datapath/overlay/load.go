@@ -43,7 +43,7 @@ func (d *Datapath) load() error {
 		spec.Maps[overlayMapBypassFlows].MaxEntries = d.config.Flows
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
-	for _, name := range []string{settingsTable, ".data.hash_key", ".data.fbt_keys"} {
+	for _, name := range []string{settingsTable, ".data.hash_key", ".data.fbt_keys", ".data.answer_key"} {
 		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
 	}
 	err = errors.Join(spec.Variables[overlayVarHashKey].Set(key), spec.Variables[overlayVarSettings].Set(d.config.settings()))

@@ -77,7 +77,7 @@ func newTwins(t *testing.T) *twins {
 		},
 		Tenants:  map[uint32]oracle.OverlayTenant{0: {Own: 10}, 1: {Own: 30, Most: 60, HalfOpen: 5}, 2: {Own: 4, Most: 6, HalfOpen: 30}},
 		Sessions: map[uint32]*oracle.OverlaySession{},
-		PortVNI:  100, Mux: addr("10.0.0.9"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
+		PortVNI:  100, Mux: addr("10.0.0.9"), Mux6: addr("fd00::9"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
 		Clients: map[netip.Addr]oracle.OverlayClient{addr("192.168.0.9"): {MAC: clientMAC}, addr("fd12::9"): {MAC: clientMAC}},
 		Flows:   map[oracle.OverlayFlowKey]*oracle.OverlayFlow{},
 	}
@@ -123,7 +123,7 @@ func (w *twins) fill() {
 		hosts = append(hosts, h)
 	}
 	errs := []error{w.SetKeys(w.oracle.Keys), w.SetAttachments(attachments), w.SetRules(rules), w.SetHosts(hosts)}
-	errs = append(errs, w.SetUnderlay(Underlay{Own4: w.oracle.Own[0], Own6: w.oracle.Own[1], Mux4: w.oracle.Mux}))
+	errs = append(errs, w.SetUnderlay(Underlay{Own4: w.oracle.Own[0], Own6: w.oracle.Own[1], Mux4: w.oracle.Mux, Mux6: w.oracle.Mux6}))
 	port := Port{Ifindex: 1, VNI: w.oracle.PortVNI, MAC: clientMAC, Flows: 1 << 20}
 	port.Addresses = slices.Collect(maps.Keys(w.oracle.Clients))
 	errs = append(errs, w.SetPorts([]Port{port}))
@@ -212,7 +212,7 @@ func (w *twins) compareFrames(verdict string, in, want, got []byte) {
 		return
 	case strings.HasPrefix(verdict, "pass_"):
 		want = in
-	case verdict == "reply", verdict == "reset_client", verdict == "send_direct", verdict == "send_mux":
+	case verdict == "reply", verdict == "reply_by_mux", verdict == "reset_client", verdict == "send_direct", verdict == "send_mux":
 		udp := 14 + 20
 		if got[12] == 0x86 {
 			udp = 14 + 40

@@ -94,6 +94,13 @@ const (
 	overlayFbtFormatFBT_MAC_OFFSET   overlayFbtFormat = 12
 )
 
+type overlayFbtKey struct {
+	_   structs.HostLayout
+	Key [2]uint64
+	Id  uint32
+	Pad uint32
+}
+
 type overlayFbtKeys struct {
 	_    structs.HostLayout
 	Rows [4]struct {
@@ -275,14 +282,16 @@ type overlayOverlayCtx struct {
 		Mac        uint32
 	}
 	Path struct {
-		_       structs.HostLayout
-		From    overlayAddress
-		To      overlayAddress
-		ToMac   [6]uint8
-		FromMac [6]uint8
-		Vni     uint32
-		Route   bool
-		_       [3]byte
+		_         structs.HostLayout
+		From      overlayAddress
+		To        overlayAddress
+		ToMac     [6]uint8
+		FromMac   [6]uint8
+		Vni       uint32
+		Route     bool
+		_         [3]byte
+		AnswerTo  uint32
+		AnswerKey uint32
 	}
 	Parsed    uint32
 	ClientMac [6]uint8
@@ -491,56 +500,59 @@ const (
 	overlayVerdictVERDICT_DELIVER_NATIVE        overlayVerdict = 6
 	overlayVerdictVERDICT_DELIVER_INTERFACE     overlayVerdict = 7
 	overlayVerdictVERDICT_REPLY                 overlayVerdict = 8
-	overlayVerdictVERDICT_REPLY_LOCAL           overlayVerdict = 9
-	overlayVerdictVERDICT_RESET_CLIENT          overlayVerdict = 10
-	overlayVerdictVERDICT_SEND_DIRECT           overlayVerdict = 11
-	overlayVerdictVERDICT_SEND_LOCAL            overlayVerdict = 12
-	overlayVerdictVERDICT_SEND_MUX              overlayVerdict = 13
-	overlayVerdictVERDICT_DELIVER_CLIENT        overlayVerdict = 14
-	overlayVerdictVERDICT_ANSWER_ARP            overlayVerdict = 15
-	overlayVerdictVERDICT_ANSWER_ND             overlayVerdict = 16
-	overlayVerdictVERDICT_ANSWER_TOO_BIG        overlayVerdict = 17
-	overlayVerdictVERDICT_RESET_SERVER          overlayVerdict = 18
-	overlayVerdictVERDICT_RESET_SERVER_NATIVE   overlayVerdict = 19
-	overlayVerdictVERDICT_ANSWER_TOO_BIG_NATIVE overlayVerdict = 20
-	overlayVerdictVERDICT_DROP_INNER_FRAGMENT   overlayVerdict = 21
-	overlayVerdictVERDICT_DROP_INNER_OTHER      overlayVerdict = 22
-	overlayVerdictVERDICT_DROP_INNER_MALFORMED  overlayVerdict = 23
-	overlayVerdictVERDICT_DROP_ECN              overlayVerdict = 24
-	overlayVerdictVERDICT_DROP_NOT_A_VTEP       overlayVerdict = 25
-	overlayVerdictVERDICT_DROP_FBT_MISSING      overlayVerdict = 26
-	overlayVerdictVERDICT_DROP_FBT_KEY          overlayVerdict = 27
-	overlayVerdictVERDICT_DROP_FBT_FORGED       overlayVerdict = 28
-	overlayVerdictVERDICT_DROP_FBT_VNI          overlayVerdict = 29
-	overlayVerdictVERDICT_DROP_FBT_HOST         overlayVerdict = 30
-	overlayVerdictVERDICT_DROP_SYN_PAST_MUX     overlayVerdict = 31
-	overlayVerdictVERDICT_DROP_OTHER_HOST       overlayVerdict = 32
-	overlayVerdictVERDICT_DROP_NO_SESSION       overlayVerdict = 33
-	overlayVerdictVERDICT_DROP_RESET_LIMITED    overlayVerdict = 34
-	overlayVerdictVERDICT_DROP_NO_RULE          overlayVerdict = 35
-	overlayVerdictVERDICT_DROP_NO_WORKLOAD      overlayVerdict = 36
-	overlayVerdictVERDICT_DROP_QUOTA            overlayVerdict = 37
-	overlayVerdictVERDICT_DROP_HALF_OPEN        overlayVerdict = 38
-	overlayVerdictVERDICT_DROP_SESSION_FULL     overlayVerdict = 39
-	overlayVerdictVERDICT_DROP_SESSION_PENDING  overlayVerdict = 40
-	overlayVerdictVERDICT_DROP_SESSION_GONE     overlayVerdict = 41
-	overlayVerdictVERDICT_DROP_LOCAL_OTHER      overlayVerdict = 42
-	overlayVerdictVERDICT_DROP_TOO_BIG          overlayVerdict = 43
-	overlayVerdictVERDICT_DROP_SPOOFED          overlayVerdict = 44
-	overlayVerdictVERDICT_DROP_TAGGED           overlayVerdict = 45
-	overlayVerdictVERDICT_DROP_NO_MUX           overlayVerdict = 46
-	overlayVerdictVERDICT_DROP_NOT_ACKED        overlayVerdict = 47
-	overlayVerdictVERDICT_DROP_REWRITE          overlayVerdict = 48
-	overlayVerdictVERDICT_COUNT                 overlayVerdict = 49
+	overlayVerdictVERDICT_REPLY_BY_MUX          overlayVerdict = 9
+	overlayVerdictVERDICT_REPLY_LOCAL           overlayVerdict = 10
+	overlayVerdictVERDICT_RESET_CLIENT          overlayVerdict = 11
+	overlayVerdictVERDICT_SEND_DIRECT           overlayVerdict = 12
+	overlayVerdictVERDICT_SEND_LOCAL            overlayVerdict = 13
+	overlayVerdictVERDICT_SEND_MUX              overlayVerdict = 14
+	overlayVerdictVERDICT_DELIVER_CLIENT        overlayVerdict = 15
+	overlayVerdictVERDICT_ANSWER_ARP            overlayVerdict = 16
+	overlayVerdictVERDICT_ANSWER_ND             overlayVerdict = 17
+	overlayVerdictVERDICT_ANSWER_TOO_BIG        overlayVerdict = 18
+	overlayVerdictVERDICT_RESET_SERVER          overlayVerdict = 19
+	overlayVerdictVERDICT_RESET_SERVER_NATIVE   overlayVerdict = 20
+	overlayVerdictVERDICT_ANSWER_TOO_BIG_NATIVE overlayVerdict = 21
+	overlayVerdictVERDICT_DROP_INNER_FRAGMENT   overlayVerdict = 22
+	overlayVerdictVERDICT_DROP_INNER_OTHER      overlayVerdict = 23
+	overlayVerdictVERDICT_DROP_INNER_MALFORMED  overlayVerdict = 24
+	overlayVerdictVERDICT_DROP_ECN              overlayVerdict = 25
+	overlayVerdictVERDICT_DROP_NOT_A_VTEP       overlayVerdict = 26
+	overlayVerdictVERDICT_DROP_FBT_MISSING      overlayVerdict = 27
+	overlayVerdictVERDICT_DROP_FBT_KEY          overlayVerdict = 28
+	overlayVerdictVERDICT_DROP_FBT_FORGED       overlayVerdict = 29
+	overlayVerdictVERDICT_DROP_FBT_VNI          overlayVerdict = 30
+	overlayVerdictVERDICT_DROP_FBT_HOST         overlayVerdict = 31
+	overlayVerdictVERDICT_DROP_SYN_PAST_MUX     overlayVerdict = 32
+	overlayVerdictVERDICT_DROP_OTHER_HOST       overlayVerdict = 33
+	overlayVerdictVERDICT_DROP_NO_SESSION       overlayVerdict = 34
+	overlayVerdictVERDICT_DROP_RESET_LIMITED    overlayVerdict = 35
+	overlayVerdictVERDICT_DROP_NO_RULE          overlayVerdict = 36
+	overlayVerdictVERDICT_DROP_NO_WORKLOAD      overlayVerdict = 37
+	overlayVerdictVERDICT_DROP_QUOTA            overlayVerdict = 38
+	overlayVerdictVERDICT_DROP_HALF_OPEN        overlayVerdict = 39
+	overlayVerdictVERDICT_DROP_SESSION_FULL     overlayVerdict = 40
+	overlayVerdictVERDICT_DROP_SESSION_PENDING  overlayVerdict = 41
+	overlayVerdictVERDICT_DROP_SESSION_GONE     overlayVerdict = 42
+	overlayVerdictVERDICT_DROP_LOCAL_OTHER      overlayVerdict = 43
+	overlayVerdictVERDICT_DROP_TOO_BIG          overlayVerdict = 44
+	overlayVerdictVERDICT_DROP_SPOOFED          overlayVerdict = 45
+	overlayVerdictVERDICT_DROP_TAGGED           overlayVerdict = 46
+	overlayVerdictVERDICT_DROP_NO_MUX           overlayVerdict = 47
+	overlayVerdictVERDICT_DROP_NOT_ACKED        overlayVerdict = 48
+	overlayVerdictVERDICT_DROP_REWRITE          overlayVerdict = 49
+	overlayVerdictVERDICT_COUNT                 overlayVerdict = 50
 )
 
 type overlayVxlanFormat uint32
 
 const (
-	overlayVxlanFormatVXLAN_PORT    overlayVxlanFormat = 4789
-	overlayVxlanFormatVXLAN_FLAGS   overlayVxlanFormat = 8
-	overlayVxlanFormatVXLAN_ROUTE   overlayVxlanFormat = 87
-	overlayVxlanFormatVXLAN_VNI_MAX overlayVxlanFormat = 16777215
+	overlayVxlanFormatVXLAN_PORT       overlayVxlanFormat = 4789
+	overlayVxlanFormatVXLAN_FLAGS      overlayVxlanFormat = 8
+	overlayVxlanFormatVXLAN_ROUTE      overlayVxlanFormat = 87
+	overlayVxlanFormatVXLAN_ANSWER     overlayVxlanFormat = 88
+	overlayVxlanFormatVXLAN_ANSWER_KEY overlayVxlanFormat = 3
+	overlayVxlanFormatVXLAN_VNI_MAX    overlayVxlanFormat = 16777215
 )
 
 // Names of all BPF objects in the ELF.
@@ -577,6 +589,7 @@ const (
 	overlayVarAbiOverlayLayout      = "abi_overlay_layout"
 	overlayVarAbiOverlayRtt         = "abi_overlay_rtt"
 	overlayVarAbiVxlanFormat        = "abi_vxlan_format"
+	overlayVarAnswerKey             = "answer_key"
 	overlayVarFbtKeys               = "fbt_keys"
 	overlayVarHashKey               = "hash_key"
 	overlayVarSettings              = "settings"
@@ -666,6 +679,7 @@ type overlayVariableSpecs struct {
 	AbiOverlayLayout      *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiOverlayRtt         *ebpf.VariableSpec `ebpf:"abi_overlay_rtt"`
 	AbiVxlanFormat        *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
+	AnswerKey             *ebpf.VariableSpec `ebpf:"answer_key"`
 	FbtKeys               *ebpf.VariableSpec `ebpf:"fbt_keys"`
 	HashKey               *ebpf.VariableSpec `ebpf:"hash_key"`
 	Settings              *ebpf.VariableSpec `ebpf:"settings"`
@@ -746,6 +760,7 @@ type overlayVariables struct {
 	AbiOverlayLayout      *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiOverlayRtt         *ebpf.Variable `ebpf:"abi_overlay_rtt"`
 	AbiVxlanFormat        *ebpf.Variable `ebpf:"abi_vxlan_format"`
+	AnswerKey             *ebpf.Variable `ebpf:"answer_key"`
 	FbtKeys               *ebpf.Variable `ebpf:"fbt_keys"`
 	HashKey               *ebpf.Variable `ebpf:"hash_key"`
 	Settings              *ebpf.Variable `ebpf:"settings"`

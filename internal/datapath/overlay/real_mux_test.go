@@ -99,6 +99,7 @@ func (r *realMuxes) attachments() map[uint32]muxoverlay.Attachment {
 	for _, vni := range fabricTenants {
 		all[vni] = muxoverlay.Attachment{
 			VNI: vni, VIP: netip.MustParseAddrPort(r.vip).Addr(), Service: netip.MustParseAddrPort(r.service).Addr(),
+			GatewayMAC: gatewayMAC,
 		}
 	}
 	return all
@@ -108,7 +109,7 @@ func (r *realMuxes) clientHosts() []muxoverlay.Host {
 	var all []muxoverlay.Host
 	for number, tunnel := range map[uint32]string{7: r.host, 8: r.other, 9: r.tunnel} {
 		all = append(all, muxoverlay.Host{
-			Number: number, Agent: true, Addresses: []netip.Addr{netip.MustParseAddr(tunnel)}, VNIs: []uint32{100, 200},
+			Number: number, Agent: true, Server: number == 9, Addresses: []netip.Addr{netip.MustParseAddr(tunnel)}, VNIs: []uint32{100, 200},
 		})
 	}
 	return append(all, muxoverlay.Host{Number: 10, Addresses: []netip.Addr{netip.MustParseAddr(r.bare())}, VNIs: []uint32{100, 200}})

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/fbt"
 )
 
 // Resets end a connection at both ends.
@@ -14,7 +17,7 @@ type Resets struct {
 	Server   netip.Addr // where it goes
 	ToClient []byte     // what is inside UDP: VXLAN, and the frame
 	Tunnel   netip.Addr // where that comes from
-	Host     netip.Addr // and goes: the client's host; not valid: it is not known
+	Host     netip.Addr // and goes: the client's host, or the muxes; not valid: it is not known
 	Bare     bool       // the host has no agent, so over IPv6 it wants a checksum of UDP
 }
 
@@ -38,12 +41,43 @@ func (n *Network) resets(s Session) (r Resets, ok bool) {
 	r.ToClient = vxlanHeader(attachment, s.ClientMAC, s.Client.Addr().Is4())
 	r.ToClient = append(r.ToClient, resetPacket(netip.AddrPortFrom(attachment.VIP, s.Port), s.Client, s.ServerNext)...)
 	host := n.hosts[s.Host]
+	if s.Events&ViaMux != 0 {
+		ok = n.resetByMux(&r, attachment, s, host)
+		return r, ok
+	}
 	r.Tunnel, r.Host, r.Bare = rule.Tunnel, host.V4, host.Roles&Bare != 0
 	if rule.Tunnel.Is6() {
 		r.Host = host.V6
 	}
 	return r, true
 }
+
+// resetByMux has the reset for the client go by a mux, as all answers to it do; false: it can't be known how.
+func (n *Network) resetByMux(r *Resets, a Attachment, s Session, host Host) bool {
+	var settings overlayOverlaySettings
+	if err := n.objects.Settings.Get(&settings); err != nil {
+		return false
+	}
+	for _, way := range []struct {
+		own, mux [4]uint32
+		host     netip.Addr
+	}{
+		{settings.Own4.Words, settings.Mux4.Words, host.V4}, {settings.Own6.Words, settings.Mux6.Words, host.V6},
+	} {
+		own, mux := abi.Address(way.own), abi.Address(way.mux)
+		if r.Host.IsValid() || !way.host.IsValid() || !own.IsValid() || !mux.IsValid() || n.answerKey.ID == 0 {
+			continue
+		}
+		answer := fbt.Answer{VNI: a.VNI, Host: s.Host, Client: s.Client, VIP: netip.AddrPortFrom(a.VIP, s.Port), ClientMAC: s.ClientMAC}
+		mac := answer.MAC(n.answerKey)
+		copy(r.ToClient, answer.VXLAN(n.answerKey))
+		copy(r.ToClient[vxlanLength+len(mac):], mac[:])
+		r.Tunnel, r.Host = own, mux
+	}
+	return true
+}
+
+const vxlanLength = 8
 
 // vxlanHeader is VXLAN and the Ethernet header of the frame inside (RFC 7348, section 5).
 func vxlanHeader(a Attachment, to [6]byte, v4 bool) []byte {

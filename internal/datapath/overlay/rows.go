@@ -29,6 +29,7 @@ type Network struct {
 	hosts       map[uint32]Host
 	detached    map[uint32]Attachment // that sessions still have
 	removed     map[uint32]Rule       // likewise
+	answerKey   fbt.Key               // of answers that go by muxes
 }
 
 func newNetwork(objects *overlayObjects, local4, local6 netip.Prefix) *Network {

@@ -39,7 +39,7 @@ const (
 	ClientFIN
 	ServerFIN
 	Reset
-	ViaMux
+	ViaMux // answers go by a mux
 	_
 	UDP // no event: the session is of datagrams
 )

@@ -55,7 +55,7 @@ func newNetworks(datapath Overlay) (networks, error) {
 	for number, a := range live {
 		key := vnet.AttachmentKey{VNI: a.VNI, VIP: a.VIP}
 		n.numbers[key] = number
-		n.wanted.attachments[key] = vnet.Attachment{AttachmentKey: key, Service: a.Service}
+		n.wanted.attachments[key] = vnet.Attachment{AttachmentKey: key, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
 	}
 	n.wanted.v4, n.wanted.v6, err = datapath.OverlayAddresses()
 	return n, err
@@ -187,7 +187,7 @@ func (n *networks) complete(next networkSet) error {
 
 func vteps(s networkSet) (hosts []overlay.Host) {
 	for _, h := range s.hosts {
-		hosts = append(hosts, overlay.Host{Number: h.Number, Agent: h.Agent, Addresses: h.Addresses, VNIs: h.VNIs})
+		hosts = append(hosts, overlay.Host{Number: h.Number, Agent: h.Agent, Server: h.Server, Addresses: h.Addresses, VNIs: h.VNIs})
 	}
 	return hosts
 }
@@ -220,6 +220,11 @@ func (n *networks) setKeys(makes uint32, keys map[uint32][]fbt.Key) error {
 	return nil
 }
 
+// row is an attachment as the tables have it.
+func row(a vnet.Attachment) overlay.Attachment {
+	return overlay.Attachment{VNI: a.VNI, VIP: a.VIP, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
+}
+
 // setAttachments writes attachments under the numbers that they have, new ones under free numbers.
 func (n *networks) setAttachments(attachments map[vnet.AttachmentKey]vnet.Attachment) error {
 	numbers := make(map[vnet.AttachmentKey]uint32, len(attachments))
@@ -239,8 +244,8 @@ func (n *networks) setAttachments(attachments map[vnet.AttachmentKey]vnet.Attach
 			number = free
 			numbers[key], taken[free] = free, true
 		}
-		rows[number] = overlay.Attachment{VNI: key.VNI, VIP: key.VIP, Service: a.Service}
-		same = same && n.wanted.attachments[key].Service == a.Service
+		rows[number] = row(a)
+		same = same && row(n.wanted.attachments[key]) == row(a)
 	}
 	if same {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/answer"
 )
 
 // Network is a mux's side of load-balancer bypass (NGLB, section IV-A): what it is given of virtual networks.
@@ -16,6 +17,7 @@ type Network struct {
 	VIPs      map[NetworkVIP]netip.Addr
 	Hosts     map[netip.Addr]NetworkHost
 	Keys      map[uint32]fbt.Key // that make FBTs, by the number of the receiving host
+	Answers   answer.Mux         // what it is given of answers that go by muxes
 }
 
 // NetworkVIP is an address of a virtual network.
@@ -52,6 +54,10 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	if verdict != "" {
 		return Outcome{Verdict: verdict}, true
 	}
+	if answer.Is(p.l4[8:]) {
+		verdict, frame := n.Answers.Forward(p.frame, p.l3, p.at(), len(p.ip), m.MTU)
+		return Outcome{Verdict: verdict, Frame: frame}, true
+	}
 	says, ok := n.sender(p, vni)
 	if !ok {
 		return Outcome{Verdict: "drop_not_a_vtep"}, true
@@ -74,6 +80,7 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 		return Outcome{Verdict: verdict}, true
 	}
 	inner.flow.VNI = vni
+	says.Via = n.Answers.IsVia(vni, inner.to, !says.Via)
 	return n.bypass(m, p, inner, service, says), true
 }
 
@@ -83,7 +90,8 @@ func (p *packet) unwrap() (inner *packet, vni uint32, verdict string) {
 		return nil, 0, "drop_vxlan"
 	}
 	length, h := int(binary.BigEndian.Uint16(p.l4[4:])), p.l4[8:16]
-	if length < vxlanFront || length > len(p.l4) || h[0] != 8 || h[1]|h[2]|h[3] != 0 || h[7] != 0 && h[7] != routeFlag {
+	plain := h[1]|h[2]|h[3] == 0 && (h[7] == 0 || h[7] == routeFlag)
+	if length < vxlanFront || length > len(p.l4) || h[0] != 8 || !plain && !answer.Is(h) {
 		return nil, 0, "drop_vxlan"
 	}
 	end := p.at() + length

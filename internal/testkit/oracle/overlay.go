@@ -27,6 +27,7 @@ type Overlay struct {
 	Clients map[netip.Addr]OverlayClient
 	Own     []netip.Addr // tunnel addresses of this host
 	Mux     netip.Addr   // where the muxes take VXLAN
+	Mux6    netip.Addr   // likewise; not valid: not there
 	Flows   map[OverlayFlowKey]*OverlayFlow
 
 	Sessions map[uint32]*OverlaySession // by row

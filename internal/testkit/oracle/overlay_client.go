@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // OverlayClient is a workload of a virtual network behind the one port that the oracle knows.
@@ -123,32 +124,9 @@ func tooBig(p *packet, room int, whole bool) Outcome {
 	if !whole || p.protocol != 6 && p.protocol != 17 || len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
 		return Outcome{Verdict: "drop_too_big"}
 	}
-	quote := bytes.Clone(p.ip[:fixedHeader(p.v4)+20])
-	transport := quote[len(quote)-20:]
-	at := map[uint8]int{6: 16, 17: 6}[p.protocol]
-	transport[at], transport[at+1] = 0, 0
-	half := checksum(transport)
-	binary.BigEndian.PutUint16(transport[at:], half>>1|half<<15)
-	icmp := []byte{3, 4, 0, 0}
-	if !p.v4 {
-		icmp[0], icmp[1] = 2, 0
-	}
-	icmp = binary.BigEndian.AppendUint32(icmp, uint32(room))
-	var header []byte
-	if p.v4 {
-		header = []byte{0x45, 0, 0, byte(20 + 8 + len(quote)), 0, 0, 0, 0, 64, 1, 0, 0}
-		header = append(append(header, p.to.AsSlice()...), p.from.AsSlice()...)
-		binary.BigEndian.PutUint16(header[10:], checksum(header))
-		binary.BigEndian.PutUint16(icmp[2:], checksum(icmp, transport)) // a right header sums up to nothing
-	} else {
-		header = []byte{0x60, 0, 0, 0, 0, byte(8 + len(quote)), 58, 64}
-		header = append(append(header, p.to.AsSlice()...), p.from.AsSlice()...)
-		pseudo := append(bytes.Clone(header[8:]), 0, 0, 0, header[5], 0, 0, 0, 58)
-		binary.BigEndian.PutUint16(icmp[2:], checksum(pseudo, icmp, quote))
-	}
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
-	frame = append(append(frame, etherType(p.v4)...), header...)
-	return Outcome{Verdict: "answer_too_big", Frame: append(append(frame, icmp...), quote...)}
+	frame = append(frame, etherType(p.v4)...)
+	return Outcome{Verdict: "answer_too_big", Frame: append(frame, inet.TooBig(p.ip, p.protocol, room)...)}
 }
 
 // answerARP answers who asks for a VIP (RFC 826).
@@ -160,11 +138,7 @@ func (o *Overlay) answerARP(frame []byte) Outcome {
 	if number == 0 {
 		return Outcome{Verdict: "pass_not_a_vip"}
 	}
-	out := append(bytes.Clone(frame[6:12]), a.Gateway[:]...)
-	out = append(append(out, frame[12:20]...), 0, 2)
-	out = append(append(out, a.Gateway[:]...), frame[38:42]...)
-	out = append(out, frame[22:32]...)
-	return Outcome{Verdict: "answer_arp", Frame: append(out, frame[42:]...)}
+	return Outcome{Verdict: "answer_arp", Frame: inet.ARPReply(frame, a.Gateway)}
 }
 
 // answerND answers who solicits a VIP (RFC 4861, sections 4.3 and 4.4).
@@ -177,18 +151,7 @@ func (o *Overlay) answerND(frame []byte) (Outcome, bool) {
 	if number == 0 || target.Is4In6() {
 		return Outcome{}, false
 	}
-	to, flags := netip.AddrFrom16([16]byte(frame[22:])), byte(0x60)
-	if to.IsUnspecified() {
-		to, flags = netip.MustParseAddr("ff02::1"), 0x20
-	}
-	body := append([]byte{136, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
-	body = append(append(body, 2, 1), a.Gateway[:]...)
-	header := append([]byte{0x60, 0, 0, 0, 0, 32, 58, 255}, target.AsSlice()...)
-	header = append(header, to.AsSlice()...)
-	binary.BigEndian.PutUint16(body[2:], checksum(header[8:], []byte{0, 0, 0, 32, 0, 0, 0, 58}, body))
-	out := append(bytes.Clone(frame[6:12]), a.Gateway[:]...)
-	out = append(append(append(out, 0x86, 0xdd), header...), body...)
-	return Outcome{Verdict: "answer_nd", Frame: out}, true
+	return Outcome{Verdict: "answer_nd", Frame: inet.Advertisement(frame, target, a.Gateway)}, true
 }
 
 func (p *packet) seqEnd() uint32 {
@@ -246,7 +209,7 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 	client, known := o.Clients[inner.to]
 	number, a := attachmentOf(o.Attachments, binary.BigEndian.Uint32(rest[12:])>>8, inner.from)
 	from := o.Tunnels[outer.from]
-	from.Mux = from.Mux || outer.from == o.Mux
+	from.Mux = from.Mux || outer.from == o.Mux || o.Mux6.IsValid() && outer.from == o.Mux6
 	switch {
 	case !known || number == 0 || a.VNI != o.PortVNI:
 		return foreign

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/answer"
 )
 
 // What a packet gets before it in VXLAN: IP, UDP, VXLAN, Ethernet.
@@ -64,8 +67,12 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 		segment[12] -= fbtRoom / 4 << 4
 	}
 	from := netip.AddrPortFrom(o.Local(row, s), p.flow.Source.Port())
+	room := vxlanRoom(r.Tunnel)
+	if _, to, _ := wayOf(o, v.host, r.Tunnel, v.via); v.via && to.Is6() {
+		room = vxlanRoom6
+	}
 	if !s.UDP {
-		clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-20-fixedHeader(p.v4))
+		clamp(segment, o.MTU-room-20-fixedHeader(p.v4))
 	}
 	ip := p.withEnds(segment, from, to, ecn(v.outer.tos, p.tos))
 	verdict := "deliver_native"
@@ -108,9 +115,9 @@ func (o *Overlay) resetClient(v *vxlanSegment) Outcome {
 	if p.flags&flagRST != 0 {
 		return Outcome{Verdict: "drop_no_session"}
 	}
-	to, ok := o.tunnelOf(v.host, v.outer.to)
-	if !ok {
-		return Outcome{Verdict: "drop_fbt_host"}
+	from, to, refused := wayOf(o, v.host, v.outer.to, v.via)
+	if refused != "" {
+		return Outcome{Verdict: refused}
 	}
 	if v.header != nil && len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
 		return Outcome{Verdict: "drop_rewrite"} // likewise
@@ -118,10 +125,24 @@ func (o *Overlay) resetClient(v *vxlanSegment) Outcome {
 	ip := p.reset(ecn(v.outer.tos, p.tos))
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
 	frame = append(frame, etherType(to.Is4())...)
-	return Outcome{
-		Verdict: "reset_client",
-		Frame:   append(frame, o.inVXLAN(ip, p.v4, p.tos, v.outer.to, to, v.mac, v.attachment)...),
+	sent := o.inVXLAN(ip, p.v4, p.tos, from, to, v.mac, v.attachment)
+	if v.via {
+		answer.Sign(sent, o.Keys, fbt.Answer{VNI: v.attachment.VNI, Host: v.host, Client: p.flow.Source, VIP: p.flow.Destination, ClientMAC: v.mac})
 	}
+	return Outcome{Verdict: "reset_client", Frame: append(frame, sent...)}
+}
+
+// wayOf is from where and to where answers to a host's clients go, or why they go nowhere.
+func wayOf(o *Overlay, host uint32, own netip.Addr, via bool) (from, to netip.Addr, refused string) {
+	to, ok := o.tunnelOf(host, own)
+	if from, refused = own, "drop_fbt_host"; via {
+		from, to, ok = answer.Way(o.Own, []netip.Addr{o.Mux, o.Mux6}, o.Hosts[host])
+		refused = "drop_no_mux"
+	}
+	if ok {
+		refused = ""
+	}
+	return from, to, refused
 }
 
 // tunnelOf is the tunnel address of a host that is of the same family as another address.
@@ -188,27 +209,31 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 	}
 	s.noteServer(p)
 	r, a := o.Rules[s.Rule], o.Attachments[s.Attachment]
-	to, ok := o.tunnelOf(s.Host, r.Tunnel)
+	from, to, refused := wayOf(o, s.Host, r.Tunnel, s.Via)
 	switch {
-	case !ok:
-		return Outcome{Verdict: "drop_fbt_host"}
-	case s.UDP && len(p.ip)+vxlanRoom(r.Tunnel) > o.MTU:
-		out := tooBig(p, o.MTU-vxlanRoom(r.Tunnel), true)
+	case refused != "":
+		return Outcome{Verdict: refused}
+	case len(p.ip)+vxlanRoom(to) > o.MTU:
+		out := tooBig(p, o.MTU-vxlanRoom(to), true)
 		if native && out.Frame != nil {
 			out.Verdict = "answer_too_big_native"
 		}
 		return out
-	case len(p.ip)+vxlanRoom(r.Tunnel) > o.MTU:
-		return Outcome{Verdict: "drop_too_big"}
 	}
 	segment := bytes.Clone(p.l4)
 	if !s.UDP {
-		clamp(segment, o.MTU-vxlanRoom(r.Tunnel)-fbtRoom-20-fixedHeader(p.v4))
+		clamp(segment, o.MTU-max(vxlanRoom(r.Tunnel), vxlanRoom(to))-fbtRoom-20-fixedHeader(p.v4))
 	}
 	ip := p.withEnds(segment, netip.AddrPortFrom(a.VIP, s.Port), s.Client, p.tos)
 	out := append(bytes.Clone(frame[:12]), etherType(to.Is4())...)
-	out = append(out, o.inVXLAN(ip, p.v4, p.tos, r.Tunnel, to, s.MAC, a)...)
-	return Outcome{Verdict: "reply", Frame: append(out, frame[14+len(p.ip):]...)}
+	sent, verdict := o.inVXLAN(ip, p.v4, p.tos, from, to, s.MAC, a), "reply"
+	if s.Via {
+		verdict = "reply_by_mux"
+		vip := netip.AddrPortFrom(a.VIP, s.Port)
+		answer.Sign(sent, o.Keys, fbt.Answer{VNI: a.VNI, Host: s.Host, Client: s.Client, VIP: vip, ClientMAC: s.MAC, UDP: s.UDP})
+	}
+	out = append(out, sent...)
+	return Outcome{Verdict: verdict, Frame: append(out, frame[14+len(p.ip):]...)}
 }
 
 // rowOf is the row that a local address is.

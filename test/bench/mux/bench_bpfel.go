@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	benchMapAcls                   = "acls"
+	benchMapAnswerCtxs             = "answer_ctxs"
 	benchMapBackends               = "backends"
 	benchMapBuckets                = "buckets"
 	benchMapCaptured               = "captured"
@@ -33,6 +34,7 @@ const (
 	benchMapNetworkCounts          = "network_counts"
 	benchMapNetworkVips            = "network_vips"
 	benchMapNextHops               = "next_hops"
+	benchMapOverlayHosts           = "overlay_hosts"
 	benchMapPunts                  = "punts"
 	benchMapRedirectMemory         = "redirect_memory"
 	benchMapRedirects              = "redirects"
@@ -202,6 +204,7 @@ type benchProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
 	Acls           *ebpf.MapSpec `ebpf:"acls"`
+	AnswerCtxs     *ebpf.MapSpec `ebpf:"answer_ctxs"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
 	Buckets        *ebpf.MapSpec `ebpf:"buckets"`
 	Captured       *ebpf.MapSpec `ebpf:"captured"`
@@ -218,6 +221,7 @@ type benchMapSpecs struct {
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
+	OverlayHosts   *ebpf.MapSpec `ebpf:"overlay_hosts"`
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
@@ -315,6 +319,7 @@ func (o *benchObjects) Close() error {
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
 	Acls           *ebpf.Map `ebpf:"acls"`
+	AnswerCtxs     *ebpf.Map `ebpf:"answer_ctxs"`
 	Backends       *ebpf.Map `ebpf:"backends"`
 	Buckets        *ebpf.Map `ebpf:"buckets"`
 	Captured       *ebpf.Map `ebpf:"captured"`
@@ -331,6 +336,7 @@ type benchMaps struct {
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
+	OverlayHosts   *ebpf.Map `ebpf:"overlay_hosts"`
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
@@ -359,6 +365,7 @@ type benchMaps struct {
 func (m *benchMaps) Close() error {
 	return _BenchClose(
 		m.Acls,
+		m.AnswerCtxs,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
@@ -375,6 +382,7 @@ func (m *benchMaps) Close() error {
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
+		m.OverlayHosts,
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,

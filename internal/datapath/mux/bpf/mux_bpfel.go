@@ -23,10 +23,44 @@ type MuxAddress struct {
 	Words [4]uint32
 }
 
+type MuxAnswerCtx struct {
+	_     structs.HostLayout
+	Outer [10]uint32
+	Front [8]uint32
+	Ip    [10]uint32
+	Says  struct {
+		_          structs.HostLayout
+		Vni        uint32
+		Host       uint32
+		Client     MuxAddress
+		Vip        MuxAddress
+		ClientPort uint16
+		VipPort    uint16
+		Mac        [6]uint8
+		Protocol   uint8
+		Pad        uint8
+	}
+	To     MuxAddress
+	Sender uint32
+	V4     bool
+	Inner4 bool
+	Summed bool
+	_      [1]byte
+}
+
+type MuxAttachedFlag uint32
+
+const (
+	MuxAttachedFlagATTACHED_FULL_NAT MuxAttachedFlag = 1
+	MuxAttachedFlagATTACHED_RELAY    MuxAttachedFlag = 2
+)
+
 type MuxAttachedVip struct {
 	_          structs.HostLayout
 	Service    MuxAddress
 	Attachment uint32
+	GatewayMac [6]uint8
+	Flags      uint16
 }
 
 type MuxBackend struct {
@@ -313,6 +347,12 @@ type MuxNextHop struct {
 	_    structs.HostLayout
 	Macs [3]uint32
 	Pad  uint32
+}
+
+type MuxOverlayHost struct {
+	_  structs.HostLayout
+	V4 MuxAddress
+	V6 MuxAddress
 }
 
 type MuxOverlayRole uint32
@@ -674,41 +714,44 @@ const (
 	MuxVerdictVERDICT_FORWARD_FRAGMENT       MuxVerdict = 16
 	MuxVerdictVERDICT_FORWARD_ICMP           MuxVerdict = 17
 	MuxVerdictVERDICT_RELAY_FRAGMENT         MuxVerdict = 18
-	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 19
-	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 20
-	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 21
-	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 22
-	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 23
-	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 24
-	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 25
-	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 26
-	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 27
-	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 28
-	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 29
-	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 30
-	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 31
-	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 32
-	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 33
-	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 34
-	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 35
-	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 36
-	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 37
-	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 38
-	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 39
-	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 40
-	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 41
-	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 42
-	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 43
-	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 44
-	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 45
-	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 46
-	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 47
-	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 48
-	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 49
-	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 50
-	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 51
-	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 52
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 53
+	MuxVerdictVERDICT_RELAY_ANSWER           MuxVerdict = 19
+	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 20
+	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 21
+	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 22
+	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 23
+	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 24
+	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 25
+	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 26
+	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 27
+	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 28
+	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 29
+	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 30
+	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 31
+	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 32
+	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 33
+	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 34
+	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 35
+	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 36
+	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 37
+	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 38
+	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 39
+	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 40
+	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 41
+	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 42
+	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 43
+	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 44
+	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 45
+	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 46
+	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 47
+	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 48
+	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 49
+	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 50
+	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 51
+	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 52
+	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 53
+	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 54
+	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 55
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 56
 )
 
 type MuxVipCostLayout uint32
@@ -774,9 +817,11 @@ type MuxVxlanCtx struct {
 	Vni        uint32
 	Attachment uint32
 	Routed     uint32
+	Agent      uint32
 	Ethertype  uint16
 	Length     uint16
 	InnerL3    uint32
+	_          [4]byte
 	Hash       uint64
 	Tunnel     MuxAddress
 	Macs       [3]uint32
@@ -792,10 +837,12 @@ type MuxVxlanCtx struct {
 type MuxVxlanFormat uint32
 
 const (
-	MuxVxlanFormatVXLAN_PORT    MuxVxlanFormat = 4789
-	MuxVxlanFormatVXLAN_FLAGS   MuxVxlanFormat = 8
-	MuxVxlanFormatVXLAN_ROUTE   MuxVxlanFormat = 87
-	MuxVxlanFormatVXLAN_VNI_MAX MuxVxlanFormat = 16777215
+	MuxVxlanFormatVXLAN_PORT       MuxVxlanFormat = 4789
+	MuxVxlanFormatVXLAN_FLAGS      MuxVxlanFormat = 8
+	MuxVxlanFormatVXLAN_ROUTE      MuxVxlanFormat = 87
+	MuxVxlanFormatVXLAN_ANSWER     MuxVxlanFormat = 88
+	MuxVxlanFormatVXLAN_ANSWER_KEY MuxVxlanFormat = 3
+	MuxVxlanFormatVXLAN_VNI_MAX    MuxVxlanFormat = 16777215
 )
 
 // Names of all BPF objects in the ELF.
@@ -803,6 +850,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	MuxMapAcls                   = "acls"
+	MuxMapAnswerCtxs             = "answer_ctxs"
 	MuxMapBackends               = "backends"
 	MuxMapBuckets                = "buckets"
 	MuxMapCaptured               = "captured"
@@ -819,6 +867,7 @@ const (
 	MuxMapNetworkCounts          = "network_counts"
 	MuxMapNetworkVips            = "network_vips"
 	MuxMapNextHops               = "next_hops"
+	MuxMapOverlayHosts           = "overlay_hosts"
 	MuxMapPunts                  = "punts"
 	MuxMapRedirectMemory         = "redirect_memory"
 	MuxMapRedirects              = "redirects"
@@ -853,6 +902,7 @@ const (
 	MuxProgSlowpathIcmp          = "slowpath_icmp"
 	MuxProgSlowpathSyn           = "slowpath_syn"
 	MuxProgSlowpathVxlan         = "slowpath_vxlan"
+	MuxVarAbiAttachedFlag        = "abi_attached_flag"
 	MuxVarAbiBucketLayout        = "abi_bucket_layout"
 	MuxVarAbiBypassHeaderFormat  = "abi_bypass_header_format"
 	MuxVarAbiDatagramLayout      = "abi_datagram_layout"
@@ -953,6 +1003,7 @@ type MuxProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type MuxMapSpecs struct {
 	Acls           *ebpf.MapSpec `ebpf:"acls"`
+	AnswerCtxs     *ebpf.MapSpec `ebpf:"answer_ctxs"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
 	Buckets        *ebpf.MapSpec `ebpf:"buckets"`
 	Captured       *ebpf.MapSpec `ebpf:"captured"`
@@ -969,6 +1020,7 @@ type MuxMapSpecs struct {
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
+	OverlayHosts   *ebpf.MapSpec `ebpf:"overlay_hosts"`
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
@@ -998,6 +1050,7 @@ type MuxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MuxVariableSpecs struct {
+	AbiAttachedFlag        *ebpf.VariableSpec `ebpf:"abi_attached_flag"`
 	AbiBucketLayout        *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
 	AbiBypassHeaderFormat  *ebpf.VariableSpec `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
@@ -1059,6 +1112,7 @@ func (o *MuxObjects) Close() error {
 // It can be passed to LoadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MuxMaps struct {
 	Acls           *ebpf.Map `ebpf:"acls"`
+	AnswerCtxs     *ebpf.Map `ebpf:"answer_ctxs"`
 	Backends       *ebpf.Map `ebpf:"backends"`
 	Buckets        *ebpf.Map `ebpf:"buckets"`
 	Captured       *ebpf.Map `ebpf:"captured"`
@@ -1075,6 +1129,7 @@ type MuxMaps struct {
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
+	OverlayHosts   *ebpf.Map `ebpf:"overlay_hosts"`
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
@@ -1103,6 +1158,7 @@ type MuxMaps struct {
 func (m *MuxMaps) Close() error {
 	return _MuxClose(
 		m.Acls,
+		m.AnswerCtxs,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
@@ -1119,6 +1175,7 @@ func (m *MuxMaps) Close() error {
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
+		m.OverlayHosts,
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
@@ -1149,6 +1206,7 @@ func (m *MuxMaps) Close() error {
 //
 // It can be passed to LoadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MuxVariables struct {
+	AbiAttachedFlag        *ebpf.Variable `ebpf:"abi_attached_flag"`
 	AbiBucketLayout        *ebpf.Variable `ebpf:"abi_bucket_layout"`
 	AbiBypassHeaderFormat  *ebpf.Variable `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`

@@ -92,6 +92,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapNetworkVips:    d.AttachmentRows() - 1,
 		MuxMapNetworkCounts:  d.AttachmentRows(),
 		MuxMapVteps:          cmp.Or(d.VTEPs, defaultVTEPs),
+		MuxMapOverlayHosts:   d.HostRows(),
 		MuxMapHostKeys:       d.HostRows(),
 	} {
 		spec.Maps[table].MaxEntries = rows

@@ -47,6 +47,7 @@ type Tables struct {
 	SourceShares   *ebpf.Map `ebpf:"source_shares"`
 	NetworkVIPs    *ebpf.Map `ebpf:"network_vips"`
 	VTEPs          *ebpf.Map `ebpf:"vteps"`
+	OverlayHosts   *ebpf.Map `ebpf:"overlay_hosts"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	Overlay        *ebpf.Map `ebpf:".data.overlay"`
@@ -106,6 +107,7 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"source_shares", MuxMapSourceShares, &t.SourceShares},
 		{"network_vips", MuxMapNetworkVips, &t.NetworkVIPs},
 		{"vteps", MuxMapVteps, &t.VTEPs},
+		{"overlay_hosts", MuxMapOverlayHosts, &t.OverlayHosts},
 		{"host_keys", MuxMapHostKeys, &t.HostKeys},
 		{"network_counts", MuxMapNetworkCounts, &t.NetworkCounts},
 		{"overlay", overlayMap, &t.Overlay},

@@ -20,13 +20,14 @@ import (
 type Networks struct {
 	mu     *sync.Mutex
 	tables *bpf.Tables
-	keys   map[uint32]bpf.MuxFbtKeys // rows of host_keys that have keys
-	named  map[uint32]bool           // numbers that attachments have
+	keys   map[uint32]bpf.MuxFbtKeys     // rows of host_keys that have keys
+	hosts  map[uint32]bpf.MuxOverlayHost // rows of overlay_hosts that have addresses
+	named  map[uint32]bool               // numbers that attachments have
 }
 
 // New knows no keys yet. The lock is the data plane's.
 func New(mu *sync.Mutex, tables *bpf.Tables) *Networks {
-	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}, named: map[uint32]bool{}}
+	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}, hosts: map[uint32]bpf.MuxOverlayHost{}, named: map[uint32]bool{}}
 }
 
 // Adopt reads what of adopted tables it must know.
@@ -34,6 +35,10 @@ func (n *Networks) Adopt() error {
 	err := abi.EachRow(n.tables.HostKeys, func(number uint32, row bpf.MuxFbtKeys) { n.keys[number] = row })
 	if err != nil {
 		return fmt.Errorf("read keys of hosts: %w", err)
+	}
+	err = abi.EachRow(n.tables.OverlayHosts, func(number uint32, row bpf.MuxOverlayHost) { n.hosts[number] = row })
+	if err != nil {
+		return fmt.Errorf("read hosts of clients: %w", err)
 	}
 	live, err := n.Attachments()
 	for number := range live {
@@ -92,6 +97,10 @@ type Attachment struct {
 	VNI     uint32
 	VIP     netip.Addr // in that network
 	Service netip.Addr // the VIP's own address, of the same family, by which endpoints know it
+
+	GatewayMAC [6]byte // from where the network's frames come
+	FullNAT    bool    // servers answer all clients by muxes
+	Relay      bool    // likewise, those whose host has no agent
 }
 
 // mostVNI is RFC 7348's.
@@ -110,7 +119,10 @@ func readAttachments(t *bpf.Tables) (map[uint32]Attachment, error) {
 	}
 	all := make(map[uint32]Attachment, len(rows))
 	for key, row := range rows {
-		all[row.Attachment] = Attachment{VNI: key.Vni, VIP: bpf.FromAddress(key.Address), Service: bpf.FromAddress(row.Service)}
+		all[row.Attachment] = Attachment{
+			VNI: key.Vni, VIP: bpf.FromAddress(key.Address), Service: bpf.FromAddress(row.Service), GatewayMAC: row.GatewayMac,
+			FullNAT: row.Flags&uint16(bpf.MuxAttachedFlagATTACHED_FULL_NAT) != 0, Relay: row.Flags&uint16(bpf.MuxAttachedFlagATTACHED_RELAY) != 0,
+		}
 	}
 	return all, nil
 }
@@ -131,7 +143,14 @@ func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
 		case twice:
 			return fmt.Errorf("set attachments: %s is twice in network %d", a.VIP, a.VNI)
 		}
-		rows[key] = bpf.MuxAttachedVip{Service: bpf.ToAddress(a.Service), Attachment: number}
+		row := bpf.MuxAttachedVip{Service: bpf.ToAddress(a.Service), Attachment: number, GatewayMac: a.GatewayMAC}
+		if a.FullNAT {
+			row.Flags |= uint16(bpf.MuxAttachedFlagATTACHED_FULL_NAT)
+		}
+		if a.Relay {
+			row.Flags |= uint16(bpf.MuxAttachedFlagATTACHED_RELAY)
+		}
+		rows[key] = row
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,13 +181,14 @@ func (n *Networks) AttachmentCounter(number uint32) (model.Counter, error) {
 type Host struct {
 	Number    uint32 // in the cluster
 	Agent     bool   // one runs there
+	Server    bool   // it has servers, whose answers may go by muxes
 	Addresses []netip.Addr
 	VNIs      []uint32 // of the networks that it speaks for: it has workloads of them
 }
 
 // SetVTEPs makes those that may send VXLAN exactly these.
 func (n *Networks) SetVTEPs(hosts []Host) error {
-	vteps := map[bpf.MuxNetworkAddress]bpf.MuxOverlayVtep{}
+	vteps, rows := map[bpf.MuxNetworkAddress]bpf.MuxOverlayVtep{}, map[uint32]bpf.MuxOverlayHost{}
 	owners := map[netip.Addr]uint32{}
 	for _, h := range hosts {
 		row := bpf.MuxOverlayVtep{Number: h.Number, Roles: bpf.MuxOverlayRoleOVERLAY_BARE}
@@ -183,6 +203,16 @@ func (n *Networks) SetVTEPs(hosts []Host) error {
 				return fmt.Errorf("set VTEPs: %s is of hosts %d and %d", address, other, h.Number)
 			}
 			owners[address] = h.Number
+			if h.Server { // of no network
+				vteps[bpf.MuxNetworkAddress{Address: bpf.ToAddress(address)}] = bpf.MuxOverlayVtep{Number: h.Number, Roles: bpf.MuxOverlayRoleOVERLAY_SERVER}
+			}
+			if row := rows[h.Number]; address.Is4() {
+				row.V4 = bpf.ToAddress(address)
+				rows[h.Number] = row
+			} else {
+				row.V6 = bpf.ToAddress(address)
+				rows[h.Number] = row
+			}
 			for _, vni := range h.VNIs {
 				vteps[bpf.MuxNetworkAddress{Vni: vni, Address: bpf.ToAddress(address)}] = row
 			}
@@ -192,6 +222,28 @@ func (n *Networks) SetVTEPs(hosts []Host) error {
 	defer n.mu.Unlock()
 	if err := abi.WriteTable(n.tables.VTEPs, vteps); err != nil {
 		return fmt.Errorf("set VTEPs: %w", err)
+	}
+	return n.putHosts(rows)
+}
+
+// putHosts makes the addresses of hosts exactly these, by number.
+func (n *Networks) putHosts(want map[uint32]bpf.MuxOverlayHost) error {
+	all := maps.Clone(want)
+	for number := range n.hosts {
+		if _, kept := want[number]; !kept {
+			all[number] = bpf.MuxOverlayHost{}
+		}
+	}
+	for number, row := range all {
+		if n.hosts[number] == row {
+			continue
+		}
+		if err := n.tables.OverlayHosts.Put(number, row); err != nil {
+			return fmt.Errorf("write addresses of host %d: %w", number, err)
+		}
+		if n.hosts[number] = row; row == (bpf.MuxOverlayHost{}) {
+			delete(n.hosts, number)
+		}
 	}
 	return nil
 }

@@ -77,10 +77,12 @@ const (
 type makerVxlanFormat uint32
 
 const (
-	makerVxlanFormatVXLAN_PORT    makerVxlanFormat = 4789
-	makerVxlanFormatVXLAN_FLAGS   makerVxlanFormat = 8
-	makerVxlanFormatVXLAN_ROUTE   makerVxlanFormat = 87
-	makerVxlanFormatVXLAN_VNI_MAX makerVxlanFormat = 16777215
+	makerVxlanFormatVXLAN_PORT       makerVxlanFormat = 4789
+	makerVxlanFormatVXLAN_FLAGS      makerVxlanFormat = 8
+	makerVxlanFormatVXLAN_ROUTE      makerVxlanFormat = 87
+	makerVxlanFormatVXLAN_ANSWER     makerVxlanFormat = 88
+	makerVxlanFormatVXLAN_ANSWER_KEY makerVxlanFormat = 3
+	makerVxlanFormatVXLAN_VNI_MAX    makerVxlanFormat = 16777215
 )
 
 // Names of all BPF objects in the ELF.

@@ -30,10 +30,12 @@ const (
 type stripperVxlanFormat uint32
 
 const (
-	stripperVxlanFormatVXLAN_PORT    stripperVxlanFormat = 4789
-	stripperVxlanFormatVXLAN_FLAGS   stripperVxlanFormat = 8
-	stripperVxlanFormatVXLAN_ROUTE   stripperVxlanFormat = 87
-	stripperVxlanFormatVXLAN_VNI_MAX stripperVxlanFormat = 16777215
+	stripperVxlanFormatVXLAN_PORT       stripperVxlanFormat = 4789
+	stripperVxlanFormatVXLAN_FLAGS      stripperVxlanFormat = 8
+	stripperVxlanFormatVXLAN_ROUTE      stripperVxlanFormat = 87
+	stripperVxlanFormatVXLAN_ANSWER     stripperVxlanFormat = 88
+	stripperVxlanFormatVXLAN_ANSWER_KEY stripperVxlanFormat = 3
+	stripperVxlanFormatVXLAN_VNI_MAX    stripperVxlanFormat = 16777215
 )
 
 // Names of all BPF objects in the ELF.
