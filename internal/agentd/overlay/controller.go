@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/overlay"
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/netlink"
@@ -42,7 +43,7 @@ type Host struct {
 // goroutines, in the uplink's network namespace.
 type Controller struct {
 	config Config
-	sender overlay.Sender
+	sender reset.Sender
 
 	mu          sync.Mutex
 	wanted      wanted

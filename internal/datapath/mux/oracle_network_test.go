@@ -151,9 +151,6 @@ func networkClasses(s scene) []oracleClass {
 			from, to, vni := s.tenantEnds(r, portPlain)
 			return s.carried(r, vni, draftTCP(from, to, 0x10, nil, 1340+r.IntN(200), r))
 		}},
-		{name: "network-answer", verdict: "relay_answer", more: []string{
-			"drop_answer_forged", "drop_answer_host", "drop_no_host_key", "drop_not_a_vtep", "drop_vxlan",
-		}, draw: s.answer},
 		{name: "network-no-source", verdict: "drop_no_source", draw: syn, settings: func(p pool.Settings) pool.Settings {
 			p.Source6 = netip.Addr{}
 			return p
@@ -245,6 +242,13 @@ func (s scene) carried(r *rand.Rand, vni uint32, inner draft) draft {
 func fittingOptions(r *rand.Rand) []byte {
 	options := drawOptions(r)
 	return options[:min(len(options), r.IntN(33))]
+}
+
+// answerClasses are answers of servers' hosts, by the muxes.
+func answerClasses(s scene) []oracleClass {
+	return []oracleClass{{name: "network-answer", verdict: "relay_answer", more: []string{
+		"drop_answer_forged", "drop_answer_host", "drop_no_host_key", "drop_not_a_vtep", "drop_vxlan",
+	}, draw: s.answer}}
 }
 
 // answer is one of a server's host to a client, by the muxes.

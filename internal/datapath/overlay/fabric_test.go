@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/pkt"
@@ -263,7 +264,7 @@ type standInMux struct {
 func (m *standInMux) start() error {
 	b := m.fabric
 	err := b.core.Do(func() (err error) {
-		of, bind := sockaddr(netip.MustParseAddr(b.family.mux), pkt.VXLANPort)
+		of, bind := reset.Sockaddr(netip.MustParseAddr(b.family.mux), pkt.VXLANPort)
 		if m.in, err = unix.Socket(of, unix.SOCK_DGRAM, 0); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -170,8 +171,8 @@ func pkt16(v uint16) uint16 { return binary.BigEndian.Uint16(binary.NativeEndian
 // muxSocket sends UDP without a checksum, as muxes do.
 func (s *site) muxSocket() (int, error) {
 	from, to := netip.MustParseAddr(s.mux), netip.MustParseAddr(s.tunnel)
-	of, bind := sockaddr(from, 50000)
-	_, connect := sockaddr(to, pkt.VXLANPort)
+	of, bind := reset.Sockaddr(from, 50000)
+	_, connect := reset.Sockaddr(to, pkt.VXLANPort)
 	level, option := unix.SOL_SOCKET, unix.SO_NO_CHECK
 	if from.Is6() {
 		level, option = unix.SOL_UDP, unix.UDP_NO_CHECK6_TX

@@ -83,7 +83,9 @@ const (
 	benchProgSlowpathVxlan         = "slowpath_vxlan"
 	benchProgVxlanEmpty            = "vxlan_empty"
 	benchProgVxlanFloor            = "vxlan_floor"
+	benchVarAbiAttachedFlag        = "abi_attached_flag"
 	benchVarAbiBucketLayout        = "abi_bucket_layout"
+	benchVarAbiBypassHeaderFormat  = "abi_bypass_header_format"
 	benchVarAbiDatagramLayout      = "abi_datagram_layout"
 	benchVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	benchVarAbiEndpointLayout      = "abi_endpoint_layout"
@@ -251,7 +253,9 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
+	AbiAttachedFlag        *ebpf.VariableSpec `ebpf:"abi_attached_flag"`
 	AbiBucketLayout        *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiBypassHeaderFormat  *ebpf.VariableSpec `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
@@ -413,7 +417,9 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
+	AbiAttachedFlag        *ebpf.Variable `ebpf:"abi_attached_flag"`
 	AbiBucketLayout        *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiBypassHeaderFormat  *ebpf.Variable `ebpf:"abi_bypass_header_format"`
 	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
