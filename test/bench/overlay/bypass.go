@@ -152,13 +152,14 @@ func (b *bypass) fill(n int) ([]row, error) {
 	for s := range b.datapath.All() {
 		b.sessions = append(b.sessions, s)
 	}
-	if made != len(b.sessions) {
+	// They are half-open: on a slow machine a few of the first are over, and have given their rows to the last.
+	if len(b.sessions) > made || len(b.sessions) < made-made/100 {
 		return nil, fmt.Errorf("%d sessions of %d", len(b.sessions), made)
 	}
 	const tag = 4
 	return []row{
 		{"vctk-bytes-per-row", overlay.RowSize + tag, 60},
-		{"vctk-with-room-at-1m", float64(b.datapath.Rows()*(overlay.RowSize+tag)) / float64(made), 72},
+		{"vctk-with-room-at-1m", float64(b.datapath.Rows()*(overlay.RowSize+tag)) / float64(len(b.sessions)), 72},
 	}, nil
 }
 
