@@ -1357,7 +1357,9 @@ type VIPStatus struct {
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
 	BackendsTotal   uint32 `protobuf:"varint,7,opt,name=backends_total,json=backendsTotal,proto3" json:"backends_total,omitempty"`
 	// Left out: nobody leaves as the VIP.
-	Snat          *SNATStatus `protobuf:"bytes,8,opt,name=snat,proto3" json:"snat,omitempty"`
+	Snat *SNATStatus `protobuf:"bytes,8,opt,name=snat,proto3" json:"snat,omitempty"`
+	// Of one VIP that is asked for, what its clients in virtual networks did, by network, as its hosts have reported.
+	Networks      []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1444,6 +1446,13 @@ func (x *VIPStatus) GetBackendsTotal() uint32 {
 func (x *VIPStatus) GetSnat() *SNATStatus {
 	if x != nil {
 		return x.Snat
+	}
+	return nil
+}
+
+func (x *VIPStatus) GetNetworks() []*NetworkTraffic {
+	if x != nil {
+		return x.Networks
 	}
 	return nil
 }
@@ -3422,7 +3431,9 @@ type HostStatus struct {
 	// Of tenants, rows of the table of source NAT that each is nearest to the end of.
 	TenantSnat []*TenantRows `protobuf:"bytes,7,rep,name=tenant_snat,json=tenantSnat,proto3" json:"tenant_snat,omitempty"`
 	// Each of snat names its ranges, as SyncHostResponse.tell_ranges asks for.
-	TellsRanges   bool `protobuf:"varint,8,opt,name=tells_ranges,json=tellsRanges,proto3" json:"tells_ranges,omitempty"`
+	TellsRanges bool `protobuf:"varint,8,opt,name=tells_ranges,json=tellsRanges,proto3" json:"tells_ranges,omitempty"`
+	// Of VIPs in virtual networks with backends here; of more than 256 those with the most packets.
+	Networks      []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3513,6 +3524,385 @@ func (x *HostStatus) GetTellsRanges() bool {
 	return false
 }
 
+func (x *HostStatus) GetNetworks() []*NetworkTraffic {
+	if x != nil {
+		return x.Networks
+	}
+	return nil
+}
+
+// What clients of a virtual network and backends of one host did with a VIP, past the muxes. Since the host's tables were
+// made, if nothing else is said.
+type NetworkTraffic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the network.
+	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// The VIP's address in it, and its own.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Vip     string `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Handshakes by the time from the server's SYN-ACK to the client's acknowledgement, a round trip: number n counts those
+	// of less than 2^(15+n) ns, the last one all longer ones.
+	Handshakes []uint64 `protobuf:"varint,4,rep,packed,name=handshakes,proto3" json:"handshakes,omitempty"`
+	// Of all handshakes together.
+	HandshakeTime *durationpb.Duration `protobuf:"bytes,5,opt,name=handshake_time,json=handshakeTime,proto3" json:"handshake_time,omitempty"`
+	// In a report 1024 at most: those with the most packets.
+	Backends      []*NetworkBackendTraffic `protobuf:"bytes,6,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkTraffic) Reset() {
+	*x = NetworkTraffic{}
+	mi := &file_v1_resource_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkTraffic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkTraffic) ProtoMessage() {}
+
+func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
+func (*NetworkTraffic) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *NetworkTraffic) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *NetworkTraffic) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *NetworkTraffic) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *NetworkTraffic) GetHandshakes() []uint64 {
+	if x != nil {
+		return x.Handshakes
+	}
+	return nil
+}
+
+func (x *NetworkTraffic) GetHandshakeTime() *durationpb.Duration {
+	if x != nil {
+		return x.HandshakeTime
+	}
+	return nil
+}
+
+func (x *NetworkTraffic) GetBackends() []*NetworkBackendTraffic {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// That of one backend.
+type NetworkBackendTraffic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Address and port; port 0: the client's.
+	Backend string `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`
+	// Of the endpoint; 0: all.
+	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	// From clients, and to them, in VXLAN.
+	PacketsIn  uint64 `protobuf:"varint,3,opt,name=packets_in,json=packetsIn,proto3" json:"packets_in,omitempty"`
+	BytesIn    uint64 `protobuf:"varint,4,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
+	PacketsOut uint64 `protobuf:"varint,5,opt,name=packets_out,json=packetsOut,proto3" json:"packets_out,omitempty"`
+	BytesOut   uint64 `protobuf:"varint,6,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	// Connections that are open.
+	Open uint64 `protobuf:"varint,7,opt,name=open,proto3" json:"open,omitempty"`
+	// Connections that began; of these, those that the client has acknowledged; those that there was no room for.
+	Opened    uint64 `protobuf:"varint,8,opt,name=opened,proto3" json:"opened,omitempty"`
+	Confirmed uint64 `protobuf:"varint,9,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	Refused   uint64 `protobuf:"varint,10,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Those that an end has reset, and, since the agent started, those that it has ended.
+	Resets  uint64 `protobuf:"varint,11,opt,name=resets,proto3" json:"resets,omitempty"`
+	Cleaned uint64 `protobuf:"varint,12,opt,name=cleaned,proto3" json:"cleaned,omitempty"`
+	// SYNs that came again.
+	RepeatedSyns uint64 `protobuf:"varint,13,opt,name=repeated_syns,json=repeatedSyns,proto3" json:"repeated_syns,omitempty"`
+	// Output only: which one has told.
+	Host          string `protobuf:"bytes,14,opt,name=host,proto3" json:"host,omitempty"`
+	Protocol      string `protobuf:"bytes,15,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkBackendTraffic) Reset() {
+	*x = NetworkBackendTraffic{}
+	mi := &file_v1_resource_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkBackendTraffic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkBackendTraffic) ProtoMessage() {}
+
+func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
+func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *NetworkBackendTraffic) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *NetworkBackendTraffic) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetPacketsIn() uint64 {
+	if x != nil {
+		return x.PacketsIn
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetBytesIn() uint64 {
+	if x != nil {
+		return x.BytesIn
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetPacketsOut() uint64 {
+	if x != nil {
+		return x.PacketsOut
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetBytesOut() uint64 {
+	if x != nil {
+		return x.BytesOut
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetOpened() uint64 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetConfirmed() uint64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetResets() uint64 {
+	if x != nil {
+		return x.Resets
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetCleaned() uint64 {
+	if x != nil {
+		return x.Cleaned
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetRepeatedSyns() uint64 {
+	if x != nil {
+		return x.RepeatedSyns
+	}
+	return 0
+}
+
+func (x *NetworkBackendTraffic) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *NetworkBackendTraffic) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+// A connection of a virtual network's client with a backend, past the muxes.
+type Connection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the network.
+	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// Address and port of the client, and of the VIP as the client knows it.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	Vip    string `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`
+	// By which the backend sees the client.
+	Local string `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`
+	Host  string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
+	// Address and port.
+	Backend string `protobuf:"bytes,6,opt,name=backend,proto3" json:"backend,omitempty"`
+	// "half-open", "open", "closing" or "reset".
+	State string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	// Since the last packet.
+	Idle          *durationpb.Duration `protobuf:"bytes,8,opt,name=idle,proto3" json:"idle,omitempty"`
+	Protocol      string               `protobuf:"bytes,9,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_v1_resource_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Connection) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Connection) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *Connection) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *Connection) GetLocal() string {
+	if x != nil {
+		return x.Local
+	}
+	return ""
+}
+
+func (x *Connection) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Connection) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *Connection) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Connection) GetIdle() *durationpb.Duration {
+	if x != nil {
+		return x.Idle
+	}
+	return nil
+}
+
+func (x *Connection) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
 // How a workload uses the ports that it has of a VIP.
 type SNATUse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3544,7 +3934,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3946,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3959,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -3685,7 +4075,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +4087,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +4100,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -3753,7 +4143,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +4155,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +4168,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -3814,7 +4204,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4216,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4229,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -3875,7 +4265,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4277,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4290,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -3962,7 +4352,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4364,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4377,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -4128,7 +4518,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4530,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4543,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -4217,7 +4607,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4619,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4632,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -4405,7 +4795,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bTCPCheck\"3\n" +
 	"\tHTTPCheck\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"\xc6\x02\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\xfb\x02\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4421,7 +4811,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"conditions\x12)\n" +
 	"\x10backends_healthy\x18\x06 \x01(\rR\x0fbackendsHealthy\x12%\n" +
 	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\x12'\n" +
-	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\"\x97\x01\n" +
+	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\x123\n" +
+	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\"\x97\x01\n" +
 	"\n" +
 	"SNATStatus\x12\x1c\n" +
 	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
@@ -4597,7 +4988,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xcc\x02\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\x81\x03\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -4608,7 +4999,47 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x0ftenant_sessions\x18\x06 \x03(\v2\x13.weir.v1.TenantRowsR\x0etenantSessions\x124\n" +
 	"\vtenant_snat\x18\a \x03(\v2\x13.weir.v1.TenantRowsR\n" +
 	"tenantSnat\x12!\n" +
-	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\"\xac\x03\n" +
+	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
+	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\"\xf4\x01\n" +
+	"\x0eNetworkTraffic\x12\x18\n" +
+	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03vip\x18\x03 \x01(\tR\x03vip\x12\x1e\n" +
+	"\n" +
+	"handshakes\x18\x04 \x03(\x04R\n" +
+	"handshakes\x12@\n" +
+	"\x0ehandshake_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\rhandshakeTime\x12:\n" +
+	"\bbackends\x18\x06 \x03(\v2\x1e.weir.v1.NetworkBackendTrafficR\bbackends\"\xa8\x03\n" +
+	"\x15NetworkBackendTraffic\x12\x18\n" +
+	"\abackend\x18\x01 \x01(\tR\abackend\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1d\n" +
+	"\n" +
+	"packets_in\x18\x03 \x01(\x04R\tpacketsIn\x12\x19\n" +
+	"\bbytes_in\x18\x04 \x01(\x04R\abytesIn\x12\x1f\n" +
+	"\vpackets_out\x18\x05 \x01(\x04R\n" +
+	"packetsOut\x12\x1b\n" +
+	"\tbytes_out\x18\x06 \x01(\x04R\bbytesOut\x12\x12\n" +
+	"\x04open\x18\a \x01(\x04R\x04open\x12\x16\n" +
+	"\x06opened\x18\b \x01(\x04R\x06opened\x12\x1c\n" +
+	"\tconfirmed\x18\t \x01(\x04R\tconfirmed\x12\x18\n" +
+	"\arefused\x18\n" +
+	" \x01(\x04R\arefused\x12\x16\n" +
+	"\x06resets\x18\v \x01(\x04R\x06resets\x12\x18\n" +
+	"\acleaned\x18\f \x01(\x04R\acleaned\x12#\n" +
+	"\rrepeated_syns\x18\r \x01(\x04R\frepeatedSyns\x12\x12\n" +
+	"\x04host\x18\x0e \x01(\tR\x04host\x12\x1a\n" +
+	"\bprotocol\x18\x0f \x01(\tR\bprotocol\"\xf5\x01\n" +
+	"\n" +
+	"Connection\x12\x18\n" +
+	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x10\n" +
+	"\x03vip\x18\x03 \x01(\tR\x03vip\x12\x14\n" +
+	"\x05local\x18\x04 \x01(\tR\x05local\x12\x12\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x18\n" +
+	"\abackend\x18\x06 \x01(\tR\abackend\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\x12\x1a\n" +
+	"\bprotocol\x18\t \x01(\tR\bprotocol\"\xac\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -4693,7 +5124,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -4736,24 +5167,27 @@ var file_v1_resource_proto_goTypes = []any{
 	(*MuxSNATStatus)(nil),         // 38: weir.v1.MuxSNATStatus
 	(*BGPPeer)(nil),               // 39: weir.v1.BGPPeer
 	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 41: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 42: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 43: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 44: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 45: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 46: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 47: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 48: weir.v1.CapturedPacket
-	nil,                           // 49: weir.v1.VIP.LabelsEntry
-	nil,                           // 50: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 51: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 52: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 53: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(*NetworkTraffic)(nil),        // 41: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 42: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 43: weir.v1.Connection
+	(*SNATUse)(nil),               // 44: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 45: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 46: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 47: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 48: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 49: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 50: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 51: weir.v1.CapturedPacket
+	nil,                           // 52: weir.v1.VIP.LabelsEntry
+	nil,                           // 53: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 54: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 55: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 56: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	49, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	52, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -4761,68 +5195,73 @@ var file_v1_resource_proto_depIdxs = []int32{
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	15, // 7: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	54, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	54, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	57, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	57, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 10: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	55, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	55, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	55, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	58, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	58, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	58, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 14: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 15: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	55, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	58, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 17: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 18: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	55, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	58, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	31, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 21: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 22: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	55, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	55, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	58, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	58, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	17, // 25: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	16, // 26: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	54, // 27: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	50, // 28: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	19, // 29: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 30: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 31: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	20, // 32: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	20, // 33: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	51, // 34: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	22, // 35: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	52, // 36: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	25, // 37: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	26, // 38: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	24, // 39: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
-	27, // 40: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	28, // 41: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	53, // 42: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	54, // 43: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	54, // 44: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	33, // 45: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	54, // 46: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	34, // 47: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	35, // 48: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	40, // 49: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	39, // 50: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	43, // 51: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	44, // 52: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	38, // 53: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	37, // 54: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	36, // 55: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	54, // 56: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	43, // 57: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	41, // 58: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	36, // 59: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	36, // 60: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	42, // 61: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	45, // 62: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	45, // 63: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	54, // 64: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	65, // [65:65] is the sub-list for method output_type
-	65, // [65:65] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	41, // 27: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	57, // 28: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	53, // 29: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	19, // 30: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 31: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 32: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	20, // 33: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	20, // 34: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	54, // 35: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	22, // 36: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	55, // 37: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	25, // 38: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	26, // 39: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	24, // 40: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	27, // 41: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	28, // 42: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	56, // 43: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	57, // 44: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	57, // 45: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	33, // 46: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	57, // 47: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	34, // 48: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	35, // 49: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	40, // 50: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	39, // 51: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	46, // 52: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	47, // 53: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	38, // 54: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	37, // 55: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	36, // 56: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	57, // 57: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	46, // 58: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	44, // 59: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	36, // 60: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	36, // 61: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	41, // 62: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	58, // 63: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	42, // 64: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	58, // 65: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	45, // 66: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	48, // 67: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	48, // 68: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 69: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -4843,7 +5282,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

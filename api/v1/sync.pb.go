@@ -144,7 +144,7 @@ type SyncMuxResponse struct {
 	Pool []*PoolMember `protobuf:"bytes,6,rep,name=pool,proto3" json:"pool,omitempty"`
 	// Something to look at for an operator. A message may hold tasks alone, and leads to the generation
 	// before it then.
-	Tasks []*MuxTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []*NodeTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The traces that what is new in the message is part of, as traceparents of W3C's Trace Context; none
 	// unless the manager sends traces. At most 16.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
@@ -251,7 +251,7 @@ func (x *SyncMuxResponse) GetPool() []*PoolMember {
 	return nil
 }
 
-func (x *SyncMuxResponse) GetTasks() []*MuxTask {
+func (x *SyncMuxResponse) GetTasks() []*NodeTask {
 	if x != nil {
 		return x.Tasks
 	}
@@ -1238,35 +1238,36 @@ func (x *PoolMember) GetAddresses() []string {
 	return nil
 }
 
-// What an operator asks of a mux, by way of the manager.
-type MuxTask struct {
+// What an operator asks of a node, by way of the manager.
+type NodeTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among the manager's tasks.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Types that are valid to be assigned to Task:
 	//
-	//	*MuxTask_Explain
-	//	*MuxTask_Capture
-	//	*MuxTask_Cancel
-	Task          isMuxTask_Task `protobuf_oneof:"task"`
+	//	*NodeTask_Explain
+	//	*NodeTask_Capture
+	//	*NodeTask_Cancel
+	//	*NodeTask_Connections
+	Task          isNodeTask_Task `protobuf_oneof:"task"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MuxTask) Reset() {
-	*x = MuxTask{}
+func (x *NodeTask) Reset() {
+	*x = NodeTask{}
 	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MuxTask) String() string {
+func (x *NodeTask) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MuxTask) ProtoMessage() {}
+func (*NodeTask) ProtoMessage() {}
 
-func (x *MuxTask) ProtoReflect() protoreflect.Message {
+func (x *NodeTask) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1278,74 +1279,161 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
-func (*MuxTask) Descriptor() ([]byte, []int) {
+// Deprecated: Use NodeTask.ProtoReflect.Descriptor instead.
+func (*NodeTask) Descriptor() ([]byte, []int) {
 	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *MuxTask) GetId() uint64 {
+func (x *NodeTask) GetId() uint64 {
 	if x != nil {
 		return x.Id
 	}
 	return 0
 }
 
-func (x *MuxTask) GetTask() isMuxTask_Task {
+func (x *NodeTask) GetTask() isNodeTask_Task {
 	if x != nil {
 		return x.Task
 	}
 	return nil
 }
 
-func (x *MuxTask) GetExplain() *ExplainPacketTask {
+func (x *NodeTask) GetExplain() *ExplainPacketTask {
 	if x != nil {
-		if x, ok := x.Task.(*MuxTask_Explain); ok {
+		if x, ok := x.Task.(*NodeTask_Explain); ok {
 			return x.Explain
 		}
 	}
 	return nil
 }
 
-func (x *MuxTask) GetCapture() *CaptureTask {
+func (x *NodeTask) GetCapture() *CaptureTask {
 	if x != nil {
-		if x, ok := x.Task.(*MuxTask_Capture); ok {
+		if x, ok := x.Task.(*NodeTask_Capture); ok {
 			return x.Capture
 		}
 	}
 	return nil
 }
 
-func (x *MuxTask) GetCancel() bool {
+func (x *NodeTask) GetCancel() bool {
 	if x != nil {
-		if x, ok := x.Task.(*MuxTask_Cancel); ok {
+		if x, ok := x.Task.(*NodeTask_Cancel); ok {
 			return x.Cancel
 		}
 	}
 	return false
 }
 
-type isMuxTask_Task interface {
-	isMuxTask_Task()
+func (x *NodeTask) GetConnections() *ListConnectionsTask {
+	if x != nil {
+		if x, ok := x.Task.(*NodeTask_Connections); ok {
+			return x.Connections
+		}
+	}
+	return nil
 }
 
-type MuxTask_Explain struct {
+type isNodeTask_Task interface {
+	isNodeTask_Task()
+}
+
+type NodeTask_Explain struct {
 	Explain *ExplainPacketTask `protobuf:"bytes,2,opt,name=explain,proto3,oneof"`
 }
 
-type MuxTask_Capture struct {
+type NodeTask_Capture struct {
 	Capture *CaptureTask `protobuf:"bytes,3,opt,name=capture,proto3,oneof"`
 }
 
-type MuxTask_Cancel struct {
+type NodeTask_Cancel struct {
 	// Ends the task of this id.
 	Cancel bool `protobuf:"varint,4,opt,name=cancel,proto3,oneof"`
 }
 
-func (*MuxTask_Explain) isMuxTask_Task() {}
+type NodeTask_Connections struct {
+	Connections *ListConnectionsTask `protobuf:"bytes,5,opt,name=connections,proto3,oneof"`
+}
 
-func (*MuxTask_Capture) isMuxTask_Task() {}
+func (*NodeTask_Explain) isNodeTask_Task() {}
 
-func (*MuxTask_Cancel) isMuxTask_Task() {}
+func (*NodeTask_Capture) isNodeTask_Task() {}
+
+func (*NodeTask_Cancel) isNodeTask_Task() {}
+
+func (*NodeTask_Connections) isNodeTask_Task() {}
+
+// Lists connections that a host has, from a row of its table on.
+type ListConnectionsTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The VIP's own address.
+	Vip string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Number of the only network; 0: all.
+	Vni uint32 `protobuf:"varint,2,opt,name=vni,proto3" json:"vni,omitempty"`
+	Row uint32 `protobuf:"varint,3,opt,name=row,proto3" json:"row,omitempty"`
+	// At most.
+	Count         uint32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConnectionsTask) Reset() {
+	*x = ListConnectionsTask{}
+	mi := &file_v1_sync_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConnectionsTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConnectionsTask) ProtoMessage() {}
+
+func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConnectionsTask.ProtoReflect.Descriptor instead.
+func (*ListConnectionsTask) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListConnectionsTask) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *ListConnectionsTask) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *ListConnectionsTask) GetRow() uint32 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
+
+func (x *ListConnectionsTask) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
 
 // Runs a frame through the mux's program without sending it.
 type ExplainPacketTask struct {
@@ -1358,7 +1446,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1458,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1471,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1409,7 +1497,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1509,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1522,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1478,14 +1566,18 @@ type AnswerTaskRequest struct {
 	// Nothing more will come.
 	Done bool `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	// Why the task failed, or empty.
-	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	// Of a list of connections, by row.
+	Connections []*Connection `protobuf:"bytes,8,rep,name=connections,proto3" json:"connections,omitempty"`
+	// The row to go on from; 0: there are no more.
+	NextRow       uint32 `protobuf:"varint,9,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1589,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1602,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1562,6 +1654,20 @@ func (x *AnswerTaskRequest) GetError() string {
 	return ""
 }
 
+func (x *AnswerTaskRequest) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *AnswerTaskRequest) GetNextRow() uint32 {
+	if x != nil {
+		return x.NextRow
+	}
+	return 0
+}
+
 type AnswerTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Nobody waits for the answer any more.
@@ -1572,7 +1678,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1690,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1703,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1646,7 +1752,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1764,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1777,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1815,7 +1921,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1933,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1946,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1908,7 +2014,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2026,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2039,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2010,14 +2116,16 @@ type SyncHostResponse struct {
 	// nothing of snat is told.
 	TellRanges bool `protobuf:"varint,22,opt,name=tell_ranges,json=tellRanges,proto3" json:"tell_ranges,omitempty"`
 	// Of virtual networks; left out: nothing.
-	Networks      *HostNetworks `protobuf:"bytes,23,opt,name=networks,proto3" json:"networks,omitempty"`
+	Networks *HostNetworks `protobuf:"bytes,23,opt,name=networks,proto3" json:"networks,omitempty"`
+	// As in SyncMuxResponse.
+	Tasks         []*NodeTask `protobuf:"bytes,24,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2137,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2150,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2157,6 +2265,13 @@ func (x *SyncHostResponse) GetNetworks() *HostNetworks {
 	return nil
 }
 
+func (x *SyncHostResponse) GetTasks() []*NodeTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
 // Virtual networks as a host runs them: those that have workloads there, and those that VIPs with backends there are
 // attached to.
 type HostNetworks struct {
@@ -2185,7 +2300,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2312,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2325,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -2303,7 +2418,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2430,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2443,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -2363,7 +2478,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2490,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2503,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -2443,7 +2558,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2570,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2583,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -2521,7 +2636,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2648,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2661,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -2608,7 +2723,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2735,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2748,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -2741,7 +2856,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2868,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2881,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -2806,7 +2921,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2933,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2946,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -2854,7 +2969,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2981,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2994,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -2919,7 +3034,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3046,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3059,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -2968,7 +3083,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3095,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3108,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3050,7 +3165,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3177,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3190,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3208,7 +3323,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3335,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3348,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3268,7 +3383,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3395,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3408,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -3359,7 +3474,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3486,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3499,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -3444,7 +3559,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3571,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3584,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -3485,7 +3600,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3612,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3625,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -3542,7 +3657,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3669,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3682,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 type ReportHostRequest struct {
@@ -3595,7 +3710,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3722,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3735,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -3702,7 +3817,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3829,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3842,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -3781,7 +3896,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3908,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3921,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -3852,7 +3967,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +3979,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +3992,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -3895,7 +4010,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xfb\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xfc\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3904,8 +4019,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\tendpoints\x18\x03 \x03(\v2\x14.weir.v1.MuxEndpointR\tendpoints\x12.\n" +
 	"\aremoved\x18\x04 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\x12\x19\n" +
 	"\bhash_key\x18\x05 \x01(\fR\ahashKey\x12'\n" +
-	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12&\n" +
-	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\x12#\n" +
+	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12'\n" +
+	"\x05tasks\x18\a \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\x12#\n" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x10 \x01(\x06R\acluster\x12\x1a\n" +
@@ -3981,13 +4096,19 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa5\x01\n" +
-	"\aMuxTask\x12\x0e\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xe8\x01\n" +
+	"\bNodeTask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\aexplain\x18\x02 \x01(\v2\x1a.weir.v1.ExplainPacketTaskH\x00R\aexplain\x120\n" +
 	"\acapture\x18\x03 \x01(\v2\x14.weir.v1.CaptureTaskH\x00R\acapture\x12\x18\n" +
-	"\x06cancel\x18\x04 \x01(\bH\x00R\x06cancelB\x06\n" +
-	"\x04task\")\n" +
+	"\x06cancel\x18\x04 \x01(\bH\x00R\x06cancel\x12@\n" +
+	"\vconnections\x18\x05 \x01(\v2\x1c.weir.v1.ListConnectionsTaskH\x00R\vconnectionsB\x06\n" +
+	"\x04task\"a\n" +
+	"\x13ListConnectionsTask\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x10\n" +
+	"\x03vni\x18\x02 \x01(\rR\x03vni\x12\x10\n" +
+	"\x03row\x18\x03 \x01(\rR\x03row\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\")\n" +
 	"\x11ExplainPacketTask\x12\x14\n" +
 	"\x05frame\x18\x01 \x01(\fR\x05frame\"\xab\x01\n" +
 	"\vCaptureTask\x12.\n" +
@@ -3995,7 +4116,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x125\n" +
 	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\vsnap_length\x18\x04 \x01(\rR\n" +
-	"snapLength\"\xe6\x01\n" +
+	"snapLength\"\xb8\x02\n" +
 	"\x11AnswerTaskRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12<\n" +
@@ -4003,7 +4124,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\apackets\x18\x04 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
 	"\x04lost\x18\x05 \x01(\x04R\x04lost\x12\x12\n" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x125\n" +
+	"\vconnections\x18\b \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12\x19\n" +
+	"\bnext_row\x18\t \x01(\rR\anextRow\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xc8\x04\n" +
 	"\vMuxEndpoint\x120\n" +
@@ -4046,7 +4169,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xfe\x04\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xa7\x05\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4067,7 +4190,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"synSecrets\x12\x1f\n" +
 	"\vtell_ranges\x18\x16 \x01(\bR\n" +
 	"tellRanges\x121\n" +
-	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\"\xd7\x03\n" +
+	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\x12'\n" +
+	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\"\xd7\x03\n" +
 	"\fHostNetworks\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
 	"\x03own\x18\x02 \x03(\tR\x03own\x12\x1c\n" +
@@ -4237,7 +4361,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -4254,54 +4378,56 @@ var file_v1_sync_proto_goTypes = []any{
 	(*SNATKey)(nil),                // 12: weir.v1.SNATKey
 	(*MuxSNAT)(nil),                // 13: weir.v1.MuxSNAT
 	(*PoolMember)(nil),             // 14: weir.v1.PoolMember
-	(*MuxTask)(nil),                // 15: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),      // 16: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 17: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 18: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 19: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 20: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 21: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 22: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 23: weir.v1.SyncHostResponse
-	(*HostNetworks)(nil),           // 24: weir.v1.HostNetworks
-	(*FBTKey)(nil),                 // 25: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 26: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 27: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 28: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 29: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 30: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 31: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 32: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 33: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 34: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 35: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 36: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 37: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 38: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 39: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 40: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 41: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 42: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 43: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 44: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 45: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 46: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 47: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 48: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 49: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 50: weir.v1.CapturedPacket
-	(*Fastpath)(nil),               // 51: weir.v1.Fastpath
-	(*Limits)(nil),                 // 52: weir.v1.Limits
-	(*HealthCheck)(nil),            // 53: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 54: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 55: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 56: weir.v1.HostStatus
+	(*NodeTask)(nil),               // 15: weir.v1.NodeTask
+	(*ListConnectionsTask)(nil),    // 16: weir.v1.ListConnectionsTask
+	(*ExplainPacketTask)(nil),      // 17: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 18: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 19: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 20: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 21: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 22: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 23: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 24: weir.v1.SyncHostResponse
+	(*HostNetworks)(nil),           // 25: weir.v1.HostNetworks
+	(*FBTKey)(nil),                 // 26: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 27: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 28: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 29: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 30: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 31: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 32: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 33: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 34: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 35: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 36: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 37: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 38: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 39: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 40: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 41: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 42: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 43: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 44: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 45: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 46: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 47: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 48: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 50: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 51: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 52: weir.v1.Connection
+	(*Fastpath)(nil),               // 53: weir.v1.Fastpath
+	(*Limits)(nil),                 // 54: weir.v1.Limits
+	(*HealthCheck)(nil),            // 55: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 56: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 57: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 58: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	20, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	46, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	21, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	47, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	14, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	15, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	15, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	13, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
 	12, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
 	11, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
@@ -4315,69 +4441,72 @@ var file_v1_sync_proto_depIdxs = []int32{
 	4,  // 14: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
 	6,  // 15: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
 	4,  // 16: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	16, // 17: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	17, // 18: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	47, // 19: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	48, // 20: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	49, // 21: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	50, // 22: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	46, // 23: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	21, // 24: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	48, // 25: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	51, // 26: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	52, // 27: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	35, // 28: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	36, // 29: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	29, // 30: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	12, // 31: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	11, // 32: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	10, // 33: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	24, // 34: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	25, // 35: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	5,  // 36: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	4,  // 37: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	26, // 38: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	27, // 39: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	28, // 40: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	48, // 41: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	34, // 42: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	34, // 43: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	46, // 44: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	53, // 45: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	48, // 46: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	46, // 47: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	54, // 48: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	55, // 49: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	38, // 50: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	46, // 51: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	54, // 52: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	56, // 53: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	44, // 54: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	43, // 55: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	38, // 56: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	46, // 57: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	46, // 58: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 59: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	22, // 60: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	37, // 61: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	40, // 62: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	42, // 63: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	18, // 64: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	30, // 65: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	32, // 66: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 67: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	23, // 68: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	39, // 69: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	41, // 70: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	45, // 71: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	19, // 72: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	31, // 73: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	33, // 74: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	67, // [67:75] is the sub-list for method output_type
-	59, // [59:67] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	17, // 17: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
+	18, // 18: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
+	16, // 19: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
+	48, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	49, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	50, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	51, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	52, // 24: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	47, // 25: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	22, // 26: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	49, // 27: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	53, // 28: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	54, // 29: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	36, // 30: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	37, // 31: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	30, // 32: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	12, // 33: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	11, // 34: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	10, // 35: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	25, // 36: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	15, // 37: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
+	26, // 38: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	5,  // 39: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	4,  // 40: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	27, // 41: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	28, // 42: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	29, // 43: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	49, // 44: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 45: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	35, // 46: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	47, // 47: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 48: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	49, // 49: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	47, // 50: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	56, // 51: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	57, // 52: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	39, // 53: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	47, // 54: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	56, // 55: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	58, // 56: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	45, // 57: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	44, // 58: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	39, // 59: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	47, // 60: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	47, // 61: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 62: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	23, // 63: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	38, // 64: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	41, // 65: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	43, // 66: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	19, // 67: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	31, // 68: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	33, // 69: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 70: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	24, // 71: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	40, // 72: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	42, // 73: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	46, // 74: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	20, // 75: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	32, // 76: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	34, // 77: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	70, // [70:78] is the sub-list for method output_type
+	62, // [62:70] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -4387,9 +4516,10 @@ func file_v1_sync_proto_init() {
 	}
 	file_v1_resource_proto_init()
 	file_v1_sync_proto_msgTypes[15].OneofWrappers = []any{
-		(*MuxTask_Explain)(nil),
-		(*MuxTask_Capture)(nil),
-		(*MuxTask_Cancel)(nil),
+		(*NodeTask_Explain)(nil),
+		(*NodeTask_Capture)(nil),
+		(*NodeTask_Cancel)(nil),
+		(*NodeTask_Connections)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4397,7 +4527,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

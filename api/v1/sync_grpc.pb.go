@@ -49,7 +49,7 @@ type SyncServiceClient interface {
 	AcknowledgeMux(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AcknowledgeMuxRequest, AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error)
-	// A mux's answer, or a part of it, to a task that came on its stream.
+	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
 	// request of a workload is answered at a time.
@@ -184,7 +184,7 @@ type SyncServiceServer interface {
 	AcknowledgeMux(grpc.ClientStreamingServer[AcknowledgeMuxRequest, AcknowledgeMuxResponse]) error
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error)
-	// A mux's answer, or a part of it, to a task that came on its stream.
+	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
 	// request of a workload is answered at a time.

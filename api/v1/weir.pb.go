@@ -26,6 +26,201 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ListConnectionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the VIP.
+	Vip string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// The only network, and the only host. Left out: all.
+	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	Host    string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 100. A page may have fewer, and another one after it.
+	PageSize uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConnectionsRequest) Reset() {
+	*x = ListConnectionsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConnectionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConnectionsRequest) ProtoMessage() {}
+
+func (x *ListConnectionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConnectionsRequest.ProtoReflect.Descriptor instead.
+func (*ListConnectionsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListConnectionsRequest) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *ListConnectionsRequest) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *ListConnectionsRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *ListConnectionsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListConnectionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListConnectionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By host.
+	Connections []*Connection `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
+	// Of the next page. Empty: there is none.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Hosts that did not answer: what they have is left out.
+	Unanswered    []*UnansweredHost `protobuf:"bytes,3,rep,name=unanswered,proto3" json:"unanswered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListConnectionsResponse) Reset() {
+	*x = ListConnectionsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListConnectionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListConnectionsResponse) ProtoMessage() {}
+
+func (x *ListConnectionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListConnectionsResponse.ProtoReflect.Descriptor instead.
+func (*ListConnectionsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListConnectionsResponse) GetConnections() []*Connection {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *ListConnectionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListConnectionsResponse) GetUnanswered() []*UnansweredHost {
+	if x != nil {
+		return x.Unanswered
+	}
+	return nil
+}
+
+type UnansweredHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnansweredHost) Reset() {
+	*x = UnansweredHost{}
+	mi := &file_v1_weir_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnansweredHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnansweredHost) ProtoMessage() {}
+
+func (x *UnansweredHost) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnansweredHost.ProtoReflect.Descriptor instead.
+func (*UnansweredHost) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UnansweredHost) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *UnansweredHost) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ApplyVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vips  []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
@@ -42,7 +237,7 @@ type ApplyVIPsRequest struct {
 
 func (x *ApplyVIPsRequest) Reset() {
 	*x = ApplyVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[0]
+	mi := &file_v1_weir_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -54,7 +249,7 @@ func (x *ApplyVIPsRequest) String() string {
 func (*ApplyVIPsRequest) ProtoMessage() {}
 
 func (x *ApplyVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[0]
+	mi := &file_v1_weir_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -67,7 +262,7 @@ func (x *ApplyVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ApplyVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{0}
+	return file_v1_weir_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ApplyVIPsRequest) GetVips() []*VIP {
@@ -127,7 +322,7 @@ type ApplyVIPsResponse struct {
 
 func (x *ApplyVIPsResponse) Reset() {
 	*x = ApplyVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[1]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -139,7 +334,7 @@ func (x *ApplyVIPsResponse) String() string {
 func (*ApplyVIPsResponse) ProtoMessage() {}
 
 func (x *ApplyVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[1]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -152,7 +347,7 @@ func (x *ApplyVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ApplyVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{1}
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApplyVIPsResponse) GetGeneration() uint64 {
@@ -214,7 +409,7 @@ type AppliedVirtualNetwork struct {
 
 func (x *AppliedVirtualNetwork) Reset() {
 	*x = AppliedVirtualNetwork{}
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -226,7 +421,7 @@ func (x *AppliedVirtualNetwork) String() string {
 func (*AppliedVirtualNetwork) ProtoMessage() {}
 
 func (x *AppliedVirtualNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -239,7 +434,7 @@ func (x *AppliedVirtualNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedVirtualNetwork.ProtoReflect.Descriptor instead.
 func (*AppliedVirtualNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AppliedVirtualNetwork) GetName() string {
@@ -289,7 +484,7 @@ type AppliedOverlay struct {
 
 func (x *AppliedOverlay) Reset() {
 	*x = AppliedOverlay{}
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +496,7 @@ func (x *AppliedOverlay) String() string {
 func (*AppliedOverlay) ProtoMessage() {}
 
 func (x *AppliedOverlay) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +509,7 @@ func (x *AppliedOverlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedOverlay.ProtoReflect.Descriptor instead.
 func (*AppliedOverlay) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AppliedOverlay) GetName() string {
@@ -347,7 +542,7 @@ type AppliedVIP struct {
 
 func (x *AppliedVIP) Reset() {
 	*x = AppliedVIP{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +554,7 @@ func (x *AppliedVIP) String() string {
 func (*AppliedVIP) ProtoMessage() {}
 
 func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +567,7 @@ func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedVIP.ProtoReflect.Descriptor instead.
 func (*AppliedVIP) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AppliedVIP) GetName() string {
@@ -415,7 +610,7 @@ type AppliedAddressPool struct {
 
 func (x *AppliedAddressPool) Reset() {
 	*x = AppliedAddressPool{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +622,7 @@ func (x *AppliedAddressPool) String() string {
 func (*AppliedAddressPool) ProtoMessage() {}
 
 func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +635,7 @@ func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedAddressPool.ProtoReflect.Descriptor instead.
 func (*AppliedAddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AppliedAddressPool) GetName() string {
@@ -472,7 +667,7 @@ type AppliedPrefixList struct {
 
 func (x *AppliedPrefixList) Reset() {
 	*x = AppliedPrefixList{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +679,7 @@ func (x *AppliedPrefixList) String() string {
 func (*AppliedPrefixList) ProtoMessage() {}
 
 func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +692,7 @@ func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedPrefixList.ProtoReflect.Descriptor instead.
 func (*AppliedPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AppliedPrefixList) GetName() string {
@@ -553,7 +748,7 @@ type EndpointEffect struct {
 
 func (x *EndpointEffect) Reset() {
 	*x = EndpointEffect{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +760,7 @@ func (x *EndpointEffect) String() string {
 func (*EndpointEffect) ProtoMessage() {}
 
 func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +773,7 @@ func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
 func (*EndpointEffect) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EndpointEffect) GetEndpoint() *EndpointKey {
@@ -660,7 +855,7 @@ type CreateVIPRequest struct {
 
 func (x *CreateVIPRequest) Reset() {
 	*x = CreateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +867,7 @@ func (x *CreateVIPRequest) String() string {
 func (*CreateVIPRequest) ProtoMessage() {}
 
 func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +880,7 @@ func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPRequest.ProtoReflect.Descriptor instead.
 func (*CreateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateVIPRequest) GetVip() *VIP {
@@ -706,7 +901,7 @@ type CreateVIPResponse struct {
 
 func (x *CreateVIPResponse) Reset() {
 	*x = CreateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +913,7 @@ func (x *CreateVIPResponse) String() string {
 func (*CreateVIPResponse) ProtoMessage() {}
 
 func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +926,7 @@ func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPResponse.ProtoReflect.Descriptor instead.
 func (*CreateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateVIPResponse) GetVip() *VIP {
@@ -759,7 +954,7 @@ type UpdateVIPRequest struct {
 
 func (x *UpdateVIPRequest) Reset() {
 	*x = UpdateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +966,7 @@ func (x *UpdateVIPRequest) String() string {
 func (*UpdateVIPRequest) ProtoMessage() {}
 
 func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +979,7 @@ func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateVIPRequest) GetName() string {
@@ -812,7 +1007,7 @@ type UpdateVIPResponse struct {
 
 func (x *UpdateVIPResponse) Reset() {
 	*x = UpdateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +1019,7 @@ func (x *UpdateVIPResponse) String() string {
 func (*UpdateVIPResponse) ProtoMessage() {}
 
 func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +1032,7 @@ func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateVIPResponse) GetVip() *VIP {
@@ -867,7 +1062,7 @@ type PatchVIPRequest struct {
 
 func (x *PatchVIPRequest) Reset() {
 	*x = PatchVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1074,7 @@ func (x *PatchVIPRequest) String() string {
 func (*PatchVIPRequest) ProtoMessage() {}
 
 func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1087,7 @@ func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPRequest.ProtoReflect.Descriptor instead.
 func (*PatchVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PatchVIPRequest) GetName() string {
@@ -927,7 +1122,7 @@ type PatchVIPResponse struct {
 
 func (x *PatchVIPResponse) Reset() {
 	*x = PatchVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1134,7 @@ func (x *PatchVIPResponse) String() string {
 func (*PatchVIPResponse) ProtoMessage() {}
 
 func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1147,7 @@ func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPResponse.ProtoReflect.Descriptor instead.
 func (*PatchVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PatchVIPResponse) GetVip() *VIP {
@@ -993,7 +1188,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1200,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1213,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -1090,7 +1285,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1297,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1310,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -1152,7 +1347,7 @@ type WatchVIPsRequest struct {
 
 func (x *WatchVIPsRequest) Reset() {
 	*x = WatchVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1359,7 @@ func (x *WatchVIPsRequest) String() string {
 func (*WatchVIPsRequest) ProtoMessage() {}
 
 func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1372,7 @@ func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchVIPsRequest) GetTenant() string {
@@ -1222,7 +1417,7 @@ type WatchVIPsResponse struct {
 
 func (x *WatchVIPsResponse) Reset() {
 	*x = WatchVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1429,7 @@ func (x *WatchVIPsResponse) String() string {
 func (*WatchVIPsResponse) ProtoMessage() {}
 
 func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1442,7 @@ func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchVIPsResponse) GetType() string {
@@ -1280,7 +1475,7 @@ type CreateAddressPoolRequest struct {
 
 func (x *CreateAddressPoolRequest) Reset() {
 	*x = CreateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1487,7 @@ func (x *CreateAddressPoolRequest) String() string {
 func (*CreateAddressPoolRequest) ProtoMessage() {}
 
 func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1500,7 @@ func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
@@ -1324,7 +1519,7 @@ type CreateAddressPoolResponse struct {
 
 func (x *CreateAddressPoolResponse) Reset() {
 	*x = CreateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1531,7 @@ func (x *CreateAddressPoolResponse) String() string {
 func (*CreateAddressPoolResponse) ProtoMessage() {}
 
 func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1544,7 @@ func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
@@ -1370,7 +1565,7 @@ type UpdateAddressPoolRequest struct {
 
 func (x *UpdateAddressPoolRequest) Reset() {
 	*x = UpdateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1577,7 @@ func (x *UpdateAddressPoolRequest) String() string {
 func (*UpdateAddressPoolRequest) ProtoMessage() {}
 
 func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1590,7 @@ func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpdateAddressPoolRequest) GetName() string {
@@ -1421,7 +1616,7 @@ type UpdateAddressPoolResponse struct {
 
 func (x *UpdateAddressPoolResponse) Reset() {
 	*x = UpdateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1628,7 @@ func (x *UpdateAddressPoolResponse) String() string {
 func (*UpdateAddressPoolResponse) ProtoMessage() {}
 
 func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1641,7 @@ func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_v1_weir_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
@@ -1470,7 +1665,7 @@ type ListAddressPoolsRequest struct {
 
 func (x *ListAddressPoolsRequest) Reset() {
 	*x = ListAddressPoolsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1677,7 @@ func (x *ListAddressPoolsRequest) String() string {
 func (*ListAddressPoolsRequest) ProtoMessage() {}
 
 func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1690,7 @@ func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
@@ -1537,7 +1732,7 @@ type ListAddressPoolsResponse struct {
 
 func (x *ListAddressPoolsResponse) Reset() {
 	*x = ListAddressPoolsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1744,7 @@ func (x *ListAddressPoolsResponse) String() string {
 func (*ListAddressPoolsResponse) ProtoMessage() {}
 
 func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1757,7 @@ func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
@@ -1588,7 +1783,7 @@ type GetAddressPoolRequest struct {
 
 func (x *GetAddressPoolRequest) Reset() {
 	*x = GetAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1795,7 @@ func (x *GetAddressPoolRequest) String() string {
 func (*GetAddressPoolRequest) ProtoMessage() {}
 
 func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1808,7 @@ func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{24}
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetAddressPoolRequest) GetName() string {
@@ -1632,7 +1827,7 @@ type GetAddressPoolResponse struct {
 
 func (x *GetAddressPoolResponse) Reset() {
 	*x = GetAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1839,7 @@ func (x *GetAddressPoolResponse) String() string {
 func (*GetAddressPoolResponse) ProtoMessage() {}
 
 func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1852,7 @@ func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetAddressPoolResponse) GetPool() *AddressPool {
@@ -1678,7 +1873,7 @@ type DeleteAddressPoolRequest struct {
 
 func (x *DeleteAddressPoolRequest) Reset() {
 	*x = DeleteAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1885,7 @@ func (x *DeleteAddressPoolRequest) String() string {
 func (*DeleteAddressPoolRequest) ProtoMessage() {}
 
 func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1898,7 @@ func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteAddressPoolRequest) GetName() string {
@@ -1728,7 +1923,7 @@ type DeleteAddressPoolResponse struct {
 
 func (x *DeleteAddressPoolResponse) Reset() {
 	*x = DeleteAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1935,7 @@ func (x *DeleteAddressPoolResponse) String() string {
 func (*DeleteAddressPoolResponse) ProtoMessage() {}
 
 func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1948,7 @@ func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 type CreatePrefixListRequest struct {
@@ -1765,7 +1960,7 @@ type CreatePrefixListRequest struct {
 
 func (x *CreatePrefixListRequest) Reset() {
 	*x = CreatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1972,7 @@ func (x *CreatePrefixListRequest) String() string {
 func (*CreatePrefixListRequest) ProtoMessage() {}
 
 func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1985,7 @@ func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreatePrefixListRequest) GetPrefixList() *PrefixList {
@@ -1812,7 +2007,7 @@ type CreatePrefixListResponse struct {
 
 func (x *CreatePrefixListResponse) Reset() {
 	*x = CreatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2019,7 @@ func (x *CreatePrefixListResponse) String() string {
 func (*CreatePrefixListResponse) ProtoMessage() {}
 
 func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2032,7 @@ func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -1865,7 +2060,7 @@ type UpdatePrefixListRequest struct {
 
 func (x *UpdatePrefixListRequest) Reset() {
 	*x = UpdatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2072,7 @@ func (x *UpdatePrefixListRequest) String() string {
 func (*UpdatePrefixListRequest) ProtoMessage() {}
 
 func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2085,7 @@ func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdatePrefixListRequest) GetName() string {
@@ -1919,7 +2114,7 @@ type UpdatePrefixListResponse struct {
 
 func (x *UpdatePrefixListResponse) Reset() {
 	*x = UpdatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2126,7 @@ func (x *UpdatePrefixListResponse) String() string {
 func (*UpdatePrefixListResponse) ProtoMessage() {}
 
 func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2139,7 @@ func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -1975,7 +2170,7 @@ type ChangePrefixListRequest struct {
 
 func (x *ChangePrefixListRequest) Reset() {
 	*x = ChangePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2182,7 @@ func (x *ChangePrefixListRequest) String() string {
 func (*ChangePrefixListRequest) ProtoMessage() {}
 
 func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2195,7 @@ func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ChangePrefixListRequest) GetName() string {
@@ -2046,7 +2241,7 @@ type ChangePrefixListResponse struct {
 
 func (x *ChangePrefixListResponse) Reset() {
 	*x = ChangePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2253,7 @@ func (x *ChangePrefixListResponse) String() string {
 func (*ChangePrefixListResponse) ProtoMessage() {}
 
 func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2266,7 @@ func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChangePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2118,7 +2313,7 @@ type ListPrefixListsRequest struct {
 
 func (x *ListPrefixListsRequest) Reset() {
 	*x = ListPrefixListsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2325,7 @@ func (x *ListPrefixListsRequest) String() string {
 func (*ListPrefixListsRequest) ProtoMessage() {}
 
 func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2338,7 @@ func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsRequest.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListPrefixListsRequest) GetTenant() string {
@@ -2193,7 +2388,7 @@ type ListPrefixListsResponse struct {
 
 func (x *ListPrefixListsResponse) Reset() {
 	*x = ListPrefixListsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2400,7 @@ func (x *ListPrefixListsResponse) String() string {
 func (*ListPrefixListsResponse) ProtoMessage() {}
 
 func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2413,7 @@ func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsResponse.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListPrefixListsResponse) GetPrefixLists() []*PrefixList {
@@ -2244,7 +2439,7 @@ type GetPrefixListRequest struct {
 
 func (x *GetPrefixListRequest) Reset() {
 	*x = GetPrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2451,7 @@ func (x *GetPrefixListRequest) String() string {
 func (*GetPrefixListRequest) ProtoMessage() {}
 
 func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2464,7 @@ func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListRequest.ProtoReflect.Descriptor instead.
 func (*GetPrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetPrefixListRequest) GetName() string {
@@ -2288,7 +2483,7 @@ type GetPrefixListResponse struct {
 
 func (x *GetPrefixListResponse) Reset() {
 	*x = GetPrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2495,7 @@ func (x *GetPrefixListResponse) String() string {
 func (*GetPrefixListResponse) ProtoMessage() {}
 
 func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2508,7 @@ func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListResponse.ProtoReflect.Descriptor instead.
 func (*GetPrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetPrefixListResponse) GetPrefixList() *PrefixList {
@@ -2334,7 +2529,7 @@ type DeletePrefixListRequest struct {
 
 func (x *DeletePrefixListRequest) Reset() {
 	*x = DeletePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2541,7 @@ func (x *DeletePrefixListRequest) String() string {
 func (*DeletePrefixListRequest) ProtoMessage() {}
 
 func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2554,7 @@ func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeletePrefixListRequest) GetName() string {
@@ -2384,7 +2579,7 @@ type DeletePrefixListResponse struct {
 
 func (x *DeletePrefixListResponse) Reset() {
 	*x = DeletePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2591,7 @@ func (x *DeletePrefixListResponse) String() string {
 func (*DeletePrefixListResponse) ProtoMessage() {}
 
 func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2409,7 +2604,7 @@ func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 type CreateVirtualNetworkRequest struct {
@@ -2421,7 +2616,7 @@ type CreateVirtualNetworkRequest struct {
 
 func (x *CreateVirtualNetworkRequest) Reset() {
 	*x = CreateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2628,7 @@ func (x *CreateVirtualNetworkRequest) String() string {
 func (*CreateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2641,7 @@ func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CreateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
@@ -2467,7 +2662,7 @@ type CreateVirtualNetworkResponse struct {
 
 func (x *CreateVirtualNetworkResponse) Reset() {
 	*x = CreateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2674,7 @@ func (x *CreateVirtualNetworkResponse) String() string {
 func (*CreateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2687,7 @@ func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CreateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2520,7 +2715,7 @@ type UpdateVirtualNetworkRequest struct {
 
 func (x *UpdateVirtualNetworkRequest) Reset() {
 	*x = UpdateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2727,7 @@ func (x *UpdateVirtualNetworkRequest) String() string {
 func (*UpdateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2740,7 @@ func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UpdateVirtualNetworkRequest) GetName() string {
@@ -2573,7 +2768,7 @@ type UpdateVirtualNetworkResponse struct {
 
 func (x *UpdateVirtualNetworkResponse) Reset() {
 	*x = UpdateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2780,7 @@ func (x *UpdateVirtualNetworkResponse) String() string {
 func (*UpdateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2793,7 @@ func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2628,7 +2823,7 @@ type PatchVirtualNetworkRequest struct {
 
 func (x *PatchVirtualNetworkRequest) Reset() {
 	*x = PatchVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2835,7 @@ func (x *PatchVirtualNetworkRequest) String() string {
 func (*PatchVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2848,7 @@ func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PatchVirtualNetworkRequest) GetName() string {
@@ -2688,7 +2883,7 @@ type PatchVirtualNetworkResponse struct {
 
 func (x *PatchVirtualNetworkResponse) Reset() {
 	*x = PatchVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2895,7 @@ func (x *PatchVirtualNetworkResponse) String() string {
 func (*PatchVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2908,7 @@ func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PatchVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2746,7 +2941,7 @@ type ListVirtualNetworksRequest struct {
 
 func (x *ListVirtualNetworksRequest) Reset() {
 	*x = ListVirtualNetworksRequest{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2953,7 @@ func (x *ListVirtualNetworksRequest) String() string {
 func (*ListVirtualNetworksRequest) ProtoMessage() {}
 
 func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2966,7 @@ func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksRequest.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListVirtualNetworksRequest) GetTenant() string {
@@ -2820,7 +3015,7 @@ type ListVirtualNetworksResponse struct {
 
 func (x *ListVirtualNetworksResponse) Reset() {
 	*x = ListVirtualNetworksResponse{}
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3027,7 @@ func (x *ListVirtualNetworksResponse) String() string {
 func (*ListVirtualNetworksResponse) ProtoMessage() {}
 
 func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +3040,7 @@ func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksResponse.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListVirtualNetworksResponse) GetNetworks() []*VirtualNetwork {
@@ -2871,7 +3066,7 @@ type GetVirtualNetworkRequest struct {
 
 func (x *GetVirtualNetworkRequest) Reset() {
 	*x = GetVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3078,7 @@ func (x *GetVirtualNetworkRequest) String() string {
 func (*GetVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3091,7 @@ func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetVirtualNetworkRequest) GetName() string {
@@ -2915,7 +3110,7 @@ type GetVirtualNetworkResponse struct {
 
 func (x *GetVirtualNetworkResponse) Reset() {
 	*x = GetVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3122,7 @@ func (x *GetVirtualNetworkResponse) String() string {
 func (*GetVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3135,7 @@ func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+	return file_v1_weir_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2961,7 +3156,7 @@ type DeleteVirtualNetworkRequest struct {
 
 func (x *DeleteVirtualNetworkRequest) Reset() {
 	*x = DeleteVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3168,7 @@ func (x *DeleteVirtualNetworkRequest) String() string {
 func (*DeleteVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3181,7 @@ func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+	return file_v1_weir_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteVirtualNetworkRequest) GetName() string {
@@ -3011,7 +3206,7 @@ type DeleteVirtualNetworkResponse struct {
 
 func (x *DeleteVirtualNetworkResponse) Reset() {
 	*x = DeleteVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3218,7 @@ func (x *DeleteVirtualNetworkResponse) String() string {
 func (*DeleteVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3231,7 @@ func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+	return file_v1_weir_proto_rawDescGZIP(), []int{54}
 }
 
 type UpdateOverlayRequest struct {
@@ -3049,7 +3244,7 @@ type UpdateOverlayRequest struct {
 
 func (x *UpdateOverlayRequest) Reset() {
 	*x = UpdateOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3256,7 @@ func (x *UpdateOverlayRequest) String() string {
 func (*UpdateOverlayRequest) ProtoMessage() {}
 
 func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3269,7 @@ func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayRequest.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{52}
+	return file_v1_weir_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UpdateOverlayRequest) GetOverlay() *Overlay {
@@ -3095,7 +3290,7 @@ type UpdateOverlayResponse struct {
 
 func (x *UpdateOverlayResponse) Reset() {
 	*x = UpdateOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3302,7 @@ func (x *UpdateOverlayResponse) String() string {
 func (*UpdateOverlayResponse) ProtoMessage() {}
 
 func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3315,7 @@ func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayResponse.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{53}
+	return file_v1_weir_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UpdateOverlayResponse) GetOverlay() *Overlay {
@@ -3145,7 +3340,7 @@ type GetOverlayRequest struct {
 
 func (x *GetOverlayRequest) Reset() {
 	*x = GetOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3352,7 @@ func (x *GetOverlayRequest) String() string {
 func (*GetOverlayRequest) ProtoMessage() {}
 
 func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3365,7 @@ func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayRequest.ProtoReflect.Descriptor instead.
 func (*GetOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{54}
+	return file_v1_weir_proto_rawDescGZIP(), []int{57}
 }
 
 type GetOverlayResponse struct {
@@ -3182,7 +3377,7 @@ type GetOverlayResponse struct {
 
 func (x *GetOverlayResponse) Reset() {
 	*x = GetOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3389,7 @@ func (x *GetOverlayResponse) String() string {
 func (*GetOverlayResponse) ProtoMessage() {}
 
 func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3402,7 @@ func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayResponse.ProtoReflect.Descriptor instead.
 func (*GetOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{55}
+	return file_v1_weir_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetOverlayResponse) GetOverlay() *Overlay {
@@ -3227,7 +3422,7 @@ type DeleteOverlayRequest struct {
 
 func (x *DeleteOverlayRequest) Reset() {
 	*x = DeleteOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +3434,7 @@ func (x *DeleteOverlayRequest) String() string {
 func (*DeleteOverlayRequest) ProtoMessage() {}
 
 func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +3447,7 @@ func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{56}
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DeleteOverlayRequest) GetResourceVersion() uint64 {
@@ -3270,7 +3465,7 @@ type DeleteOverlayResponse struct {
 
 func (x *DeleteOverlayResponse) Reset() {
 	*x = DeleteOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3477,7 @@ func (x *DeleteOverlayResponse) String() string {
 func (*DeleteOverlayResponse) ProtoMessage() {}
 
 func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3490,7 @@ func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{57}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 type ListEventsRequest struct {
@@ -3318,7 +3513,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3525,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3538,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{58}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListEventsRequest) GetKind() string {
@@ -3401,7 +3596,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3608,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3621,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -3464,7 +3659,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3671,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3684,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{60}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchEventsRequest) GetKind() string {
@@ -3540,7 +3735,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3747,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3760,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{61}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchEventsResponse) GetType() string {
@@ -3598,7 +3793,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3805,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3818,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{62}
+	return file_v1_weir_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -3642,7 +3837,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3849,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3862,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{63}
+	return file_v1_weir_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -3688,7 +3883,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3895,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3908,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{64}
+	return file_v1_weir_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -3740,7 +3935,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3947,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3960,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{65}
+	return file_v1_weir_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -3784,7 +3979,7 @@ type GetSNATRequest struct {
 
 func (x *GetSNATRequest) Reset() {
 	*x = GetSNATRequest{}
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3991,7 @@ func (x *GetSNATRequest) String() string {
 func (*GetSNATRequest) ProtoMessage() {}
 
 func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +4004,7 @@ func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
 func (*GetSNATRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{66}
+	return file_v1_weir_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetSNATRequest) GetName() string {
@@ -3833,7 +4028,7 @@ type GetSNATResponse struct {
 
 func (x *GetSNATResponse) Reset() {
 	*x = GetSNATResponse{}
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4040,7 @@ func (x *GetSNATResponse) String() string {
 func (*GetSNATResponse) ProtoMessage() {}
 
 func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4053,7 @@ func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
 func (*GetSNATResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{67}
+	return file_v1_weir_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetSNATResponse) GetName() string {
@@ -3912,7 +4107,7 @@ type WorkloadPorts struct {
 
 func (x *WorkloadPorts) Reset() {
 	*x = WorkloadPorts{}
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4119,7 @@ func (x *WorkloadPorts) String() string {
 func (*WorkloadPorts) ProtoMessage() {}
 
 func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4132,7 @@ func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
 func (*WorkloadPorts) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{68}
+	return file_v1_weir_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WorkloadPorts) GetAddress() string {
@@ -4011,7 +4206,7 @@ type ReclaimPortsRequest struct {
 
 func (x *ReclaimPortsRequest) Reset() {
 	*x = ReclaimPortsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4218,7 @@ func (x *ReclaimPortsRequest) String() string {
 func (*ReclaimPortsRequest) ProtoMessage() {}
 
 func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4231,7 @@ func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{69}
+	return file_v1_weir_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReclaimPortsRequest) GetName() string {
@@ -4078,7 +4273,7 @@ type ReclaimPortsResponse struct {
 
 func (x *ReclaimPortsResponse) Reset() {
 	*x = ReclaimPortsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4285,7 @@ func (x *ReclaimPortsResponse) String() string {
 func (*ReclaimPortsResponse) ProtoMessage() {}
 
 func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4298,7 @@ func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{70}
+	return file_v1_weir_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
@@ -4130,7 +4325,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4337,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4350,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{71}
+	return file_v1_weir_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -4174,7 +4369,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4381,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4394,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{72}
+	return file_v1_weir_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -4218,7 +4413,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4425,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4438,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{73}
+	return file_v1_weir_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -4262,7 +4457,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4469,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4482,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{74}
+	return file_v1_weir_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -4306,7 +4501,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4318,7 +4513,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4331,7 +4526,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{75}
+	return file_v1_weir_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -4349,7 +4544,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4556,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4569,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{76}
+	return file_v1_weir_proto_rawDescGZIP(), []int{79}
 }
 
 type GetStatusRequest struct {
@@ -4385,7 +4580,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4592,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4605,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{77}
+	return file_v1_weir_proto_rawDescGZIP(), []int{80}
 }
 
 type GetStatusResponse struct {
@@ -4439,7 +4634,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4451,7 +4646,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4464,7 +4659,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{78}
+	return file_v1_weir_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -4564,7 +4759,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4576,7 +4771,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4589,7 +4784,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{79}
+	return file_v1_weir_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -4657,7 +4852,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4669,7 +4864,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4682,7 +4877,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{80}
+	return file_v1_weir_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -4750,7 +4945,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4957,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4970,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{81}
+	return file_v1_weir_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -4853,7 +5048,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4865,7 +5060,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4878,7 +5073,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{82}
+	return file_v1_weir_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -4904,7 +5099,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5111,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5124,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{83}
+	return file_v1_weir_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -4956,7 +5151,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4968,7 +5163,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4981,7 +5176,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{84}
+	return file_v1_weir_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -5030,7 +5225,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5237,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5250,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{85}
+	return file_v1_weir_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -5076,7 +5271,23 @@ var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\x94\x02\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\x94\x01\n" +
+	"\x16ListConnectionsRequest\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xb1\x01\n" +
+	"\x17ListConnectionsResponse\x125\n" +
+	"\vconnections\x18\x01 \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x127\n" +
+	"\n" +
+	"unanswered\x18\x03 \x03(\v2\x17.weir.v1.UnansweredHostR\n" +
+	"unanswered\"<\n" +
+	"\x0eUnansweredHost\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x94\x02\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12*\n" +
@@ -5440,7 +5651,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x87!\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x84\"\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -5486,7 +5697,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"/v1/status\x90\x02\x02\x12T\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
 	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12>\n" +
-	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01\x12{\n" +
+	"\x0fListConnections\x12\x1f.weir.v1.ListConnectionsRequest\x1a .weir.v1.ListConnectionsResponse\"%\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/vips/{vip}/connections\x90\x02\x02B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_weir_proto_rawDescOnce sync.Once
@@ -5500,254 +5712,262 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_v1_weir_proto_goTypes = []any{
-	(*ApplyVIPsRequest)(nil),             // 0: weir.v1.ApplyVIPsRequest
-	(*ApplyVIPsResponse)(nil),            // 1: weir.v1.ApplyVIPsResponse
-	(*AppliedVirtualNetwork)(nil),        // 2: weir.v1.AppliedVirtualNetwork
-	(*AppliedOverlay)(nil),               // 3: weir.v1.AppliedOverlay
-	(*AppliedVIP)(nil),                   // 4: weir.v1.AppliedVIP
-	(*AppliedAddressPool)(nil),           // 5: weir.v1.AppliedAddressPool
-	(*AppliedPrefixList)(nil),            // 6: weir.v1.AppliedPrefixList
-	(*EndpointEffect)(nil),               // 7: weir.v1.EndpointEffect
-	(*CreateVIPRequest)(nil),             // 8: weir.v1.CreateVIPRequest
-	(*CreateVIPResponse)(nil),            // 9: weir.v1.CreateVIPResponse
-	(*UpdateVIPRequest)(nil),             // 10: weir.v1.UpdateVIPRequest
-	(*UpdateVIPResponse)(nil),            // 11: weir.v1.UpdateVIPResponse
-	(*PatchVIPRequest)(nil),              // 12: weir.v1.PatchVIPRequest
-	(*PatchVIPResponse)(nil),             // 13: weir.v1.PatchVIPResponse
-	(*ListVIPsRequest)(nil),              // 14: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),             // 15: weir.v1.ListVIPsResponse
-	(*WatchVIPsRequest)(nil),             // 16: weir.v1.WatchVIPsRequest
-	(*WatchVIPsResponse)(nil),            // 17: weir.v1.WatchVIPsResponse
-	(*CreateAddressPoolRequest)(nil),     // 18: weir.v1.CreateAddressPoolRequest
-	(*CreateAddressPoolResponse)(nil),    // 19: weir.v1.CreateAddressPoolResponse
-	(*UpdateAddressPoolRequest)(nil),     // 20: weir.v1.UpdateAddressPoolRequest
-	(*UpdateAddressPoolResponse)(nil),    // 21: weir.v1.UpdateAddressPoolResponse
-	(*ListAddressPoolsRequest)(nil),      // 22: weir.v1.ListAddressPoolsRequest
-	(*ListAddressPoolsResponse)(nil),     // 23: weir.v1.ListAddressPoolsResponse
-	(*GetAddressPoolRequest)(nil),        // 24: weir.v1.GetAddressPoolRequest
-	(*GetAddressPoolResponse)(nil),       // 25: weir.v1.GetAddressPoolResponse
-	(*DeleteAddressPoolRequest)(nil),     // 26: weir.v1.DeleteAddressPoolRequest
-	(*DeleteAddressPoolResponse)(nil),    // 27: weir.v1.DeleteAddressPoolResponse
-	(*CreatePrefixListRequest)(nil),      // 28: weir.v1.CreatePrefixListRequest
-	(*CreatePrefixListResponse)(nil),     // 29: weir.v1.CreatePrefixListResponse
-	(*UpdatePrefixListRequest)(nil),      // 30: weir.v1.UpdatePrefixListRequest
-	(*UpdatePrefixListResponse)(nil),     // 31: weir.v1.UpdatePrefixListResponse
-	(*ChangePrefixListRequest)(nil),      // 32: weir.v1.ChangePrefixListRequest
-	(*ChangePrefixListResponse)(nil),     // 33: weir.v1.ChangePrefixListResponse
-	(*ListPrefixListsRequest)(nil),       // 34: weir.v1.ListPrefixListsRequest
-	(*ListPrefixListsResponse)(nil),      // 35: weir.v1.ListPrefixListsResponse
-	(*GetPrefixListRequest)(nil),         // 36: weir.v1.GetPrefixListRequest
-	(*GetPrefixListResponse)(nil),        // 37: weir.v1.GetPrefixListResponse
-	(*DeletePrefixListRequest)(nil),      // 38: weir.v1.DeletePrefixListRequest
-	(*DeletePrefixListResponse)(nil),     // 39: weir.v1.DeletePrefixListResponse
-	(*CreateVirtualNetworkRequest)(nil),  // 40: weir.v1.CreateVirtualNetworkRequest
-	(*CreateVirtualNetworkResponse)(nil), // 41: weir.v1.CreateVirtualNetworkResponse
-	(*UpdateVirtualNetworkRequest)(nil),  // 42: weir.v1.UpdateVirtualNetworkRequest
-	(*UpdateVirtualNetworkResponse)(nil), // 43: weir.v1.UpdateVirtualNetworkResponse
-	(*PatchVirtualNetworkRequest)(nil),   // 44: weir.v1.PatchVirtualNetworkRequest
-	(*PatchVirtualNetworkResponse)(nil),  // 45: weir.v1.PatchVirtualNetworkResponse
-	(*ListVirtualNetworksRequest)(nil),   // 46: weir.v1.ListVirtualNetworksRequest
-	(*ListVirtualNetworksResponse)(nil),  // 47: weir.v1.ListVirtualNetworksResponse
-	(*GetVirtualNetworkRequest)(nil),     // 48: weir.v1.GetVirtualNetworkRequest
-	(*GetVirtualNetworkResponse)(nil),    // 49: weir.v1.GetVirtualNetworkResponse
-	(*DeleteVirtualNetworkRequest)(nil),  // 50: weir.v1.DeleteVirtualNetworkRequest
-	(*DeleteVirtualNetworkResponse)(nil), // 51: weir.v1.DeleteVirtualNetworkResponse
-	(*UpdateOverlayRequest)(nil),         // 52: weir.v1.UpdateOverlayRequest
-	(*UpdateOverlayResponse)(nil),        // 53: weir.v1.UpdateOverlayResponse
-	(*GetOverlayRequest)(nil),            // 54: weir.v1.GetOverlayRequest
-	(*GetOverlayResponse)(nil),           // 55: weir.v1.GetOverlayResponse
-	(*DeleteOverlayRequest)(nil),         // 56: weir.v1.DeleteOverlayRequest
-	(*DeleteOverlayResponse)(nil),        // 57: weir.v1.DeleteOverlayResponse
-	(*ListEventsRequest)(nil),            // 58: weir.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),           // 59: weir.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),           // 60: weir.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),          // 61: weir.v1.WatchEventsResponse
-	(*GetVIPRequest)(nil),                // 62: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),               // 63: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),             // 64: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),            // 65: weir.v1.DeleteVIPResponse
-	(*GetSNATRequest)(nil),               // 66: weir.v1.GetSNATRequest
-	(*GetSNATResponse)(nil),              // 67: weir.v1.GetSNATResponse
-	(*WorkloadPorts)(nil),                // 68: weir.v1.WorkloadPorts
-	(*ReclaimPortsRequest)(nil),          // 69: weir.v1.ReclaimPortsRequest
-	(*ReclaimPortsResponse)(nil),         // 70: weir.v1.ReclaimPortsResponse
-	(*ListNodesRequest)(nil),             // 71: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),            // 72: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),               // 73: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),              // 74: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),            // 75: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),           // 76: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),             // 77: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 78: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),                 // 79: weir.v1.HostBackends
-	(*ExplainRequest)(nil),               // 80: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),              // 81: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),         // 82: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),        // 83: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 84: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 85: weir.v1.CaptureResponse
-	(*VIP)(nil),                          // 86: weir.v1.VIP
-	(*AddressPool)(nil),                  // 87: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 88: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 89: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 90: weir.v1.Overlay
-	(*EndpointKey)(nil),                  // 91: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 92: google.protobuf.Struct
-	(*Event)(nil),                        // 93: weir.v1.Event
-	(*SNATStatus)(nil),                   // 94: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 95: weir.v1.SNATUse
-	(*Node)(nil),                         // 96: weir.v1.Node
-	(*Backend)(nil),                      // 97: weir.v1.Backend
-	(*PacketExplanation)(nil),            // 98: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 99: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 100: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 101: weir.v1.CapturedPacket
+	(*ListConnectionsRequest)(nil),       // 0: weir.v1.ListConnectionsRequest
+	(*ListConnectionsResponse)(nil),      // 1: weir.v1.ListConnectionsResponse
+	(*UnansweredHost)(nil),               // 2: weir.v1.UnansweredHost
+	(*ApplyVIPsRequest)(nil),             // 3: weir.v1.ApplyVIPsRequest
+	(*ApplyVIPsResponse)(nil),            // 4: weir.v1.ApplyVIPsResponse
+	(*AppliedVirtualNetwork)(nil),        // 5: weir.v1.AppliedVirtualNetwork
+	(*AppliedOverlay)(nil),               // 6: weir.v1.AppliedOverlay
+	(*AppliedVIP)(nil),                   // 7: weir.v1.AppliedVIP
+	(*AppliedAddressPool)(nil),           // 8: weir.v1.AppliedAddressPool
+	(*AppliedPrefixList)(nil),            // 9: weir.v1.AppliedPrefixList
+	(*EndpointEffect)(nil),               // 10: weir.v1.EndpointEffect
+	(*CreateVIPRequest)(nil),             // 11: weir.v1.CreateVIPRequest
+	(*CreateVIPResponse)(nil),            // 12: weir.v1.CreateVIPResponse
+	(*UpdateVIPRequest)(nil),             // 13: weir.v1.UpdateVIPRequest
+	(*UpdateVIPResponse)(nil),            // 14: weir.v1.UpdateVIPResponse
+	(*PatchVIPRequest)(nil),              // 15: weir.v1.PatchVIPRequest
+	(*PatchVIPResponse)(nil),             // 16: weir.v1.PatchVIPResponse
+	(*ListVIPsRequest)(nil),              // 17: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),             // 18: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),             // 19: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),            // 20: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),     // 21: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil),    // 22: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),     // 23: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil),    // 24: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),      // 25: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),     // 26: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),        // 27: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),       // 28: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),     // 29: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil),    // 30: weir.v1.DeleteAddressPoolResponse
+	(*CreatePrefixListRequest)(nil),      // 31: weir.v1.CreatePrefixListRequest
+	(*CreatePrefixListResponse)(nil),     // 32: weir.v1.CreatePrefixListResponse
+	(*UpdatePrefixListRequest)(nil),      // 33: weir.v1.UpdatePrefixListRequest
+	(*UpdatePrefixListResponse)(nil),     // 34: weir.v1.UpdatePrefixListResponse
+	(*ChangePrefixListRequest)(nil),      // 35: weir.v1.ChangePrefixListRequest
+	(*ChangePrefixListResponse)(nil),     // 36: weir.v1.ChangePrefixListResponse
+	(*ListPrefixListsRequest)(nil),       // 37: weir.v1.ListPrefixListsRequest
+	(*ListPrefixListsResponse)(nil),      // 38: weir.v1.ListPrefixListsResponse
+	(*GetPrefixListRequest)(nil),         // 39: weir.v1.GetPrefixListRequest
+	(*GetPrefixListResponse)(nil),        // 40: weir.v1.GetPrefixListResponse
+	(*DeletePrefixListRequest)(nil),      // 41: weir.v1.DeletePrefixListRequest
+	(*DeletePrefixListResponse)(nil),     // 42: weir.v1.DeletePrefixListResponse
+	(*CreateVirtualNetworkRequest)(nil),  // 43: weir.v1.CreateVirtualNetworkRequest
+	(*CreateVirtualNetworkResponse)(nil), // 44: weir.v1.CreateVirtualNetworkResponse
+	(*UpdateVirtualNetworkRequest)(nil),  // 45: weir.v1.UpdateVirtualNetworkRequest
+	(*UpdateVirtualNetworkResponse)(nil), // 46: weir.v1.UpdateVirtualNetworkResponse
+	(*PatchVirtualNetworkRequest)(nil),   // 47: weir.v1.PatchVirtualNetworkRequest
+	(*PatchVirtualNetworkResponse)(nil),  // 48: weir.v1.PatchVirtualNetworkResponse
+	(*ListVirtualNetworksRequest)(nil),   // 49: weir.v1.ListVirtualNetworksRequest
+	(*ListVirtualNetworksResponse)(nil),  // 50: weir.v1.ListVirtualNetworksResponse
+	(*GetVirtualNetworkRequest)(nil),     // 51: weir.v1.GetVirtualNetworkRequest
+	(*GetVirtualNetworkResponse)(nil),    // 52: weir.v1.GetVirtualNetworkResponse
+	(*DeleteVirtualNetworkRequest)(nil),  // 53: weir.v1.DeleteVirtualNetworkRequest
+	(*DeleteVirtualNetworkResponse)(nil), // 54: weir.v1.DeleteVirtualNetworkResponse
+	(*UpdateOverlayRequest)(nil),         // 55: weir.v1.UpdateOverlayRequest
+	(*UpdateOverlayResponse)(nil),        // 56: weir.v1.UpdateOverlayResponse
+	(*GetOverlayRequest)(nil),            // 57: weir.v1.GetOverlayRequest
+	(*GetOverlayResponse)(nil),           // 58: weir.v1.GetOverlayResponse
+	(*DeleteOverlayRequest)(nil),         // 59: weir.v1.DeleteOverlayRequest
+	(*DeleteOverlayResponse)(nil),        // 60: weir.v1.DeleteOverlayResponse
+	(*ListEventsRequest)(nil),            // 61: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),           // 62: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),           // 63: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),          // 64: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),                // 65: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),               // 66: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),             // 67: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),            // 68: weir.v1.DeleteVIPResponse
+	(*GetSNATRequest)(nil),               // 69: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),              // 70: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),                // 71: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),          // 72: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),         // 73: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),             // 74: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),            // 75: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),               // 76: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),              // 77: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),            // 78: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),           // 79: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),             // 80: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 81: weir.v1.GetStatusResponse
+	(*HostBackends)(nil),                 // 82: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 83: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 84: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 85: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 86: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 87: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 88: weir.v1.CaptureResponse
+	(*Connection)(nil),                   // 89: weir.v1.Connection
+	(*VIP)(nil),                          // 90: weir.v1.VIP
+	(*AddressPool)(nil),                  // 91: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 92: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 93: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 94: weir.v1.Overlay
+	(*EndpointKey)(nil),                  // 95: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 96: google.protobuf.Struct
+	(*Event)(nil),                        // 97: weir.v1.Event
+	(*SNATStatus)(nil),                   // 98: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 99: weir.v1.SNATUse
+	(*Node)(nil),                         // 100: weir.v1.Node
+	(*Backend)(nil),                      // 101: weir.v1.Backend
+	(*PacketExplanation)(nil),            // 102: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 103: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 104: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 105: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	86,  // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	87,  // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	88,  // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	89,  // 3: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	90,  // 4: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
-	4,   // 5: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	5,   // 6: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
-	6,   // 7: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
-	2,   // 8: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
-	3,   // 9: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
-	7,   // 10: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	91,  // 11: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	86,  // 12: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	86,  // 13: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	86,  // 14: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	86,  // 15: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	92,  // 16: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	86,  // 17: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	86,  // 18: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	86,  // 19: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	87,  // 20: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	87,  // 21: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	87,  // 22: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	87,  // 23: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	87,  // 24: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	87,  // 25: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	88,  // 26: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	88,  // 27: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	88,  // 28: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	88,  // 29: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	88,  // 30: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	88,  // 31: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	88,  // 32: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	89,  // 33: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	89,  // 34: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	89,  // 35: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	89,  // 36: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	92,  // 37: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	89,  // 38: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	89,  // 39: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	89,  // 40: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	90,  // 41: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	90,  // 42: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	90,  // 43: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	93,  // 44: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	93,  // 45: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	86,  // 46: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	94,  // 47: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	68,  // 48: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	95,  // 49: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	96,  // 50: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	96,  // 51: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	96,  // 52: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	79,  // 53: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	97,  // 54: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	98,  // 55: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	99,  // 56: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	100, // 57: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	101, // 58: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,   // 59: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	8,   // 60: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	10,  // 61: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	12,  // 62: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	14,  // 63: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	62,  // 64: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	64,  // 65: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	16,  // 66: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	66,  // 67: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	69,  // 68: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	18,  // 69: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	20,  // 70: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	22,  // 71: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	24,  // 72: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	26,  // 73: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	28,  // 74: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	30,  // 75: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	32,  // 76: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	34,  // 77: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	36,  // 78: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	38,  // 79: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	40,  // 80: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	42,  // 81: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	44,  // 82: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	46,  // 83: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	48,  // 84: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	50,  // 85: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	52,  // 86: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	54,  // 87: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	56,  // 88: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	58,  // 89: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	60,  // 90: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	71,  // 91: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	73,  // 92: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	75,  // 93: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	77,  // 94: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	80,  // 95: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	82,  // 96: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	84,  // 97: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,   // 98: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	9,   // 99: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	11,  // 100: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	13,  // 101: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	15,  // 102: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	63,  // 103: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	65,  // 104: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	17,  // 105: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	67,  // 106: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	70,  // 107: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	19,  // 108: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	21,  // 109: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	23,  // 110: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	25,  // 111: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	27,  // 112: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	29,  // 113: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	31,  // 114: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	33,  // 115: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	35,  // 116: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	37,  // 117: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	39,  // 118: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	41,  // 119: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	43,  // 120: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	45,  // 121: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	47,  // 122: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	49,  // 123: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	51,  // 124: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	53,  // 125: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	55,  // 126: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	57,  // 127: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	59,  // 128: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	61,  // 129: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	72,  // 130: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	74,  // 131: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	76,  // 132: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	78,  // 133: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	81,  // 134: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	83,  // 135: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	85,  // 136: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	98,  // [98:137] is the sub-list for method output_type
-	59,  // [59:98] is the sub-list for method input_type
-	59,  // [59:59] is the sub-list for extension type_name
-	59,  // [59:59] is the sub-list for extension extendee
-	0,   // [0:59] is the sub-list for field type_name
+	89,  // 0: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	2,   // 1: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
+	90,  // 2: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	91,  // 3: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	92,  // 4: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	93,  // 5: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	94,  // 6: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	7,   // 7: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
+	8,   // 8: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
+	9,   // 9: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
+	5,   // 10: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
+	6,   // 11: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
+	10,  // 12: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	95,  // 13: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	90,  // 14: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	90,  // 15: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	90,  // 16: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	90,  // 17: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	96,  // 18: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	90,  // 19: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	90,  // 20: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	90,  // 21: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	91,  // 22: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	91,  // 23: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	91,  // 24: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	91,  // 25: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	91,  // 26: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	91,  // 27: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	92,  // 28: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	92,  // 29: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	92,  // 30: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	92,  // 31: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	92,  // 32: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	92,  // 33: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	92,  // 34: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	93,  // 35: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	93,  // 36: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	93,  // 37: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	93,  // 38: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	96,  // 39: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	93,  // 40: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	93,  // 41: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	93,  // 42: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	94,  // 43: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	94,  // 44: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	94,  // 45: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	97,  // 46: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	97,  // 47: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	90,  // 48: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	98,  // 49: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	71,  // 50: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	99,  // 51: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	100, // 52: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	100, // 53: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	100, // 54: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	82,  // 55: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	101, // 56: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	102, // 57: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	103, // 58: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	104, // 59: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	105, // 60: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	3,   // 61: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	11,  // 62: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	13,  // 63: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	15,  // 64: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	17,  // 65: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	65,  // 66: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	67,  // 67: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	19,  // 68: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	69,  // 69: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	72,  // 70: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	21,  // 71: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	23,  // 72: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	25,  // 73: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	27,  // 74: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	29,  // 75: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	31,  // 76: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	33,  // 77: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	35,  // 78: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	37,  // 79: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	39,  // 80: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	41,  // 81: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	43,  // 82: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	45,  // 83: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	47,  // 84: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	49,  // 85: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	51,  // 86: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	53,  // 87: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	55,  // 88: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	57,  // 89: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	59,  // 90: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	61,  // 91: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	63,  // 92: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	74,  // 93: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	76,  // 94: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	78,  // 95: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	80,  // 96: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	83,  // 97: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	85,  // 98: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	87,  // 99: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	0,   // 100: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	4,   // 101: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	12,  // 102: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	14,  // 103: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	16,  // 104: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	18,  // 105: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	66,  // 106: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	68,  // 107: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	20,  // 108: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	70,  // 109: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	73,  // 110: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	22,  // 111: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	24,  // 112: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	26,  // 113: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	28,  // 114: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	30,  // 115: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	32,  // 116: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	34,  // 117: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	36,  // 118: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	38,  // 119: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	40,  // 120: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	42,  // 121: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	44,  // 122: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	46,  // 123: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	48,  // 124: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	50,  // 125: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	52,  // 126: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	54,  // 127: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	56,  // 128: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	58,  // 129: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	60,  // 130: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	62,  // 131: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	64,  // 132: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	75,  // 133: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	77,  // 134: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	79,  // 135: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	81,  // 136: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	84,  // 137: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	86,  // 138: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	88,  // 139: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	1,   // 140: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	101, // [101:141] is the sub-list for method output_type
+	61,  // [61:101] is the sub-list for method input_type
+	61,  // [61:61] is the sub-list for extension type_name
+	61,  // [61:61] is the sub-list for extension extendee
+	0,   // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -5762,7 +5982,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   86,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

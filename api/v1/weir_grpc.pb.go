@@ -60,6 +60,7 @@ const (
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
 	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
+	WeirService_ListConnections_FullMethodName      = "/weir.v1.WeirService/ListConnections"
 )
 
 // WeirServiceClient is the client API for WeirService service.
@@ -142,6 +143,8 @@ type WeirServiceClient interface {
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error)
+	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
+	ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error)
 }
 
 type weirServiceClient struct {
@@ -569,6 +572,16 @@ func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 
+func (c *weirServiceClient) ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListConnectionsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListConnections_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WeirServiceServer is the server API for WeirService service.
 // All implementations should embed UnimplementedWeirServiceServer
 // for forward compatibility.
@@ -649,6 +662,8 @@ type WeirServiceServer interface {
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error
+	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
+	ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error)
 }
 
 // UnimplementedWeirServiceServer should be embedded to have
@@ -774,6 +789,9 @@ func (UnimplementedWeirServiceServer) ExplainPacket(context.Context, *ExplainPac
 }
 func (UnimplementedWeirServiceServer) Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error {
 	return status.Error(codes.Unimplemented, "method Capture not implemented")
+}
+func (UnimplementedWeirServiceServer) ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListConnections not implemented")
 }
 func (UnimplementedWeirServiceServer) testEmbeddedByValue() {}
 
@@ -1476,6 +1494,24 @@ func _WeirService_Capture_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureServer = grpc.ServerStreamingServer[CaptureResponse]
 
+func _WeirService_ListConnections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListConnectionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListConnections(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListConnections_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListConnections(ctx, req.(*ListConnectionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WeirService_ServiceDesc is the grpc.ServiceDesc for WeirService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1626,6 +1662,10 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExplainPacket",
 			Handler:    _WeirService_ExplainPacket_Handler,
+		},
+		{
+			MethodName: "ListConnections",
+			Handler:    _WeirService_ListConnections_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

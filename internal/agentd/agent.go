@@ -67,6 +67,7 @@ type Workloads interface {
 type Manager interface {
 	SyncHost(ctx context.Context, request *weirv1.SyncHostRequest) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error)
 	ReportHost(ctx context.Context, request *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error)
+	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
 }
 
 // Config configures an Agent.
@@ -118,6 +119,7 @@ type Agent struct {
 	stream   *telemetry.Stream
 	fastpath *fastpath.Controller // nil: there is none
 	leaving  *evacuation.Departures
+	asks     *inspection
 
 	asked, unasked atomic.Uint64 // keepalive probes, and rounds that failed
 }
@@ -135,7 +137,7 @@ func New(config Config) (*Agent, error) {
 	r := newReports(config, t, p)
 	c := healthcheck.New(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.wake.Set)
 	r.findings = c.Findings
-	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
+	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent"), asks: newInspection(config)}
 	a.leaving = evacuation.New(config.Log, slices.Collect(maps.Values(config.Live)), config.Workloads.Locate, config.EvacuateSessions)
 	if config.Fastpath != nil {
 		a.fastpath = fastpath.New(config.Log, config.Fastpath, config.Send)
@@ -154,6 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.keepAlive(ctx) })
 	group.Go(func() error { return a.leaving.Run(ctx) })
 	group.Go(func() error { return a.ports.Run(ctx) })
+	group.Go(func() error { return a.asks.run(ctx) })
 	if a.fastpath != nil {
 		group.Go(func() error {
 			return a.fastpath.Run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close)
@@ -182,6 +185,10 @@ func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1
 // apply applies one message of the stream. After an error, an invalid message, the stream must begin with a snapshot.
 func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	a.stream.Message()
+	if tasks := message.GetTasks(); len(tasks) > 0 { // it holds nothing else
+		a.asks.enqueue(tasks)
+		return nil
+	}
 	update, err := wire.HostUpdateFromProto(message)
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)

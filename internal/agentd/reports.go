@@ -13,6 +13,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
@@ -174,6 +175,11 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings(), r.config.Networks.Warnings()),
 	}
 	status.Snat, status.TellsRanges = r.ports.Usage()
+	traffic, err := overlay.Report(r.config.Networks)
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of virtual networks' VIPs are missing: %v", err))
+	}
+	status.Networks = traffic
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}

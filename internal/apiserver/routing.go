@@ -58,6 +58,7 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceGetNodeProcedure:              anyReads,
 	weirv1connect.WeirServiceExplainPacketProcedure:        anyReads,
 	weirv1connect.WeirServiceCaptureProcedure:              anyReads,
+	weirv1connect.WeirServiceListConnectionsProcedure:      anyReads,
 
 	weirv1connect.SyncServiceSyncMuxProcedure:        ownWrites,
 	weirv1connect.SyncServiceReportMuxProcedure:      ownWrites,

@@ -31,6 +31,7 @@ type rule struct {
 	scope   scope
 	role    trust.Role
 	kind    trust.Kind // of what calls for itself
+	also    trust.Kind // likewise; empty: none other
 	changes bool       // what it did goes to the audit log
 }
 
@@ -75,10 +76,11 @@ var rules = map[string]rule{
 	weirv1connect.WeirServiceDeleteNodeProcedure:           {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {scope: inCluster, role: trust.Operator},
 	weirv1connect.WeirServiceCaptureProcedure:              {scope: inCluster, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceListConnectionsProcedure:      {scope: inTenant, role: trust.Viewer},
 	weirv1connect.SyncServiceSyncMuxProcedure:              {scope: asItself, kind: trust.Mux},
 	weirv1connect.SyncServiceReportMuxProcedure:            {scope: asItself, kind: trust.Mux},
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure:       {scope: asItself, kind: trust.Mux},
-	weirv1connect.SyncServiceAnswerTaskProcedure:           {scope: asItself, kind: trust.Mux},
+	weirv1connect.SyncServiceAnswerTaskProcedure:           {scope: asItself, kind: trust.Mux, also: trust.Host},
 	weirv1connect.SyncServiceSyncHostProcedure:             {scope: asItself, kind: trust.Host},
 	weirv1connect.SyncServiceReportHostProcedure:           {scope: asItself, kind: trust.Host},
 	weirv1connect.SyncServiceAllocatePortsProcedure:        {scope: asItself, kind: trust.Host},
@@ -136,7 +138,7 @@ func Permit(caller trust.Identity, s *store.State, procedure string, message any
 	switch r.scope {
 	case asItself:
 		named, ok := message.(interface{ GetName() string })
-		if !ok || !caller.Is(r.kind, named.GetName()) {
+		if !ok || !caller.Is(r.kind, named.GetName()) && (r.also == "" || !caller.Is(r.also, named.GetName())) {
 			return denied("may not call %s for %s/%s", short(procedure), r.kind, nameOf(message))
 		}
 	case asManager:

@@ -249,3 +249,38 @@ func troubledHosts() []*weirv1.Node {
 		},
 	}
 }
+
+// overlayNight is an installation with a VIP in two virtual networks.
+func overlayNight() *canned {
+	return &canned{vips: []*weirv1.VIP{{
+		Name: "orders-db", Tenant: "platform", Address: "203.0.113.30",
+		Attachments: []*weirv1.Attachment{{Network: "acme-prod", Address: "10.99.0.1", Mode: "bypass"}, {Network: "bolt", Address: "10.99.0.1", Mode: "bypass"}},
+		Status: &weirv1.VIPStatus{Generation: 42, MuxesProgrammed: 1, MuxesTotal: 1, Networks: []*weirv1.NetworkTraffic{
+			{
+				Network: "acme-prod", Address: "10.99.0.1", Vip: "203.0.113.30", Handshakes: []uint64{0, 2, 96, 0, 0, 0, 2},
+				Backends: []*weirv1.NetworkBackendTraffic{{
+					Backend: "10.3.3.11:5432", Port: 5432, Protocol: "TCP", Host: "host3", Open: 41, Opened: 120, Confirmed: 100, Refused: 3, Resets: 5,
+					Cleaned: 7, PacketsIn: 90210, PacketsOut: 80120,
+				}},
+			},
+			{Network: "bolt", Address: "10.99.0.1", Vip: "203.0.113.30"},
+		}},
+	}}}
+}
+
+// ListConnections answers for overlayNight, in two pages.
+func (c *canned) ListConnections(_ context.Context, r *weirv1.ListConnectionsRequest) (*weirv1.ListConnectionsResponse, error) {
+	if r.GetPageToken() == "" {
+		return &weirv1.ListConnectionsResponse{NextPageToken: "second", Connections: []*weirv1.Connection{{
+			Protocol: "TCP", Network: "acme-prod", Client: "192.168.0.5:40000", Vip: "10.99.0.1:5432", Local: "100.64.0.7:40000", Host: "host3",
+			Backend: "10.3.3.11:5432", State: "open", Idle: durationpb.New(2500 * time.Millisecond),
+		}}}, nil
+	}
+	return &weirv1.ListConnectionsResponse{
+		Connections: []*weirv1.Connection{{
+			Protocol: "TCP", Network: "bolt", Client: "192.168.0.5:40000", Vip: "10.99.0.1:5432", Local: "100.64.0.9:40000", Host: "host3",
+			State: "half-open", Idle: durationpb.New(0),
+		}},
+		Unanswered: []*weirv1.UnansweredHost{{Host: "host4", Reason: "host host4 is not connected"}},
+	}, nil
+}

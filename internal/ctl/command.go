@@ -27,8 +27,8 @@ func Command(config Config) *cobra.Command {
 		Short: "Operate a Weir load balancer",
 		Long: `Operate a Weir load balancer.
 
-Get, describe, status, top, explain and capture show what is there; apply, edit, patch,
-delete and prefixlist change it.
+Get, describe, status, top, explain, capture and connections show what is there; apply,
+edit, patch, delete and prefixlist change it.
 
 Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 3 the change is made, but not every mux ran it within --timeout.`,
@@ -43,7 +43,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 		change.PrefixListCommand(s),
 		get.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
 		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s),
-		diagnose.DoctorCommand(s),
+		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s),
 		cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),
 		cluster.BackupCommand(s), cluster.RestoreCommand(), cluster.CACommand(), cluster.VersionCommand(s),
 	)

@@ -13,17 +13,17 @@ import (
 )
 
 // doTasks answers as a mux whose program forwards everything to slot 1 would.
-func doTasks(ctx context.Context, c *rpc.Client, name string, tasks []*weirv1.MuxTask) error {
+func doTasks(ctx context.Context, c *rpc.Client, name string, tasks []*weirv1.NodeTask) error {
 	for _, task := range tasks {
 		answer := &weirv1.AnswerTaskRequest{Name: name, Id: task.GetId(), Done: true}
 		switch what := task.GetTask().(type) {
-		case *weirv1.MuxTask_Explain:
+		case *weirv1.NodeTask_Explain:
 			answer.Explanation = &weirv1.PacketExplanation{
 				Verdict: "forward_cookie", Action: "transmit", Layer: "cookie", Slot: 1, Tunnel: "10.3.1.11", Buckets: 256,
 				Endpoint: &weirv1.EndpointKey{Vip: "203.0.113.1", Protocol: "TCP", Port: 80},
 				Frame:    append([]byte{0x45}, what.Explain.GetFrame()...), Generation: 7,
 			}
-		case *weirv1.MuxTask_Capture:
+		case *weirv1.NodeTask_Capture:
 			if what.Capture.GetFilter().GetVerdict() == "drop_all" {
 				answer.Error = "no verdict begins with drop_all"
 				break

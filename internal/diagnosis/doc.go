@@ -1,7 +1,7 @@
 // Package diagnosis serves the calls by which operators ask what becomes of a flow: Explain from the tables of the
-// State, ExplainPacket and Capture as tasks that a mux does and answers.
+// State, ExplainPacket and Capture as tasks that a mux does and answers, ListConnections as those of hosts.
 //
-// Invariant: a task is asked of the manager that holds the mux's stream; another one hands the call on to it.
+// Invariant: a task is asked of the manager that holds the node's stream; another one hands the call on to it.
 package diagnosis
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// Service serves Explain, ExplainPacket, Capture, and the muxes' AnswerTask.
+// Service serves Explain, ExplainPacket, Capture, ListConnections, and the nodes' AnswerTask.
 type Service struct {
 	Name            string // of this manager
 	Store           *store.Store
@@ -28,7 +28,7 @@ func New(s Service) *Service {
 	return &s
 }
 
-// OpenTasks begins the tasks of a mux's stream; the caller ends them with the stream.
-func (m *Service) OpenTasks(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
-	return m.tasks.open(mux)
+// OpenTasks begins the tasks of a node's stream; the caller ends them with the stream.
+func (m *Service) OpenTasks(node string) (queue <-chan *weirv1.NodeTask, ended func()) {
+	return m.tasks.open(node)
 }

@@ -15,14 +15,26 @@ import (
 // atHolder is a client of the manager that holds the mux's stream, and the context of a call by it for the same
 // caller; nil if the call is for this manager, or was handed on to it.
 func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
-	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(trust.ForwardedByHeader) != "" {
+	if isForwarded(ctx) {
 		return nil, ctx, nil
 	}
 	name, there := m.StreamOwner(mux)
 	if !there || s.Managers[name].Address == "" {
 		return nil, ctx, nil
 	}
-	client, err := m.Peer(s.Managers[name].Address)
+	audit.Elsewhere(ctx)
+	return m.onBehalf(ctx, s.Managers[name].Address)
+}
+
+// isForwarded says whether another manager has handed the call on.
+func isForwarded(ctx context.Context) bool {
+	call, ok := connect.CallInfoForHandlerContext(ctx)
+	return ok && call.RequestHeader().Get(trust.ForwardedByHeader) != ""
+}
+
+// onBehalf is a client of another manager, and the context of a call by it for the same caller.
+func (m *Service) onBehalf(ctx context.Context, manager string) (*rpc.Client, context.Context, error) {
+	client, err := m.Peer(manager)
 	if err != nil {
 		return nil, ctx, err
 	}
@@ -30,7 +42,6 @@ func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rp
 	if err != nil {
 		return nil, ctx, err
 	}
-	audit.Elsewhere(ctx)
 	ctx, call := connect.NewClientContext(ctx)
 	call.RequestHeader().Set(trust.ForwardedByHeader, m.Name)
 	call.RequestHeader().Set(trust.OnBehalfHeader, encoded)

@@ -19,21 +19,21 @@ import (
 // Bounds of tasks.
 const (
 	taskTime    = 10 * time.Second // of an explanation, and between a capture's end and its last answer
-	taskBacklog = 16               // tasks that a mux has not taken yet
+	taskBacklog = 16               // tasks that a node has not taken yet
 	answerAhead = 16               // answers that an operator has not taken yet
 )
 
-// tasks are what operators ask of the muxes whose streams end here.
+// tasks are what operators ask of the nodes whose streams end here.
 type tasks struct {
 	mu    sync.Mutex
 	next  uint64 // id; begins anywhere, so that a manager before this one gave out others
-	muxes map[string]*muxTasks
+	nodes map[string]*nodeTasks
 	asked map[uint64]*task
 }
 
-// muxTasks are the tasks of one mux's stream.
-type muxTasks struct {
-	queue     chan *weirv1.MuxTask
+// nodeTasks are the tasks of one node's stream.
+type nodeTasks struct {
+	queue     chan *weirv1.NodeTask
 	closed    chan struct{} // with the stream
 	capturing bool
 }
@@ -41,72 +41,80 @@ type muxTasks struct {
 // task is one that a caller waits for.
 type task struct {
 	id      uint64
-	mux     string
-	stream  *muxTasks
+	name    string // of the node
+	role    model.Role
+	stream  *nodeTasks
 	answers chan *weirv1.AnswerTaskRequest
 	ended   chan struct{} // nobody waits any more
 }
 
 func newTasks() *tasks {
-	return &tasks{next: rand.Uint64(), muxes: map[string]*muxTasks{}, asked: map[uint64]*task{}}
+	return &tasks{next: rand.Uint64(), nodes: map[string]*nodeTasks{}, asked: map[uint64]*task{}}
 }
 
-// open begins the tasks of a mux's stream; the caller ends them with the stream.
-func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
-	s := &muxTasks{queue: make(chan *weirv1.MuxTask, taskBacklog), closed: make(chan struct{})}
+// open begins the tasks of a node's stream; the caller ends them with the stream.
+func (t *tasks) open(name string) (queue <-chan *weirv1.NodeTask, ended func()) {
+	s := &nodeTasks{queue: make(chan *weirv1.NodeTask, taskBacklog), closed: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.muxes[mux] = s
+	t.nodes[name] = s
 	return s.queue, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		close(s.closed)
-		if t.muxes[mux] == s { // else a newer stream took its place
-			delete(t.muxes, mux)
+		if t.nodes[name] == s { // else a newer stream took its place
+			delete(t.nodes, name)
 		}
 	}
 }
 
-// ask hands a task to a mux; it returns a function that ends the waiting for answers.
-func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
-	node, there := s.Nodes.Get(mux)
+// has says whether a node's stream ends here.
+func (t *tasks) has(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.nodes[name] != nil
+}
+
+// ask hands a task to a node of a role; it returns a function that ends the waiting for answers.
+func (t *tasks) ask(s *store.State, name string, role model.Role, what *weirv1.NodeTask) (*task, func(), error) {
+	node, there := s.Nodes.Get(name)
 	if !there {
-		return nil, nil, apierr.NotFound("mux", mux, s.Nodes, func(model.Node) bool { return true })
+		return nil, nil, apierr.NotFound(string(role), name, s.Nodes, func(model.Node) bool { return true })
 	}
-	if node.Role != model.RoleMux {
-		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a host: name a mux", mux))
+	if node.Role != role {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a %s: name a %s", name, node.Role, role))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	stream := t.muxes[mux]
-	_, captures := what.GetTask().(*weirv1.MuxTask_Capture)
+	stream := t.nodes[name]
+	_, captures := what.GetTask().(*weirv1.NodeTask_Capture)
 	switch {
-	case stream == nil && s.Streams.At(mux):
+	case stream == nil && s.Streams.At(name):
 		return nil, nil, connect.NewError(connect.CodeFailedPrecondition,
-			fmt.Errorf("mux %s is connected to another manager, which does not say so to this one yet: try again", mux))
+			fmt.Errorf("%s %s is connected to another manager, which does not say so to this one yet: try again", role, name))
 	case stream == nil:
-		return nil, nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s is not connected", mux))
+		return nil, nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s %s is not connected", role, name))
 	case captures && stream.capturing:
 		return nil, nil, connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("mux %s captures already: wait until that ends", mux))
+			fmt.Errorf("%s %s captures already: wait until that ends", role, name))
 	}
 	t.next++
 	asked := &task{
-		id: t.next, mux: mux, stream: stream,
+		id: t.next, name: name, role: role, stream: stream,
 		answers: make(chan *weirv1.AnswerTaskRequest, answerAhead), ended: make(chan struct{}),
 	}
 	what.Id = asked.id
 	select {
 	case stream.queue <- what:
 	default:
-		return nil, nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("mux %s has %d tasks to do already", mux, taskBacklog))
+		return nil, nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s %s has %d tasks to do already", role, name, taskBacklog))
 	}
 	t.asked[asked.id] = asked
 	stream.capturing = stream.capturing || captures
 	return asked, func() { t.forget(asked, captures) }, nil
 }
 
-// forget ends the waiting for a task's answers, and tells the mux.
+// forget ends the waiting for a task's answers, and tells the node.
 func (t *tasks) forget(asked *task, captured bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,16 +124,16 @@ func (t *tasks) forget(asked *task, captured bool) {
 		asked.stream.capturing = false
 	}
 	select {
-	case asked.stream.queue <- &weirv1.MuxTask{Id: asked.id, Task: &weirv1.MuxTask_Cancel{Cancel: true}}:
+	case asked.stream.queue <- &weirv1.NodeTask{Id: asked.id, Task: &weirv1.NodeTask_Cancel{Cancel: true}}:
 	default: // it learns of it when it answers
 	}
 }
 
-// find is the task that a mux answers, or nil when nobody waits.
-func (t *tasks) find(mux string, id uint64) *task {
+// find is the task that a node answers, or nil when nobody waits.
+func (t *tasks) find(name string, id uint64) *task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if asked := t.asked[id]; asked != nil && asked.mux == mux {
+	if asked := t.asked[id]; asked != nil && asked.name == name {
 		return asked
 	}
 	return nil
@@ -136,19 +144,19 @@ func (asked *task) next(ctx context.Context, timeout <-chan time.Time) (*weirv1.
 	select {
 	case answer := <-asked.answers:
 		if reason := answer.GetError(); reason != "" {
-			return answer, connect.NewError(connect.CodeAborted, fmt.Errorf("mux %s: %s", asked.mux, reason))
+			return answer, connect.NewError(connect.CodeAborted, fmt.Errorf("%s %s: %s", asked.role, asked.name, reason))
 		}
 		return answer, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-asked.stream.closed:
-		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("mux %s disconnected before it answered", asked.mux))
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%s %s disconnected before it answered", asked.role, asked.name))
 	case <-timeout:
-		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("mux %s does not answer", asked.mux))
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("%s %s does not answer", asked.role, asked.name))
 	}
 }
 
-// AnswerTask takes a mux's answer.
+// AnswerTask takes a node's answer.
 func (m *Service) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
 	asked := m.tasks.find(r.GetName(), r.GetId())
 	if asked == nil {
@@ -179,8 +187,8 @@ func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 		}
 		return explained, nil
 	}
-	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
-		Task: &weirv1.MuxTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: r.GetFrame()}},
+	asked, done, err := m.tasks.ask(state, r.GetMux(), model.RoleMux, &weirv1.NodeTask{
+		Task: &weirv1.NodeTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: r.GetFrame()}},
 	})
 	if err != nil {
 		return nil, err
@@ -211,8 +219,8 @@ func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 	} else if client != nil {
 		return apierr.ToConnect(relayCapture(ctx, client, r, stream))
 	}
-	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
-		Task: &weirv1.MuxTask_Capture{Capture: wire.CaptureTaskToProto(r, capture)},
+	asked, done, err := m.tasks.ask(state, r.GetMux(), model.RoleMux, &weirv1.NodeTask{
+		Task: &weirv1.NodeTask_Capture{Capture: wire.CaptureTaskToProto(r, capture)},
 	})
 	if err != nil {
 		return err

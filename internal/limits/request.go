@@ -76,6 +76,7 @@ var Requests = map[string]Request{
 	weirv1connect.WeirServiceDeleteNodeProcedure:           {small, few, 1},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {small, few, 5},
 	weirv1connect.WeirServiceCaptureProcedure:              {small, few, 10},
+	weirv1connect.WeirServiceListConnectionsProcedure:      {small, few, 10},
 	weirv1connect.SyncServiceSyncMuxProcedure:              {8 * medium, some, 10},
 	weirv1connect.SyncServiceReportMuxProcedure:            {8 * medium, many, 1},
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure:       {small, few, 0},

@@ -142,7 +142,7 @@ func (m *fakeMux) applyLists(p *weirv1.SyncMuxResponse, u wire.MuxUpdate) {
 }
 
 // answer does what an operator asks.
-func (m *fakeMux) answer(tasks []*weirv1.MuxTask) error {
+func (m *fakeMux) answer(tasks []*weirv1.NodeTask) error {
 	for _, task := range tasks {
 		answer := &weirv1.AnswerTaskRequest{Name: m.name, Id: task.GetId()}
 		switch {
@@ -251,6 +251,9 @@ type fakeHost struct {
 	silent     bool // it does not acknowledge
 	key        flowhash.Key
 	networks   hostNetworks
+
+	connections uint32 // that it has
+	mute        bool   // it answers no task
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
@@ -267,6 +270,9 @@ func startHostWith(t *testing.T, url, name string, has map[model.SNATKey]model.H
 }
 
 func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
+	if len(p.GetTasks()) > 0 { // they come by themselves
+		return h.answer(p.GetTasks())
+	}
 	u, err := wire.HostUpdateFromProto(p)
 	if err != nil {
 		return err

@@ -86,6 +86,7 @@ var goldenRules = map[string]struct {
 	"WeirService/ListEvents":           {&weirv1.ListEventsRequest{Tenant: "blue"}, listsInTenant},
 	"WeirService/WatchEvents":          {&weirv1.WatchEventsRequest{Tenant: "blue"}, listsInTenant},
 	"WeirService/Explain":              {&weirv1.ExplainRequest{Protocol: "TCP", SourceAddress: "192.0.2.9", SourcePort: 1, DestinationAddress: "198.51.100.1", DestinationPort: 80}, viewsInTenant},
+	"WeirService/ListConnections":      {&weirv1.ListConnectionsRequest{Vip: "sea"}, viewsInTenant},
 	"WeirService/GetStatus":            {&weirv1.GetStatusRequest{}, viewsInAnyTenant},
 	"WeirService/ListAddressPools":     {&weirv1.ListAddressPoolsRequest{}, viewsInAnyTenant},
 	"WeirService/GetAddressPool":       {&weirv1.GetAddressPoolRequest{Name: "lagoon"}, viewsInTenant},

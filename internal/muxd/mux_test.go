@@ -89,7 +89,7 @@ func TestGenericXDPIsAWarning(t *testing.T) {
 }
 
 func TestTasksAloneChangeNoTable(t *testing.T) {
-	alone := &weirv1.SyncMuxResponse{Generation: 5, Tasks: []*weirv1.MuxTask{{Id: 1}}}
+	alone := &weirv1.SyncMuxResponse{Generation: 5, Tasks: []*weirv1.NodeTask{{Id: 1}}}
 	if !tasksAlone(alone) || tasksAlone(&weirv1.SyncMuxResponse{Generation: 5}) {
 		t.Error("a message with tasks alone is not told from one that leads to a generation")
 	}

@@ -109,10 +109,12 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
 	}
 	if host := detail.GetHost(); host != nil {
-		verdicts, sessions, snat, tenants, tenantSNAT := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat
-		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil
+		verdicts, sessions, snat, networks := host.Verdicts, host.Sessions, host.Snat, host.Networks
+		tenants, tenantSNAT := host.TenantSessions, host.TenantSnat
+		host.Verdicts, host.Sessions, host.Snat, host.Networks, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil, nil
 		defer func() {
-			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = verdicts, sessions, snat, tenants, tenantSNAT
+			host.Verdicts, host.Sessions, host.Snat, host.Networks = verdicts, sessions, snat, networks
+			host.TenantSessions, host.TenantSnat = tenants, tenantSNAT
 		}()
 	}
 	return proto.CloneOf(detail)

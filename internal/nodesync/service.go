@@ -45,8 +45,8 @@ type Config struct {
 	Ports    PortAuditor
 	Events   interface{ Record(eventlog.Event) }
 
-	Tenants   func() *admission.Tenants                                     // newest, that nodes are admitted by
-	OpenTasks func(mux string) (queue <-chan *weirv1.MuxTask, ended func()) // what operators ask of a mux
+	Tenants   func() *admission.Tenants                                       // newest, that nodes are admitted by
+	OpenTasks func(node string) (queue <-chan *weirv1.NodeTask, ended func()) // what operators ask of a node
 
 	Telemetry *telemetry.Telemetry
 	Now       func() time.Time

@@ -34,8 +34,8 @@ func (n *Service) SyncMux(
 	defer endTasks()
 	feed, ended := n.Hub.OpenMux(node.Name, r.GetJoins(), r.GetPrefixChunks())
 	defer ended()
-	ask := func(task *weirv1.MuxTask) error {
-		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.Sent()), Tasks: []*weirv1.MuxTask{task}})
+	ask := func(task *weirv1.NodeTask) error {
+		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.Sent()), Tasks: []*weirv1.NodeTask{task}})
 	}
 	return n.stream(ctx, feed.Wake(), asked, ask, func() (bool, error) {
 		before := feed.Sent()
@@ -68,9 +68,14 @@ func (n *Service) SyncHost(
 		return apierr.ToConnect(err)
 	}
 	defer closed()
+	asked, endTasks := n.OpenTasks(node.Name)
+	defer endTasks()
 	feed, ended := n.Hub.OpenHost(node.Name)
 	defer ended()
-	return n.stream(ctx, feed.Wake(), nil, nil, func() (bool, error) {
+	ask := func(task *weirv1.NodeTask) error {
+		return stream.Send(&weirv1.SyncHostResponse{Tasks: []*weirv1.NodeTask{task}})
+	}
+	return n.stream(ctx, feed.Wake(), asked, ask, func() (bool, error) {
 		update, due := feed.Next(max(registered, n.Replica.SeenGeneration(r)))
 		if !due {
 			return false, nil
@@ -95,10 +100,10 @@ func (n *Service) admitNode(ctx context.Context, role model.Role, r replica.Seen
 
 var errStops = connect.NewError(connect.CodeUnavailable, errors.New("the manager stops"))
 
-// stream sends what is due until ctx ends: changes coalesce while an earlier update is being sent. In between it sends a mux
-// the tasks of operators.
+// stream sends what is due until ctx ends: changes coalesce while an earlier update is being sent. In between it sends the
+// tasks of operators.
 func (n *Service) stream(
-	ctx context.Context, due <-chan struct{}, asked <-chan *weirv1.MuxTask, ask func(*weirv1.MuxTask) error,
+	ctx context.Context, due <-chan struct{}, asked <-chan *weirv1.NodeTask, ask func(*weirv1.NodeTask) error,
 	send func() (sent bool, err error),
 ) error {
 	_, parted := n.Replica.Partitioned()

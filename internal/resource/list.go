@@ -110,5 +110,7 @@ func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 	if !there || !authz.CanView(ctx, vip.Tenant) {
 		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, authz.CanViewVIP(ctx))
 	}
-	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
+	p := m.vipWithStatus(state, vip)
+	p.Status.Networks = m.bypassed(state, vip)
+	return &weirv1.GetVIPResponse{Vip: p}, nil
 }

@@ -69,7 +69,7 @@ type SyncServiceClient interface {
 	AcknowledgeMux(context.Context) (*connect.ClientStreamForClientSimple[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
-	// A mux's answer, or a part of it, to a task that came on its stream.
+	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
 	// request of a workload is answered at a time.
@@ -225,7 +225,7 @@ type SyncServiceHandler interface {
 	AcknowledgeMux(context.Context, *connect.ClientStream[v1.AcknowledgeMuxRequest]) (*v1.AcknowledgeMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
-	// A mux's answer, or a part of it, to a task that came on its stream.
+	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
 	// request of a workload is answered at a time.

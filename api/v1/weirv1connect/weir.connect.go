@@ -133,6 +133,9 @@ const (
 	WeirServiceExplainPacketProcedure = "/weir.v1.WeirService/ExplainPacket"
 	// WeirServiceCaptureProcedure is the fully-qualified name of the WeirService's Capture RPC.
 	WeirServiceCaptureProcedure = "/weir.v1.WeirService/Capture"
+	// WeirServiceListConnectionsProcedure is the fully-qualified name of the WeirService's
+	// ListConnections RPC.
+	WeirServiceListConnectionsProcedure = "/weir.v1.WeirService/ListConnections"
 )
 
 // WeirServiceClient is a client for the weir.v1.WeirService service.
@@ -211,6 +214,8 @@ type WeirServiceClient interface {
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error)
+	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
+	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
 
 // NewWeirServiceClient constructs a client for the weir.v1.WeirService service. By default, it uses
@@ -475,6 +480,13 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("Capture")),
 			connect.WithClientOptions(opts...),
 		),
+		listConnections: connect.NewClient[v1.ListConnectionsRequest, v1.ListConnectionsResponse](
+			httpClient,
+			baseURL+WeirServiceListConnectionsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListConnections")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -519,6 +531,7 @@ type weirServiceClient struct {
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
 	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
+	listConnections      *connect.Client[v1.ListConnectionsRequest, v1.ListConnectionsResponse]
 }
 
 // ApplyVIPs calls weir.v1.WeirService.ApplyVIPs.
@@ -860,6 +873,15 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 	return c.capture.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// ListConnections calls weir.v1.WeirService.ListConnections.
+func (c *weirServiceClient) ListConnections(ctx context.Context, req *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {
+	response, err := c.listConnections.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WeirServiceHandler is an implementation of the weir.v1.WeirService service.
 type WeirServiceHandler interface {
 	// Creates or updates VIPs, address pools, prefix lists, virtual networks and the overlay, all of them or none.
@@ -936,6 +958,8 @@ type WeirServiceHandler interface {
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error
+	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
+	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
 
 // NewWeirServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -1196,6 +1220,13 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("Capture")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceListConnectionsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListConnectionsProcedure,
+		svc.ListConnections,
+		connect.WithSchema(weirServiceMethods.ByName("ListConnections")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.WeirService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case WeirServiceApplyVIPsProcedure:
@@ -1276,6 +1307,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceExplainPacketHandler.ServeHTTP(w, r)
 		case WeirServiceCaptureProcedure:
 			weirServiceCaptureHandler.ServeHTTP(w, r)
+		case WeirServiceListConnectionsProcedure:
+			weirServiceListConnectionsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1439,4 +1472,8 @@ func (UnimplementedWeirServiceHandler) ExplainPacket(context.Context, *v1.Explai
 
 func (UnimplementedWeirServiceHandler) Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Capture is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListConnections is not implemented"))
 }

@@ -56,5 +56,17 @@ func attachmentsText(w io.Writer, vip *weirv1.VIP) error {
 		return nil
 	}
 	fmt.Fprintf(w, "\nAttachments\n")
-	return table.Attachments(vip.GetAttachments()).Write(w)
+	if err := table.Attachments(vip.GetAttachments()).Write(w); err != nil {
+		return err
+	}
+	networks := vip.GetStatus().GetNetworks()
+	if len(networks) == 0 { // the manager is older
+		return nil
+	}
+	fmt.Fprintf(w, "\nRound trips to clients\n")
+	if err := table.RoundTrips(networks).Write(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nBypassed connections\n")
+	return table.BypassedBackends(networks).Write(w)
 }

@@ -27,6 +27,7 @@ func (r *rate) add(other rate) {
 // reports, whenever they came.
 type gauge struct {
 	muxes map[string]*muxGauge
+	hosts map[string]*hostGauge
 }
 
 type muxGauge struct {
@@ -101,10 +102,15 @@ func growth(from, to map[string]counted, seconds float64) map[string]rate {
 	return rates
 }
 
-// ready says whether every mux has rates.
+// ready says whether every mux has rates, and every host with bypassed traffic.
 func (g *gauge) ready() bool {
 	for _, m := range g.muxes {
 		if m.verdictRates == nil {
+			return false
+		}
+	}
+	for _, h := range g.hosts {
+		if h.rates == nil {
 			return false
 		}
 	}

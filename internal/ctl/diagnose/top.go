@@ -17,6 +17,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -37,10 +38,12 @@ func TopCommand(s *session.Session) *cobra.Command {
 		Use:   "top",
 		Short: "Show what muxes, VIPs, backends and verdicts do by the second, live",
 		Long: `Show packets and bits a second: of muxes, of VIPs, and of verdicts, with the connections
-of every backend; of more than 256 VIPs, of those with the most packets. A rate is that
-between the last two reports of a mux, which come every two seconds.
+of every backend; of more than 256 VIPs, of those with the most packets. Of VIPs that are
+attached to virtual networks, show what their clients and backends do past the muxes, and
+the round trips between both. A rate is that between the last two reports of a mux or
+host, which come every two seconds.
 
-In a terminal it goes on until q is pressed; tab, or 1 to 4, chooses what is shown. Else,
+In a terminal it goes on until q is pressed; tab, or 1 to 5, chooses what is shown. Else,
 or with --once, it shows everything once.`,
 		Args:              session.Arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -67,6 +70,7 @@ type top struct {
 	client *rpc.Client
 	gauge  *gauge
 	muxes  []*weirv1.Node
+	hosts  []*weirv1.Node // if a VIP is attached to a network
 	vips   []*weirv1.VIP
 	more   bool // there are VIPs that are not shown
 }
@@ -90,8 +94,17 @@ func (t *top) refresh(ctx context.Context, busiest []string) error {
 	if err != nil {
 		return fmt.Errorf("list vips: %w", err)
 	}
+	t.hosts = nil
+	if anyAttached(vips.GetVips()) {
+		hosts, err := t.client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleHost)})
+		if err != nil {
+			return fmt.Errorf("list nodes: %w", err)
+		}
+		t.hosts = hosts.GetNodes()
+	}
 	t.muxes, t.vips, t.more = muxes, vips.GetVips(), more
 	t.gauge.observe(muxes)
+	t.gauge.observeHosts(t.hosts)
 	return nil
 }
 
@@ -148,6 +161,7 @@ var topViews = []struct {
 	{"vips", (*top).vipTable},
 	{"backends", (*top).backendTable},
 	{"verdicts", (*top).verdictTable},
+	{"networks", (*top).networkTable},
 }
 
 func (t *top) muxTable() *table.Table {
@@ -241,10 +255,10 @@ type screen struct {
 
 type (
 	looked struct { // a look came back
-		muxes []*weirv1.Node
-		vips  []*weirv1.VIP
-		more  bool
-		err   error
+		muxes, hosts []*weirv1.Node
+		vips         []*weirv1.VIP
+		more         bool
+		err          error
 	}
 	lookAgain struct{}
 )
@@ -257,7 +271,7 @@ func (s *screen) refresh() tea.Cmd {
 	fresh, busiest := &top{client: s.top.client, gauge: newGauge()}, s.top.gauge.busiest(topVIPs)
 	return func() tea.Msg {
 		err := fresh.refresh(s.ctx, busiest)
-		return looked{fresh.muxes, fresh.vips, fresh.more, err}
+		return looked{fresh.muxes, fresh.hosts, fresh.vips, fresh.more, err}
 	}
 }
 
@@ -272,6 +286,7 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		if s.err = m.err; m.err == nil {
 			s.top.muxes, s.top.vips, s.top.more = m.muxes, m.vips, m.more
 			s.top.gauge.observe(m.muxes)
+			s.top.gauge.observeHosts(m.hosts)
 		}
 		return s, tea.Tick(lookTime, func(time.Time) tea.Msg { return lookAgain{} })
 	case lookAgain:
@@ -288,7 +303,7 @@ func (s *screen) press(key string) tea.Cmd {
 		s.view = (s.view + 1) % len(topViews)
 	case "shift+tab", "left":
 		s.view = (s.view + len(topViews) - 1) % len(topViews)
-	case "1", "2", "3", "4":
+	case "1", "2", "3", "4", "5":
 		s.view = int(key[0] - '1')
 	}
 	return nil

@@ -169,6 +169,15 @@ func (b *fabric) sumsAgree() {
 			b.Errorf("network %d: clients sent %d packets and got %d; servers got %d and sent %d",
 				vni, sent, client.In.Packets, server.In.Packets, server.Out.Packets)
 		}
+		backend, err := b.hosts["shost"].BackendTraffic(vni)
+		rtts, failed := b.hosts["shost"].Handshakes(vni)
+		b.must(err, failed)
+		if backend.In != server.In || backend.Out != server.Out || backend.Opened != server.Opened || backend.Confirmed != client.Learnt || backend.Repeated != client.Repeated {
+			b.Errorf("network %d: of the backend %+v, of the attachment %+v", vni, backend, server)
+		}
+		if rtts.Count() != 1 && client.Repeated == 0 || rtts.Sum > time.Minute {
+			b.Errorf("network %d: handshakes %+v", vni, rtts)
+		}
 	}
 	if n := b.mux.packets.Load(); n > 8 || b.mux.withoutRoute.Load() != 0 {
 		b.Errorf("the mux saw %d packets, %d without the route flag", n, b.mux.withoutRoute.Load())

@@ -202,6 +202,11 @@ func (b *fabric) serve() {
 			Service: netip.MustParseAddrPort(b.service), Tunnel: netip.MustParseAddr(b.tunnel), Backend: backend, Ifindex: uint32(ifindex),
 		}}),
 		h.ns.Do(func() error { return h.SetInterfaces([]int{ifindex}) }))
+	counters := map[Backend]uint32{}
+	for _, vni := range fabricTenants {
+		counters[Backend{Attachment: vni, Rule: 1}] = vni
+	}
+	b.must(h.SetBackends(counters))
 }
 
 func zero(like netip.Addr) netip.Addr {

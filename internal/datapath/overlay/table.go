@@ -144,14 +144,15 @@ func (t *Table) Close() error {
 func (t *Table) Rows() int { return len(t.sets) * Ways }
 
 // All yields the live sessions. One that changes meanwhile is left out.
-func (t *Table) All() iter.Seq[Session] {
+func (t *Table) All() iter.Seq[Session] { return t.From(0) }
+
+// From is All from a row on, by row.
+func (t *Table) From(row uint32) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
-		for i := range t.sets {
-			for way := range Ways {
-				s, ok := t.read(uint32(i*Ways + way))
-				if ok && !yield(s) {
-					return
-				}
+		for number := row; uint64(number) < uint64(t.Rows()); number++ {
+			s, ok := t.read(number)
+			if ok && !yield(s) {
+				return
 			}
 		}
 	}

@@ -41,7 +41,7 @@ type Config struct {
 // Runner runs the tasks of operators that the manager sends.
 type Runner struct {
 	config   Config
-	incoming chan *weirv1.MuxTask
+	incoming chan *weirv1.NodeTask
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc
@@ -50,13 +50,13 @@ type Runner struct {
 // New returns a runner without tasks.
 func New(config Config) *Runner {
 	return &Runner{
-		config: config, incoming: make(chan *weirv1.MuxTask, backlog), running: map[uint64]context.CancelFunc{},
+		config: config, incoming: make(chan *weirv1.NodeTask, backlog), running: map[uint64]context.CancelFunc{},
 	}
 }
 
 // Enqueue queues tasks of the stream. It never blocks, as the stream carries the tables too. The manager bounds their
 // number.
-func (r *Runner) Enqueue(list []*weirv1.MuxTask) {
+func (r *Runner) Enqueue(list []*weirv1.NodeTask) {
 	for _, task := range list {
 		select {
 		case r.incoming <- task:
@@ -75,7 +75,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case task := <-r.incoming:
-			if _, cancels := task.GetTask().(*weirv1.MuxTask_Cancel); cancels {
+			if _, cancels := task.GetTask().(*weirv1.NodeTask_Cancel); cancels {
 				r.cancel(task.GetId())
 				continue
 			}
@@ -117,12 +117,12 @@ func (r *Runner) cancel(id uint64) {
 	}
 }
 
-func (r *Runner) do(ctx context.Context, task *weirv1.MuxTask) {
+func (r *Runner) do(ctx context.Context, task *weirv1.NodeTask) {
 	switch what := task.GetTask().(type) {
-	case *weirv1.MuxTask_Explain:
+	case *weirv1.NodeTask_Explain:
 		answer, err := r.explain(what.Explain.GetFrame())
 		r.answer(ctx, task.GetId(), answer, err)
-	case *weirv1.MuxTask_Capture:
+	case *weirv1.NodeTask_Capture:
 		lost, err := r.capture(ctx, task.GetId(), what.Capture)
 		if errors.Is(err, errNobodyWaits) || ctx.Err() != nil { // cancelled, or the mux ends
 			return

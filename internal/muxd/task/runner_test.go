@@ -71,32 +71,32 @@ func (r *rig) answered(id uint64) *weirv1.AnswerTaskRequest {
 	}
 }
 
-func explainTask(id uint64, frame []byte) *weirv1.MuxTask {
-	return &weirv1.MuxTask{Id: id, Task: &weirv1.MuxTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: frame}}}
+func explainTask(id uint64, frame []byte) *weirv1.NodeTask {
+	return &weirv1.NodeTask{Id: id, Task: &weirv1.NodeTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: frame}}}
 }
 
-func captureTask(id uint64, protocol string) *weirv1.MuxTask {
-	return &weirv1.MuxTask{Id: id, Task: &weirv1.MuxTask_Capture{Capture: &weirv1.CaptureTask{
+func captureTask(id uint64, protocol string) *weirv1.NodeTask {
+	return &weirv1.NodeTask{Id: id, Task: &weirv1.NodeTask_Capture{Capture: &weirv1.CaptureTask{
 		Filter: &weirv1.CaptureFilter{Protocol: protocol},
 	}}}
 }
 
 func TestTasksAreAnswered(t *testing.T) {
 	r := newRig(t)
-	r.Enqueue([]*weirv1.MuxTask{explainTask(7, make([]byte, 60))})
+	r.Enqueue([]*weirv1.NodeTask{explainTask(7, make([]byte, 60))})
 	if got := r.answered(7); !got.GetDone() || got.GetError() != "" || got.GetExplanation().GetVerdict() != "forward_syn" ||
 		got.GetExplanation().GetGeneration() != 7 {
 		t.Errorf("answer is %v", got)
 	}
-	r.Enqueue([]*weirv1.MuxTask{explainTask(8, nil)})
+	r.Enqueue([]*weirv1.NodeTask{explainTask(8, nil)})
 	if got := r.answered(8); !got.GetDone() || got.GetError() == "" {
 		t.Errorf("answer to no frame is %v", got)
 	}
-	r.Enqueue([]*weirv1.MuxTask{captureTask(9, "FROB")})
+	r.Enqueue([]*weirv1.NodeTask{captureTask(9, "FROB")})
 	if got := r.answered(9); !got.GetDone() || got.GetError() == "" {
 		t.Errorf("answer to a wrong filter is %v", got)
 	}
-	r.Enqueue([]*weirv1.MuxTask{{Id: 10}})
+	r.Enqueue([]*weirv1.NodeTask{{Id: 10}})
 	const unknown = "it does not know tasks of this kind: it is older than the manager"
 	if got := r.answered(10); !got.GetDone() || got.GetError() != unknown {
 		t.Errorf("answer to an unknown task is %v", got)
@@ -105,16 +105,16 @@ func TestTasksAreAnswered(t *testing.T) {
 
 func TestCaptureTaskEnds(t *testing.T) {
 	r := newRig(t)
-	r.Enqueue([]*weirv1.MuxTask{captureTask(7, "")})
+	r.Enqueue([]*weirv1.NodeTask{captureTask(7, "")})
 	if got := r.answered(7); got.GetDone() || len(got.GetPackets()) != 1 || got.GetLost() != 3 {
 		t.Errorf("answer is %v", got)
 	}
 	// The caller is away: the manager cancels.
-	r.Enqueue([]*weirv1.MuxTask{{Id: 7, Task: &weirv1.MuxTask_Cancel{Cancel: true}}})
+	r.Enqueue([]*weirv1.NodeTask{{Id: 7, Task: &weirv1.NodeTask_Cancel{Cancel: true}}})
 	r.idle()
 	// Or it could not: the next answer says that nobody waits.
 	r.gone = true
-	r.Enqueue([]*weirv1.MuxTask{captureTask(8, "")})
+	r.Enqueue([]*weirv1.NodeTask{captureTask(8, "")})
 	r.answered(8)
 	r.idle()
 }
@@ -138,10 +138,10 @@ func (r *rig) idle() {
 func TestTooManyTasksAreRefused(t *testing.T) {
 	r := newRig(t)
 	for id := range uint64(maxRunning) {
-		r.Enqueue([]*weirv1.MuxTask{captureTask(id+1, "")})
+		r.Enqueue([]*weirv1.NodeTask{captureTask(id+1, "")})
 		r.answered(id + 1)
 	}
-	r.Enqueue([]*weirv1.MuxTask{explainTask(99, make([]byte, 60))})
+	r.Enqueue([]*weirv1.NodeTask{explainTask(99, make([]byte, 60))})
 	if got := r.answered(99); got.GetError() != "it does as many tasks as it can already" {
 		t.Errorf("answer is %v", got)
 	}

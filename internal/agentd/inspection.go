@@ -1,0 +1,98 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/overlay"
+)
+
+// Bounds of what the manager asks for.
+const (
+	inspectionBacklog = 16
+	inspectionTimeout = 5 * time.Second // of an answer
+	maxConnections    = 1000            // in an answer
+)
+
+// inspection answers what operators ask of the host through the manager, one question at a time.
+type inspection struct {
+	config   Config
+	incoming chan *weirv1.NodeTask
+}
+
+func newInspection(config Config) *inspection {
+	return &inspection{config: config, incoming: make(chan *weirv1.NodeTask, inspectionBacklog)}
+}
+
+// enqueue never blocks, as the stream carries the tables too.
+func (i *inspection) enqueue(tasks []*weirv1.NodeTask) {
+	for _, task := range tasks {
+		select {
+		case i.incoming <- task:
+		default:
+			i.config.Log.Warn("too many tasks of the manager: one is left out")
+		}
+	}
+}
+
+func (i *inspection) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case task := <-i.incoming:
+			if _, cancels := task.GetTask().(*weirv1.NodeTask_Cancel); cancels {
+				continue // what is asked takes no time
+			}
+			i.answer(ctx, task)
+		}
+	}
+}
+
+func (i *inspection) answer(ctx context.Context, task *weirv1.NodeTask) {
+	answer := &weirv1.AnswerTaskRequest{Name: i.config.Name, Id: task.GetId(), Done: true}
+	var err error
+	switch what := task.GetTask().(type) {
+	case *weirv1.NodeTask_Connections:
+		answer.Connections, answer.NextRow, err = i.connections(what.Connections)
+	default:
+		err = errors.New("it does not know tasks of this kind: it is older than the manager")
+	}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectionTimeout)
+	defer cancel()
+	if _, err := i.config.Manager.AnswerTask(ctx, answer); err != nil {
+		i.config.Log.Debug("answer a task of the manager", "err", err)
+	}
+}
+
+func (i *inspection) connections(task *weirv1.ListConnectionsTask) ([]*weirv1.Connection, uint32, error) {
+	vip, err := netip.ParseAddr(task.GetVip())
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the VIP's address: %w", err)
+	}
+	found, next := overlay.Connections(i.config.Networks, vip, task.GetVni(), task.GetRow(), int(min(task.GetCount(), maxConnections)))
+	all := make([]*weirv1.Connection, 0, len(found))
+	for _, c := range found {
+		all = append(all, connectionMessage(c))
+	}
+	return all, next, nil
+}
+
+func connectionMessage(c overlay.Connection) *weirv1.Connection {
+	p := &weirv1.Connection{
+		Network: c.Network, Client: c.Client.String(), Vip: c.VIP.String(), Local: c.Local.String(), Protocol: c.Protocol.String(), State: c.State, Idle: durationpb.New(c.Idle),
+	}
+	if c.Backend.IsValid() {
+		p.Backend = c.Backend.String()
+	}
+	return p
+}
