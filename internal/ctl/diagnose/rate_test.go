@@ -96,9 +96,9 @@ func TestScreen(t *testing.T) {
 	}}}}
 	vips[0].Endpoints[0].Backends[1].Status.Sessions = 812
 	s.Update(tea.WindowSizeMsg{Width: 100, Height: 20})
-	s.Update(looked{[]*weirv1.Node{reported("m1", 0, 0)}, vips, false, nil})
+	s.Update(looked{[]*weirv1.Node{reported("m1", 0, 0)}, vips, false, nil, nil})
 	has("waiting for the muxes' reports")
-	s.Update(looked{[]*weirv1.Node{reported("m1", 2, 2_000_000)}, vips, false, nil})
+	s.Update(looked{[]*weirv1.Node{reported("m1", 2, 2_000_000)}, vips, false, nil, nil})
 	has("[2 vips]")
 	has("shop TCP 203.0.113.10:80 1M 800M 812 2/4 (1 unhealthy, 1 draining)")
 	s.Update(key("", tea.KeyTab))

@@ -255,10 +255,11 @@ type screen struct {
 
 type (
 	looked struct { // a look came back
-		muxes, hosts []*weirv1.Node
-		vips         []*weirv1.VIP
-		more         bool
-		err          error
+		muxes []*weirv1.Node
+		vips  []*weirv1.VIP
+		more  bool
+		err   error
+		hosts []*weirv1.Node
 	}
 	lookAgain struct{}
 )
@@ -271,7 +272,7 @@ func (s *screen) refresh() tea.Cmd {
 	fresh, busiest := &top{client: s.top.client, gauge: newGauge()}, s.top.gauge.busiest(topVIPs)
 	return func() tea.Msg {
 		err := fresh.refresh(s.ctx, busiest)
-		return looked{fresh.muxes, fresh.hosts, fresh.vips, fresh.more, err}
+		return looked{fresh.muxes, fresh.vips, fresh.more, err, fresh.hosts}
 	}
 }
 
