@@ -2294,8 +2294,10 @@ type HostNetworks struct {
 	// Likewise.
 	Networks        []*HostNetwork `protobuf:"bytes,10,rep,name=networks,proto3" json:"networks,omitempty"`
 	NetworksRemoved []uint32       `protobuf:"varint,11,rep,packed,name=networks_removed,json=networksRemoved,proto3" json:"networks_removed,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Clients of backends here that went to another host within the last half minute; some may have been told before.
+	Moved         []*ClientMove `protobuf:"bytes,12,rep,name=moved,proto3" json:"moved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostNetworks) Reset() {
@@ -2405,6 +2407,75 @@ func (x *HostNetworks) GetNetworksRemoved() []uint32 {
 	return nil
 }
 
+func (x *HostNetworks) GetMoved() []*ClientMove {
+	if x != nil {
+		return x.Moved
+	}
+	return nil
+}
+
+// Addresses of a virtual network that are on another host than before.
+type ClientMove struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Vni       uint32                 `protobuf:"varint,1,opt,name=vni,proto3" json:"vni,omitempty"`
+	Addresses []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Number of the host that they are on.
+	Host          uint32 `protobuf:"varint,3,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientMove) Reset() {
+	*x = ClientMove{}
+	mi := &file_v1_sync_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientMove) ProtoMessage() {}
+
+func (x *ClientMove) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
+func (*ClientMove) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ClientMove) GetVni() uint32 {
+	if x != nil {
+		return x.Vni
+	}
+	return 0
+}
+
+func (x *ClientMove) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *ClientMove) GetHost() uint32 {
+	if x != nil {
+		return x.Host
+	}
+	return 0
+}
+
 // What a host checks FBTs with.
 type FBTKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2418,7 +2489,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2501,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2514,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -2478,7 +2549,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2561,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2574,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -2558,7 +2629,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2641,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2654,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -2636,7 +2707,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2719,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2732,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -2723,7 +2794,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2806,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2819,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -2856,7 +2927,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +2939,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +2952,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -2921,7 +2992,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3004,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3017,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -2969,7 +3040,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3052,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3065,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -3034,7 +3105,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3117,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3130,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -3083,7 +3154,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3166,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3179,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3158,14 +3229,17 @@ type HostBackend struct {
 	// Of them, those whose connections stay.
 	Stay []string `protobuf:"bytes,16,rep,name=stay,proto3" json:"stay,omitempty"`
 	// Of the VIP; left out by a manager that does not say: the VIP is alone.
-	Tenant        string `protobuf:"bytes,17,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Tenant string `protobuf:"bytes,17,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Prefixes of clients in virtual networks whose connections go on, as the endpoint allows and denies them.
+	Allow         []string `protobuf:"bytes,24,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny          []string `protobuf:"bytes,25,rep,name=deny,proto3" json:"deny,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3251,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3264,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3312,6 +3386,20 @@ func (x *HostBackend) GetTenant() string {
 	return ""
 }
 
+func (x *HostBackend) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *HostBackend) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
 // Names a HostBackend on its host.
 type HostBackendKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3323,7 +3411,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3423,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3436,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3383,7 +3471,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3483,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3496,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -3474,7 +3562,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3574,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3587,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -3559,7 +3647,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3659,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3672,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -3600,7 +3688,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3700,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3713,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -3657,7 +3745,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3757,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3770,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 type ReportHostRequest struct {
@@ -3710,7 +3798,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3810,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3823,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -3817,7 +3905,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3917,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3930,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -3896,7 +3984,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3908,7 +3996,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3921,7 +4009,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -3967,7 +4055,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4067,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4080,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -4191,7 +4279,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vtell_ranges\x18\x16 \x01(\bR\n" +
 	"tellRanges\x121\n" +
 	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\x12'\n" +
-	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\"\xd7\x03\n" +
+	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\"\x82\x04\n" +
 	"\fHostNetworks\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
 	"\x03own\x18\x02 \x03(\tR\x03own\x12\x1c\n" +
@@ -4204,7 +4292,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rhosts_removed\x18\t \x03(\rR\fhostsRemoved\x120\n" +
 	"\bnetworks\x18\n" +
 	" \x03(\v2\x14.weir.v1.HostNetworkR\bnetworks\x12)\n" +
-	"\x10networks_removed\x18\v \x03(\rR\x0fnetworksRemoved\"0\n" +
+	"\x10networks_removed\x18\v \x03(\rR\x0fnetworksRemoved\x12)\n" +
+	"\x05moved\x18\f \x03(\v2\x13.weir.v1.ClientMoveR\x05moved\"P\n" +
+	"\n" +
+	"ClientMove\x12\x10\n" +
+	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\rR\x04host\"0\n" +
 	"\x06FBTKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"\x9a\x01\n" +
@@ -4262,7 +4356,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"allocation\"B\n" +
 	"\x0ePortAllocation\x12\x16\n" +
 	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x18\n" +
-	"\awritten\x18\x02 \x01(\x04R\awritten\"\x9c\x04\n" +
+	"\awritten\x18\x02 \x01(\x04R\awritten\"\xc6\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -4283,7 +4377,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"synCookies\x12\x14\n" +
 	"\x05leave\x18\x0f \x03(\tR\x05leave\x12\x12\n" +
 	"\x04stay\x18\x10 \x03(\tR\x04stay\x12\x16\n" +
-	"\x06tenant\x18\x11 \x01(\tR\x06tenant\"Z\n" +
+	"\x06tenant\x18\x11 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05allow\x18\x18 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x19 \x03(\tR\x04deny\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xe5\x01\n" +
@@ -4361,7 +4457,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -4389,43 +4485,44 @@ var file_v1_sync_proto_goTypes = []any{
 	(*SyncHostRequest)(nil),        // 23: weir.v1.SyncHostRequest
 	(*SyncHostResponse)(nil),       // 24: weir.v1.SyncHostResponse
 	(*HostNetworks)(nil),           // 25: weir.v1.HostNetworks
-	(*FBTKey)(nil),                 // 26: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 27: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 28: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 29: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 30: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 31: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 32: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 33: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 34: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 35: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 36: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 37: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 38: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 39: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 40: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 41: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 42: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 43: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 44: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 45: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 46: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 47: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 48: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 50: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 51: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 52: weir.v1.Connection
-	(*Fastpath)(nil),               // 53: weir.v1.Fastpath
-	(*Limits)(nil),                 // 54: weir.v1.Limits
-	(*HealthCheck)(nil),            // 55: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 56: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 57: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 58: weir.v1.HostStatus
+	(*ClientMove)(nil),             // 26: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 27: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 28: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 29: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 30: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 31: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 32: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 33: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 34: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 35: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 36: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 37: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 38: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 39: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 40: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 41: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 42: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 43: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 44: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 45: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 46: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 47: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 48: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 49: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 51: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 52: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 53: weir.v1.Connection
+	(*Fastpath)(nil),               // 54: weir.v1.Fastpath
+	(*Limits)(nil),                 // 55: weir.v1.Limits
+	(*HealthCheck)(nil),            // 56: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 57: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 58: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 59: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	21, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	47, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	48, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	14, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	15, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	13, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -4444,69 +4541,70 @@ var file_v1_sync_proto_depIdxs = []int32{
 	17, // 17: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
 	18, // 18: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
 	16, // 19: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	48, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	49, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	50, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	51, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	52, // 24: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	47, // 25: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	49, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	50, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	51, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	52, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	53, // 24: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	48, // 25: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	22, // 26: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	49, // 27: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	53, // 28: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	54, // 29: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	36, // 30: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	37, // 31: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	30, // 32: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	50, // 27: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	54, // 28: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	55, // 29: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	37, // 30: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	38, // 31: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	31, // 32: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	12, // 33: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	11, // 34: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
 	10, // 35: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
 	25, // 36: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
 	15, // 37: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	26, // 38: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	27, // 38: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
 	5,  // 39: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	4,  // 40: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	27, // 41: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	28, // 42: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	29, // 43: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	49, // 44: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 45: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	35, // 46: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	47, // 47: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	55, // 48: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	49, // 49: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	47, // 50: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	56, // 51: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	57, // 52: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	39, // 53: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	47, // 54: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	56, // 55: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	58, // 56: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	45, // 57: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	44, // 58: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	39, // 59: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	47, // 60: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	47, // 61: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 62: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	23, // 63: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	38, // 64: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	41, // 65: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	43, // 66: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	19, // 67: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	31, // 68: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	33, // 69: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 70: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	24, // 71: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	40, // 72: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	42, // 73: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	46, // 74: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	20, // 75: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	32, // 76: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	34, // 77: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	70, // [70:78] is the sub-list for method output_type
-	62, // [62:70] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	28, // 41: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	29, // 42: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	26, // 43: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	30, // 44: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	50, // 45: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	36, // 46: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	36, // 47: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	48, // 48: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	56, // 49: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	50, // 50: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	48, // 51: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 52: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	58, // 53: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	40, // 54: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	48, // 55: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 56: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	59, // 57: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	46, // 58: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	45, // 59: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	40, // 60: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	48, // 61: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	48, // 62: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 63: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	23, // 64: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	39, // 65: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	42, // 66: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	44, // 67: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	19, // 68: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	32, // 69: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	34, // 70: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 71: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	24, // 72: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	41, // 73: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	43, // 74: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	47, // 75: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	20, // 76: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	33, // 77: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	35, // 78: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	71, // [71:79] is the sub-list for method output_type
+	63, // [63:71] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -4527,7 +4625,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

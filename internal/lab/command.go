@@ -29,7 +29,7 @@ the router, muxes, hosts with workloads, a manager. All of it is real but the wi
 
 Needs root and the package frr.`,
 	}
-	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(),
+	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(), moveCommand(),
 		demoCommand(), echoCommand(), loadCommand(), streamCommand(), floodCommand())
 	return cmd
 }
@@ -247,6 +247,24 @@ func killCommand() *cobra.Command {
 				return err
 			}
 			return lab.CutPower(args[0])
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+func moveCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "move TENANT CLIENTHOST", Short: "Take a virtual network's workload to another host of clients, as live migration does",
+		Example: "  weir lab move acme1 chost2",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return lab.MoveTenant(cmd.Context(), args[0], args[1])
 		},
 	}
 	nameFlag(cmd, &name)

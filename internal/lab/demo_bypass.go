@@ -75,7 +75,7 @@ func (d *bypassDemo) run(ctx context.Context, bin string) (err error) {
 		}
 		d.say("\nCleaned up: nothing of the lab is left.")
 	}()
-	for _, step := range []func(context.Context) error{d.attach, d.connect, d.killMuxes, d.killAgent} {
+	for _, step := range []func(context.Context) error{d.attach, d.connect, d.move, d.killMuxes, d.killAgent} {
 		if err := step(ctx); err != nil {
 			return interrupted(ctx, err)
 		}
@@ -141,6 +141,30 @@ func (d *bypassDemo) connect(context.Context) error {
 	return nil
 }
 
+// move takes a workload to the other host of clients while its connections are in use.
+func (d *bypassDemo) move(ctx context.Context) error {
+	before, err := d.seen()
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- d.callAll(50) }()
+	began := time.Now()
+	if err := d.lab.MoveTenant(ctx, "acme1", "chost2"); err != nil {
+		return errors.Join(err, <-done)
+	}
+	took := time.Since(began)
+	if err := errors.Join(<-done, d.callAll(10)); err != nil {
+		return err
+	}
+	after, err := d.seen()
+	if err != nil {
+		return err
+	}
+	d.say("$ weir lab move acme1 chost2\nacme1 has moved to chost2 in %s: all its connections go on, after %d packets by the muxes.", seconds(took), after-before)
+	return nil
+}
+
 // killMuxes cuts the power of all muxes.
 func (d *bypassDemo) killMuxes(context.Context) error {
 	for _, mux := range d.lab.Of(netlab.Mux) {
@@ -168,7 +192,7 @@ func (d *bypassDemo) killAgent(context.Context) error {
 	if err := d.callAll(10); err != nil {
 		return err
 	}
-	d.say("The agent of chost1 is killed: its programs are pinned, and all %d connections go on.", len(d.callers))
+	d.say("The agent of chost1, where bolt1 is, is killed: its programs are pinned, and all %d connections go on.", len(d.callers))
 	return nil
 }
 

@@ -97,6 +97,12 @@ type HostBackend struct {
 	Leave, Stay []netip.Prefix // of clients of Leave, but for those of Stay; of all if Leave is empty
 	SYNCookies  SYNCookies     // as in MuxEndpoint
 	Tenant      string         // whose VIP it is; empty: a manager or a table does not say
+	Allow, Deny []netip.Prefix // of clients in virtual networks, as of the endpoint; both empty: all are taken
+}
+
+// Takes says whether a client in a virtual network may go on.
+func (b HostBackend) Takes(client netip.Addr) bool {
+	return takes(b.Allow, nil, b.Deny, nil, client, nil)
 }
 
 // Equal says whether both are the same to a host.

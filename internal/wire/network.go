@@ -41,6 +41,8 @@ type HostNetworks struct {
 	HostsRemoved       []uint32
 	Networks           []vnet.HostNetwork // likewise
 	NetworksRemoved    []uint32
+	// Moved are clients of backends here that have just gone to another host; some may have been told before.
+	Moved []vnet.Move
 }
 
 func muxNetworksToProto(n MuxNetworks) *weirv1.MuxNetworks {
@@ -124,8 +126,11 @@ func hostNetworksToProto(n HostNetworks) *weirv1.HostNetworks {
 		}
 		p.Networks = append(p.Networks, of)
 	}
+	for _, m := range n.Moved {
+		p.Moved = append(p.Moved, &weirv1.ClientMove{Vni: m.VNI, Addresses: compile.AddressTexts(m.Addresses), Host: m.Host})
+	}
 	if n.Number == 0 && len(p.GetOwn())+len(p.GetAddresses())+len(p.GetLocalPrefixes())+len(p.GetKeys())+len(p.GetAttachments())+
-		len(p.GetAttachmentsRemoved())+len(p.GetHosts())+len(p.GetHostsRemoved())+len(p.GetNetworks())+len(p.GetNetworksRemoved()) == 0 {
+		len(p.GetAttachmentsRemoved())+len(p.GetHosts())+len(p.GetHostsRemoved())+len(p.GetNetworks())+len(p.GetNetworksRemoved())+len(p.GetMoved()) == 0 {
 		return nil
 	}
 	return p
@@ -165,7 +170,24 @@ func hostNetworksFromProto(p *weirv1.HostNetworks) (HostNetworks, error) {
 	for i, network := range p.GetNetworks() {
 		n.Networks = append(n.Networks, f.hostNetwork(fmt.Sprintf("networks[%d].", i), network))
 	}
+	n.Moved = f.moves("moved", p.GetMoved())
 	return n, f.Err()
+}
+
+func (f *fields) moves(path string, all []*weirv1.ClientMove) (moves []vnet.Move) {
+	count := 0
+	for i, m := range all {
+		at := fmt.Sprintf("%s[%d].", path, i)
+		if count += 1 + len(m.GetAddresses()); count > 2*vnet.MaxMoves {
+			f.Refuse(path, "must be at most %d addresses", vnet.MaxMoves)
+			return nil
+		}
+		moves = append(moves, vnet.Move{VNI: f.vni(at+"vni", m.GetVni()), Addresses: f.Addresses(at+"addresses", m.GetAddresses()), Host: f.optionalNumber(at+"host", m.GetHost())})
+		if m.GetHost() == 0 {
+			f.Refuse(at+"host", "is required")
+		}
+	}
+	return moves
 }
 
 func (f *fields) hostNetwork(path string, p *weirv1.HostNetwork) vnet.HostNetwork {

@@ -59,6 +59,7 @@ func TestNetworksOfHostsComeBack(t *testing.T) {
 				Number: number, V4: drawAddr(t, true), V6: drawAddr(t, false), Client: rapid.Bool().Draw(t, "client"), WithoutAgent: rapid.Bool().Draw(t, "without agent"), Tunnels: []netip.Addr{drawAddr(t, true)},
 			}, {Number: number%vnet.MaxHosts + 1, V6: drawAddr(t, false)}},
 			HostsRemoved: []uint32{drawNumber(t)}, NetworksRemoved: []uint32{drawVNI(t)},
+			Moved: []vnet.Move{{VNI: drawVNI(t), Addresses: []netip.Addr{netip.MustParseAddr("192.168.0.5")}, Host: drawNumber(t)}},
 			Networks: []vnet.HostNetwork{{
 				VNI: drawVNI(t), Name: "prod", Tenant: "acme", GatewayMAC: vnet.DefaultGatewayMAC,
 				Ports: []vnet.Port{{Interface: "vnet3", Workload: "web-1", MAC: vnet.MAC{2, 1}, Addresses: []netip.Addr{drawAddr(t, true), drawAddr(t, false)}}},

@@ -149,6 +149,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Draining: b.Draining,
 		ChainPeers: compile.AddressTexts(b.ChainPeers), Affinity: b.Affinity, IdleTimeout: compile.OptionalDuration(b.IdleTimeout),
 		Fastpath: b.Fastpath, Leave: compile.SourceTexts(b.Leave), Stay: compile.SourceTexts(b.Stay), SynCookies: string(b.SYNCookies), Tenant: b.Tenant,
+		Allow: compile.SourceTexts(b.Allow), Deny: compile.SourceTexts(b.Deny),
 	}
 }
 
@@ -166,6 +167,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
 	b.SYNCookies = oneOf(&f, "synCookies", p.GetSynCookies(), model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways)
 	b.Leave, b.Stay = f.Prefixes("leave", p.GetLeave()), f.Prefixes("stay", p.GetStay())
+	b.Allow, b.Deny = f.Prefixes("allow", p.GetAllow()), f.Prefixes("deny", p.GetDeny())
 	if p.GetSlot() != 0 || p.GetCookies() {
 		b.Slot = f.slot("slot", p.GetSlot())
 	}

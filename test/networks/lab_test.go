@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,8 +141,29 @@ func (w *world) accept(listener net.Listener) {
 		w.mu.Unlock()
 		go func() {
 			defer c.Close()
-			_, _ = io.Copy(c, c)
+			first := make([]byte, 1)
+			if _, err := io.ReadFull(c, first); err != nil {
+				return
+			}
+			if first[0] == pushes[0] {
+				push(c)
+				return
+			}
+			_, _ = io.Copy(c, io.MultiReader(bytes.NewReader(first), c))
 		}()
+	}
+}
+
+// pushes is how a client begins that only listens from then on.
+const pushes = "!"
+
+// push sends a byte now and then, as a server of news.
+func push(c net.Conn) {
+	for {
+		if _, err := c.Write([]byte{0}); err != nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +46,7 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 		t.Errorf("of %d connections the muxes sent on %d packets", len(connections), seen)
 	}
 	w.knowsClients()
+	w.moves(connections)
 
 	for _, mux := range w.Of(netlab.Mux) {
 		must(t, w.CutPower(mux.Name))
@@ -58,10 +61,82 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	must(t, w.WaitReady(t.Context()), w.WaitRouted(t.Context(), bound, overlay.VXLAN, 2))
 	more := w.connectAll(10, 30000)
 	w.all("the muxes are back", append(connections, more...), 2, 2000)
-	w.detaches(append(connections, more...))
+	w.detaches(w.forbids(append(connections, more...)))
 	w.idles()
 	pings(t)
 	w.goes()
+}
+
+// moves takes a workload to the other host of clients, while its connections talk, and others listen without a word.
+func (w *world) moves(connections []*connection) {
+	w.Helper()
+	const listeners = 10
+	var listen []*connection
+	for i := range uint16(listeners) {
+		c, err := w.dial("acme1", overlay.VIP4, 25000+i)
+		must(w.T, err)
+		_, err = io.WriteString(c, pushes)
+		must(w.T, err)
+		listen = append(listen, c)
+	}
+	before, stop, talk := w.forwarded(), make(chan struct{}), sync.WaitGroup{}
+	for _, c := range connections {
+		talk.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(50 * time.Millisecond):
+				}
+				if err := c.talk(1, 500); err != nil {
+					w.Errorf("while acme1 moves: %v", err)
+					return
+				}
+			}
+		})
+	}
+	must(w.T, w.MoveTenant(w.Context(), "acme1", "chost2"))
+	for _, c := range listen {
+		must(w.T, c.SetReadDeadline(time.Now().Add(bound)))
+		if _, err := io.ReadFull(c, make([]byte, 200)); err != nil {
+			w.Errorf("%s after acme1 has moved: %v", c.mark, err)
+		}
+		must(w.T, c.Close())
+	}
+	close(stop)
+	talk.Wait()
+	w.all("acme1 has moved", connections, 5, 2000)
+	moved := len(connections)/4 + listeners
+	if seen := int(w.forwarded() - before); seen > listeners+2*moved {
+		w.Errorf("of %d connections that moved the muxes saw %d packets", moved, seen-listeners)
+	}
+}
+
+// forbids denies the workloads on one host to a VIP: their connections are reset, the others go on.
+func (w *world) forbids(connections []*connection) (stay []*connection) {
+	w.Helper()
+	w.apply(func(text string) string {
+		denied := fmt.Sprintf("port: 80\n      deny: [%s/32]\n", overlay.WorkloadAt(2).IPv4)
+		return strings.Replace(text, "port: 80\n", denied, 1) // of the first VIP
+	})
+	for _, c := range connections {
+		if forbidden := strings.Contains(c.mark, "2 "+overlay.VIP4.String()+" "); !forbidden {
+			stay = append(stay, c)
+			continue
+		}
+		w.isReset(c, "of a client that is denied")
+	}
+	w.all("some clients are denied", stay, 2, 2000)
+	return stay
+}
+
+// isReset waits until a connection is reset.
+func (w *world) isReset(c *connection, what string) {
+	w.Helper()
+	must(w.T, c.SetDeadline(time.Now().Add(bound)))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		w.Fatalf("%s %s: %v", c.mark, what, err)
+	}
 }
 
 // detaches takes the VIPs from one of the networks: its connections are reset, the other's go on.
@@ -76,10 +151,7 @@ func (w *world) detaches(connections []*connection) {
 			stay = append(stay, c)
 			continue
 		}
-		must(w.T, c.SetDeadline(time.Now().Add(bound)))
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-			w.Fatalf("%s of a network that is detached: %v", c.mark, err)
-		}
+		w.isReset(c, "of a network that is detached")
 	}
 	w.all("the other network is detached", stay, 2, 2000)
 }

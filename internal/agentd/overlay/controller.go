@@ -56,10 +56,12 @@ type Controller struct {
 	attachments *numbers[vnet.AttachmentKey]
 	rules       *numbers[ruleKey]
 	backends    counters
+	served      map[uint32]model.HostBackend // by the number of its rule
 	tenants     *numbers[string]
 	lentTo      map[uint32]uint32 // numbers of tenants by VNI, of an earlier process that knew their names
 	warnings    map[string][]string
 	state       state
+	moves       moves
 	host        Host // as Program was told last
 
 	interfaces   Interfaces
@@ -203,6 +205,7 @@ func (c *Controller) Note(update wire.HostNetworks, snapshot bool) (changed bool
 	c.heard = c.heard || snapshot
 	was := c.wanted
 	changed = c.wanted.note(update, snapshot)
+	changed = c.moves.note(update.Moved, time.Now()) || changed
 	if c.heard && c.wanted.lacks(was) {
 		c.detached, c.until = was.with(c.lingering()), time.Now().Add(detachTime)
 	}
@@ -210,7 +213,7 @@ func (c *Controller) Note(update wire.HostNetworks, snapshot bool) (changed bool
 }
 
 // detachTime is how long clients of an attachment that is gone can be reached: its servers' hosts reset their connections
-// meanwhile. Those that have sessions of it forget it at once.
+// meanwhile.
 const detachTime = 5 * time.Second
 
 // lingering is what was wanted until a moment ago.
@@ -222,20 +225,7 @@ func (c *Controller) lingering() wanted {
 }
 
 // inForce is what the tables are to have: what is wanted, and what clients of attachments need that are just gone.
-func (c *Controller) inForce() wanted {
-	all := c.wanted.with(c.lingering())
-	if len(all.attachments) == len(c.wanted.attachments) {
-		return all
-	}
-	for s := range c.datapath.All() {
-		for key, number := range c.attachments.of {
-			if _, stays := c.wanted.attachments[key]; number == s.Attachment && !stays {
-				delete(all.attachments, key)
-			}
-		}
-	}
-	return all
-}
+func (c *Controller) inForce() wanted { return c.wanted.with(c.lingering()) }
 
 // Program has the data plane do what the manager has told, with the host as it is now. Without a network it does nothing.
 func (c *Controller) Program(host Host) error {
@@ -257,6 +247,7 @@ func (c *Controller) Program(host Host) error {
 		return fmt.Errorf("virtual networks: %w", err)
 	}
 	delete(c.warnings, "program")
+	c.moveSessions(time.Now())
 	return nil
 }
 

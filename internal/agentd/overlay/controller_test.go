@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -166,7 +167,7 @@ func TestNetworksAreLoadedOnDemandAndAdopted(t *testing.T) {
 	}
 }
 
-// What is wrong with one workload is a warning; what is wrong with the message, or the uplink, is an error.
+// What is wrong with one workload, or one network, is a warning; what is wrong with the host is an error.
 func TestWhatIsWrongIsTold(t *testing.T) {
 	warned := func(m *machine, what string) {
 		t.Helper()
@@ -186,9 +187,15 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 	warned(m, "uplink is the uplink")
 	m.must(m.program(networks(func(n *wire.HostNetworks) { n.Addresses = []netip.Addr{netip.MustParseAddr("fd00::1")} }), true))
 	warned(m, "has no address of that family")
-	err := m.program(networks(func(n *wire.HostNetworks) { n.Networks = n.Networks[1:] }), true)
-	if err == nil || !strings.Contains(err.Error(), "attach 10.99.0.1 to network 100: nothing is told of that") {
-		t.Errorf("an attachment of no network: %v", err)
+	m.must(m.program(networks(func(n *wire.HostNetworks) { n.Networks[1].Ports[0].Interface = "acme" }), true))
+	warned(m, "workload web of network bolt can't reach VIPs: its interface, acme, or its address is another workload's too")
+	if ports := m.view().Ports; len(ports) != 1 || ports[0].VNI != 100 {
+		t.Errorf("of two workloads at one interface these are ports: %v", ports)
+	}
+	m.must(m.program(networks(func(n *wire.HostNetworks) { n.Networks = n.Networks[1:] }), true))
+	warned(m, "10.99.0.1 is not attached to network 100: nothing is told of that")
+	if all := slices.Collect(maps.Values(m.view().Attachments())); len(all) != 1 || all[0].VNI != 200 {
+		t.Errorf("beside an attachment of no network there are %v", all)
 	}
 	m.must(m.program(networks(func(n *wire.HostNetworks) { n.LocalPrefixes = []netip.Prefix{netip.MustParsePrefix("100.96.0.0/11")} }), true))
 	if local := m.view().Local[true]; local != netip.MustParsePrefix("100.96.0.0/11") {

@@ -73,15 +73,20 @@ func (c *Controller) attachmentsOf(now wanted) (all map[uint32]overlay.Attachmen
 		return nil, nil, err
 	}
 	all = make(map[uint32]overlay.Attachment, len(keys))
+	var warnings []string
 	for key, a := range now.attachments {
 		network, known := now.networks[key.VNI]
-		if !known {
-			return nil, nil, fmt.Errorf("attach %s to network %d: nothing is told of that", key.VIP, key.VNI)
+		if !known { // of others all is well
+			warnings = append(warnings, fmt.Sprintf("%s is not attached to network %d: nothing is told of that", key.VIP, key.VNI))
+			continue
 		}
+		_, stays := c.wanted.attachments[key]
 		all[c.attachments.of[key]] = overlay.Attachment{
-			VNI: key.VNI, VIP: key.VIP, Service: a.Service, Tenant: c.tenants.of[network.Tenant], GatewayMAC: network.GatewayMAC,
+			VNI: key.VNI, VIP: key.VIP, Service: a.Service, Tenant: c.tenants.of[network.Tenant], GatewayMAC: network.GatewayMAC, Leaving: !stays,
 		}
 	}
+	slices.Sort(warnings)
+	c.warnings["attachments"] = warnings
 	for _, key := range added {
 		fresh = append(fresh, c.attachments.of[key])
 	}
@@ -138,8 +143,10 @@ func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfac
 		return nil, nil, err
 	}
 	rules = make(map[uint32]overlay.Rule, len(keys))
+	c.served = make(map[uint32]model.HostBackend, len(keys))
 	for key, b := range backends {
 		ifindex, there := host.Interfaces[b.Backend.Addr()]
+		c.served[c.rules.of[key]] = b
 		rules[c.rules.of[key]] = overlay.Rule{
 			Service: key.service, IsUDP: key.udp, Tunnel: key.tunnel, Backend: b.Backend, Ifindex: uint32(ifindex), IsDown: !there, IdleTimeout: b.IdleTimeout,
 		}
@@ -212,9 +219,14 @@ func (c *Controller) portsOf(now wanted, own overlay.Underlay) (ports []overlay.
 				warn("workload %s of network %s: of the MTU of %s, %d, there is room for %d in VXLAN by %s, whose MTU is %d: lower the one, or raise the other",
 					p.Workload, n.Name, p.Interface, found.MTU, room, c.uplink.Name, c.uplink.MTU)
 			}
-			ports = append(ports, overlay.Port{
+			port := overlay.Port{
 				Ifindex: found.Index, VNI: vni, MAC: p.MAC, Addresses: p.Addresses, Flows: uint32(max(1, c.config.Flows/flowsOfOne)),
-			})
+			}
+			if slices.ContainsFunc(ports, port.Collides) {
+				warn("workload %s of network %s can't reach VIPs: its interface, %s, or its address is another workload's too", p.Workload, n.Name, p.Interface)
+				continue
+			}
+			ports = append(ports, port)
 		}
 	}
 	reaches := own.Own4.IsValid() && own.Mux4.IsValid() || own.Own6.IsValid() && own.Mux6.IsValid()

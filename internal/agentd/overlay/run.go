@@ -56,6 +56,7 @@ func (c *Controller) sweep() {
 		c.note("program", c.program(c.host))
 	}
 	c.note("sweep", c.sweepSessions(overlay.Now()))
+	c.moveSessions(time.Now())
 	if c.state.sweeps%flowsEvery == 0 {
 		left, err := c.datapath.SweepFlows(overlay.Now())
 		c.state.flows = left
@@ -102,7 +103,11 @@ func (c *Controller) sweepSessions(now uint32) error {
 	c.attachments.free(attachments)
 	c.rules.free(rules)
 	c.backends.free(counters)
-	ended, err := c.datapath.Clean(now, cleanMost, nil, c.sender.Send)
+	forbids := func(s overlay.Session) bool {
+		b, known := c.served[s.Rule]
+		return known && !b.Takes(s.Client.Addr())
+	}
+	ended, err := c.datapath.Clean(now, cleanMost, forbids, c.sender.Send)
 	if c.state.ended == nil {
 		c.state.ended = map[overlay.End]uint64{}
 	}

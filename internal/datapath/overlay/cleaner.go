@@ -67,7 +67,7 @@ func (n *Network) due(s Session, now uint32, forbids func(Session) bool) End {
 	if s.Events.IsOver() {
 		return ""
 	}
-	if _, attached := n.attachments[s.Attachment]; !attached {
+	if a, attached := n.attachments[s.Attachment]; !attached || a.Leaving {
 		return Detached
 	}
 	rule, known := n.rules[s.Rule]

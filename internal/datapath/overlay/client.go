@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -54,6 +55,12 @@ type Port struct {
 	MAC       [6]byte // the workload's
 	Addresses []netip.Addr
 	Flows     uint32 // most bypass flows; connections beyond stay with the muxes
+}
+
+// Collides says whether two ports can't both be: they are one interface, or have an address of a network in common.
+func (p Port) Collides(other Port) bool {
+	shares := func(a netip.Addr) bool { return slices.Contains(other.Addresses, a) }
+	return p.Ifindex == other.Ifindex || p.VNI == other.VNI && slices.ContainsFunc(p.Addresses, shares)
 }
 
 // SetPorts makes the ports exactly those, with the programs at their interfaces, and forgets the flows of addresses that are

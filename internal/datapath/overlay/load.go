@@ -24,7 +24,7 @@ const (
 	constants     = ".rodata" // what programs are loaded with: no other version goes on with that
 )
 
-const remedy = "remove the data plane that runs, then start again"
+const remedy = "run `weir-agent unload` to remove the data plane that runs, then start again"
 
 // load brings tables and programs into the kernel: the live tables if there are any; the programs always this
 // binary's own.

@@ -47,6 +47,7 @@ type Attachment struct {
 	Service    netip.Addr // the VIP's own address, by which rules know it
 	Tenant     uint32     // of the network
 	GatewayMAC [6]byte    // from where the network's frames come
+	Leaving    bool       // it is detached: its sessions end, and their clients can still be told so
 }
 
 // SetAttachments makes the attachments exactly those, by number, which is never 0. A number is another one's only when

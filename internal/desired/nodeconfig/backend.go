@@ -44,6 +44,7 @@ func CheckedOn(s desired.State, host string) map[desired.HealthKey]bool {
 func IsNeededBeforeMuxes(was, b model.HostBackend) bool {
 	b.HealthCheck, was.HealthCheck = nil, nil
 	b.Tenant, was.Tenant = "", ""
+	b.Allow, b.Deny, was.Allow, was.Deny = nil, nil, nil, nil
 	return !was.Equal(b)
 }
 
@@ -57,6 +58,7 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 			sources = sourcesOf(s, e)
 		}
 		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)
+		allow, deny := networkClients(s.PrefixLists, vip, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
@@ -65,6 +67,7 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), chainPeers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
+				Allow: allow, Deny: deny,
 			})
 		}
 	}

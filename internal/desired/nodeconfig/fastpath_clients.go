@@ -15,14 +15,7 @@ func fastpathClients(lists desired.PrefixLists, f *model.Fastpath, e model.Endpo
 	if f == nil {
 		return nil, nil
 	}
-	sets := func(prefixes []netip.Prefix, names []string) []model.PrefixSet {
-		all := []model.PrefixSet{model.NewPrefixSet(prefixes)}
-		for _, name := range names {
-			all = append(all, lists.Prefixes(name))
-		}
-		return all
-	}
-	allow, deny := sets(e.Allow, e.AllowLists), sets(e.Deny, e.DenyLists)
+	allow, deny := prefixSets(lists, e.Allow, e.AllowLists), prefixSets(lists, e.Deny, e.DenyLists)
 	leave = f.Sources
 	if len(e.Allow)+len(e.AllowLists) > 0 {
 		leave = common(f.Sources, allow, false)
@@ -32,6 +25,15 @@ func fastpathClients(lists desired.PrefixLists, f *model.Fastpath, e model.Endpo
 		return nil, nil
 	}
 	return leave, stay
+}
+
+// prefixSets are prefixes, and those of lists.
+func prefixSets(lists desired.PrefixLists, prefixes []netip.Prefix, names []string) []model.PrefixSet {
+	all := []model.PrefixSet{model.NewPrefixSet(prefixes)}
+	for _, name := range names {
+		all = append(all, lists.Prefixes(name))
+	}
+	return all
 }
 
 // common are the addresses that both sources and one of the sets have: in the prefixes of the sets if whole, else in

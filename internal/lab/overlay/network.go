@@ -90,14 +90,42 @@ func (n Network) Segment(host *netns.NS, own netip.Addr, others []netip.Addr) er
 	return run(host, lines...)
 }
 
+// device is a workload's interface.
+const device = "eth0"
+
 // Join connects a workload to a port of the host's bridge.
 func (n Network) Join(host *netns.NS, port string, workload *netns.NS, w Client) error {
+	return errors.Join(n.connect(host, port, workload, device), address(workload, w))
+}
+
+// connect makes a port of the host's bridge, and the workload's end of it.
+func (n Network) connect(host *netns.NS, port string, workload *netns.NS, device string) error {
 	return errors.Join(
-		netns.Veth(host, port, workload, "eth0"),
-		host.SetMTU(port, MTU), workload.SetMTU("eth0", MTU), workload.SetMAC("eth0", w.MAC),
-		run(host, fmt.Sprintf("ip link set %s master br%d up", port, n.VNI())),
-		workload.AddAddress("eth0", netip.PrefixFrom(w.IPv4, Prefix4.Bits()), netip.PrefixFrom(w.IPv6, Prefix6.Bits())),
-		workload.AddLinkRoute(vips4, "eth0"), workload.AddLinkRoute(vips6, "eth0"))
+		netns.Veth(host, port, workload, device),
+		host.SetMTU(port, MTU), workload.SetMTU(device, MTU),
+		run(host, fmt.Sprintf("ip link set %s master br%d up", port, n.VNI())))
+}
+
+// address gives a workload's interface its addresses, and the way to VIPs.
+func address(workload *netns.NS, w Client) error {
+	return errors.Join(
+		workload.SetMAC(device, w.MAC),
+		workload.AddAddress(device, netip.PrefixFrom(w.IPv4, Prefix4.Bits()), netip.PrefixFrom(w.IPv6, Prefix6.Bits())),
+		workload.AddLinkRoute(vips4, device), workload.AddLinkRoute(vips6, device))
+}
+
+// Move takes a workload to another host, as the live migration of a VM does: its port there is made, the VM stops, the
+// network is told, the VM goes on there, with all its sockets.
+func (n Network) Move(host *netns.NS, port string, workload *netns.NS, w Client, tell func() error) error {
+	const next = "next"
+	if err := errors.Join(n.connect(host, port, workload, next), workload.SetDown(next)); err != nil {
+		return err
+	}
+	if err := workload.DeleteLink(device); err != nil { // and the old host's end with it
+		return err
+	}
+	return errors.Join(
+		tell(), run(workload, fmt.Sprintf("ip link set %s name %s", next, device)), workload.SetUp(device), address(workload, w))
 }
 
 // Workload is the name of the network's workload on a host of clients, and of its port there.

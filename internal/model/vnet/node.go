@@ -94,6 +94,16 @@ type Port struct {
 // Compare orders ports by interface.
 func (p Port) Compare(other Port) int { return cmp.Compare(p.Interface, other.Interface) }
 
+// Move is that addresses of a network are on another host than before.
+type Move struct {
+	VNI       uint32
+	Addresses []netip.Addr
+	Host      uint32 // its number
+}
+
+// MaxMoves is how many addresses are told of that moved.
+const MaxMoves = 16384
+
 // Tunnels are the addresses of a host that its clients send VXLAN from: its first of each family; not valid: there is none.
 func Tunnels(addresses []netip.Addr) (v4, v6 netip.Addr) {
 	for _, a := range addresses {

@@ -18,6 +18,7 @@ type changes struct {
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
 	networks  networkChanges        // of muxes
+	moves     []clientMove          // of networks' clients, for hosts
 }
 
 // hostChange is what changed for one host.
@@ -52,6 +53,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	c.lists = changedLists(old, s, vips, delta)
 	var hosts map[string]bool
 	c.networks, hosts = newNetworkChanges(old, s, delta)
+	c.moves = newClientMoves(old, s, delta)
 	for host := range hosts {
 		change := c.hosts[host]
 		change.networks, change.adds = true, true
@@ -88,9 +90,9 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 			}
 		}
 	}
-	for name := range delta.PrefixLists { // hosts have of them what concerns Fastpath
+	for name := range delta.PrefixLists { // hosts have of them what concerns Fastpath and virtual networks
 		for vip := range s.VIPsUsingList(name) {
-			vips[vip.Name] = vips[vip.Name] || vip.Fastpath != nil
+			vips[vip.Name] = vips[vip.Name] || vip.Fastpath != nil || len(vip.Attachments) > 0
 		}
 	}
 	for name := range delta.Nodes {

@@ -135,6 +135,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	whole, pending, networks := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue
 	f.snapshotDue, f.networksDue, f.dirty, f.pending, f.sent = false, false, false, nil, s.Generation
 	delete(h.unsent, f)
+	moves := h.moves.recent(h.now())
 	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
 	update.TellRanges = s.Restored.Pending()
 	f.nextSNAT(&update, h.snat.confirmed, first)
@@ -164,6 +165,9 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	f.secrets.addTo(&update, s, f.host)
 	if leaving := f.networks.addTo(&update, s, f.host, networks, confirmed); leaving != 0 {
 		f.awaitMuxes(leaving)
+	}
+	if networks && f.networks.isServer {
+		update.Networks.Moved = f.networks.moved(s, moves)
 	}
 	return update, true
 }

@@ -48,6 +48,7 @@ type Hub struct {
 	exclusion    exclusion
 	snat         snatRelease
 	networks     networkRelease
+	moves        clientMoves
 	digests      digests
 
 	published func(after model.Generation, s *store.State, since time.Time) // called for each
@@ -189,6 +190,7 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 		return
 	}
 	h.digests.add(s)
+	h.moves.add(c.moves, now)
 	alone := true
 	for host, changed := range c.hosts {
 		alone = alone && !changed.adds
