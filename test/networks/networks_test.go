@@ -67,7 +67,8 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	w.goes()
 }
 
-// moves takes a workload to the other host of clients, while its connections talk, and others listen without a word.
+// moves takes a workload to the other host of clients and back, while its connections talk, and others listen without a
+// word.
 func (w *world) moves(connections []*connection) {
 	w.Helper()
 	const listeners = 10
@@ -95,18 +96,22 @@ func (w *world) moves(connections []*connection) {
 			}
 		})
 	}
-	must(w.T, w.MoveTenant(w.Context(), "acme1", "chost2"))
-	for _, c := range listen {
-		must(w.T, c.SetReadDeadline(time.Now().Add(bound)))
-		if _, err := io.ReadFull(c, make([]byte, 200)); err != nil {
-			w.Errorf("%s after acme1 has moved: %v", c.mark, err)
+	for _, host := range []string{"chost2", "chost1"} {
+		must(w.T, w.MoveTenant(w.Context(), "acme1", host))
+		for _, c := range listen {
+			must(w.T, c.SetReadDeadline(time.Now().Add(bound)))
+			if _, err := io.ReadFull(c, make([]byte, 200)); err != nil {
+				w.Errorf("%s after acme1 has moved to %s: %v", c.mark, host, err)
+			}
 		}
+	}
+	for _, c := range listen {
 		must(w.T, c.Close())
 	}
 	close(stop)
 	talk.Wait()
 	w.all("acme1 has moved", connections, 5, 2000)
-	moved := len(connections)/4 + listeners
+	moved := 2 * (len(connections)/4 + listeners)
 	if seen := int(w.forwarded() - before); seen > listeners+2*moved {
 		w.Errorf("of %d connections that moved the muxes saw %d packets", moved, seen-listeners)
 	}

@@ -147,7 +147,6 @@ func TestFindFigures(t *testing.T) {
 		"ananta-99":      `there is no figure "ananta-99"`,
 		"ananta-11,nglb": `there is no figure "nglb"`,
 		"ananta-3":       "ananta-3 can't be reproduced: data of the authors' production network",
-		"nglb-cleaner":   "nglb-cleaner can't be reproduced: no bench yet",
 	} {
 		if _, err := findFigures(names); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", names, err, want)

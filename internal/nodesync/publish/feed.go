@@ -135,7 +135,10 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	whole, pending, networks := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue
 	f.snapshotDue, f.networksDue, f.dirty, f.pending, f.sent = false, false, false, nil, s.Generation
 	delete(h.unsent, f)
-	moves := h.moves.recent(h.now())
+	var moves clientMoves
+	if networks && len(h.moves) > 0 {
+		moves = h.moves.recent(h.now())
+	}
 	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
 	update.TellRanges = s.Restored.Pending()
 	f.nextSNAT(&update, h.snat.confirmed, first)
@@ -166,7 +169,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	if leaving := f.networks.addTo(&update, s, f.host, networks, confirmed); leaving != 0 {
 		f.awaitMuxes(leaving)
 	}
-	if networks && f.networks.isServer {
+	if len(moves) > 0 && f.networks.isServer {
 		update.Networks.Moved = f.networks.moved(s, moves)
 	}
 	return update, true
