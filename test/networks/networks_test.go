@@ -249,7 +249,7 @@ func (w *world) idles() {
 
 var lost = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
 
-// ping has a workload ping another one by the tenant's own overlay, which has nothing to do with Weir, until it is called.
+// ping has a workload that stays ping another one by the tenant's own overlay, which has nothing to do with Weir, until it is called.
 func (w *world) ping() (end func(*testing.T)) {
 	w.Helper()
 	done := make(chan string, 1)
@@ -257,7 +257,7 @@ func (w *world) ping() (end func(*testing.T)) {
 	go func() {
 		var sent, received int
 		for {
-			out, err := w.Lab.Run("acme1", "ping", "-q", "-i", "0.02", "-c", "50", "-W", "5", "192.168.0.6")
+			out, err := w.Lab.Run("bolt1", "ping", "-q", "-i", "0.02", "-c", "50", "-W", "5", "192.168.0.6")
 			var s, r int
 			if found := lost.FindStringSubmatch(out); found != nil {
 				_, _ = fmt.Sscan(found[1], &s)
