@@ -46,6 +46,7 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 		t.Errorf("of %d connections the muxes sent on %d packets", len(connections), seen)
 	}
 	w.knowsClients()
+	w.lists(connections)
 	w.moves(connections)
 
 	for _, mux := range w.Of(netlab.Mux) {
@@ -212,6 +213,46 @@ func (w *world) knowsClients() {
 	if networks[100] != networks[200] || networks[100] == 0 {
 		w.Errorf("clients by network: %v", networks)
 	}
+}
+
+// lists asks the manager, which asks the server's host, for connections of each VIP: exactly those are open.
+func (w *world) lists(connections []*connection) {
+	w.Helper()
+	for vip, address := range map[string]netip.Addr{"orders": overlay.VIP4, "orders6": overlay.VIP6} {
+		want := map[string]bool{}
+		for _, c := range connections {
+			if strings.Contains(c.mark, " "+address.String()+" ") {
+				want[c.mark[:4]+"-prod "+c.LocalAddr().String()] = true
+			}
+		}
+		out, err := w.Weir("connections", "--vip", vip, "--limit", "5000", "-o", "json")
+		if err != nil {
+			w.Fatalf("%v: %s", err, out)
+		}
+		var listed struct {
+			Connections []struct{ Network, Client, State, Local string }
+		}
+		must(w.T, json.Unmarshal([]byte(out), &listed))
+		for _, c := range listed.Connections {
+			key := c.Network + " " + c.Client
+			if c.State == "open" && (!want[key] || !w.served(c.Local)) {
+				w.Errorf("%s has an open connection of %s, which the server knows as %s", vip, key, c.Local)
+			}
+			if c.State == "open" {
+				delete(want, key)
+			}
+		}
+		if len(want) > 0 {
+			w.Errorf("of VIP %s %d connections are not listed, of %d that are", vip, len(want), len(listed.Connections))
+		}
+	}
+}
+
+// served says whether a server has had a client by that address.
+func (w *world) served(local string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen[netip.MustParseAddrPort(local)]
 }
 
 // idles has one connection of a VIP idle for longer than it may, beside one that is not.
