@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ func (w *world) measureBulk(ctx context.Context, how options, to *report) error 
 		{device: "bulk-tso-bypass-to-vxlan-device", fullNAT: "bulk-tso-bypass-to-full-nat"},
 		{device: "bulk-mtu-bypass-to-vxlan-device", fullNAT: "bulk-mtu-bypass-to-full-nat"},
 	} {
-		rates, err := takeBulkTurns(ctx, how, w.sides)
+		rates, err := takeBulkTurns(ctx, how, w.sides, net.Dialer{})
 		if err != nil {
 			return fmt.Errorf("measure bulk: %w", err)
 		}
@@ -43,10 +44,10 @@ func (s *side) sendPackets() error {
 	return errors.Join(set(s.client, netns.TSO, false), set(s.client, netns.GSO, false), set(s.uplink, netns.GRO, true))
 }
 
-func takeBulkTurns(ctx context.Context, how options, sides []*side) ([][]float64, error) {
+func takeBulkTurns(ctx context.Context, how options, sides []*side, dialer net.Dialer) ([][]float64, error) {
 	var uploads []*upload
 	for _, s := range sides {
-		e, err := s.connect()
+		e, err := s.connectBy(dialer)
 		if err != nil {
 			return nil, err
 		}

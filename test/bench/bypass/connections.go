@@ -34,7 +34,7 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 			return err
 		}
 		c := after.less(before, how.connections)
-		if s.name == fullNAT && c.packets < 2*trips {
+		if s.name == fullNAT && c.packets < trips {
 			return fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
 		}
 		costs[s.name] = c

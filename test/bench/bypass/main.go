@@ -1,6 +1,6 @@
 // Command bypass measures load-balancer bypass end to end in a lab of its own, with the real programs, as NGLB's paper
-// does (section VII-B): round trips, bulk, and what a connection costs the mux. Beside it goes the kernel's own VXLAN
-// device, on hosts that have no program of Weir's. See docs/performance.md for how to read the numbers.
+// does (section VII-B): round trips, bulk, small packets, and what a connection costs the mux. Beside it go full NAT, whose
+// packets all pass the mux both ways, and the kernel's own VXLAN device, on hosts that have no program of Weir's. See docs/performance.md for how to read the numbers.
 package main
 
 import (
@@ -21,7 +21,6 @@ func main() {
 	flag.IntVar(&how.turns, "turns", 12, "pairs of turns of bulk")
 	flag.DurationVar(&how.turn, "turn", time.Second, "how long a turn of bulk takes")
 	flag.IntVar(&how.connections, "connections", 2000, "connections whose packets the mux counts")
-	flag.BoolVar(&how.fullNAT, "full-nat", false, "measure an attachment with mode full-nat, too")
 	flag.Parse()
 	benchlab.Main("bypass", func(ctx context.Context) error { return run(ctx, how) })
 }
@@ -32,7 +31,6 @@ type options struct {
 	pairs, turns int
 	turn         time.Duration
 	connections  int
-	fullNAT      bool
 }
 
 // row is a figure: of a ratio, the median of those of all pairs, with its quartiles.
@@ -57,7 +55,7 @@ func run(ctx context.Context, how options) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	all := report{Sides: map[string]float64{}}
-	for _, measure := range []func(context.Context, options, *report) error{w.measureConnections, w.measureRTT, w.measureBulk} {
+	for _, measure := range []func(context.Context, options, *report) error{w.measureConnections, w.measureRTT, w.measureBulk, w.measureRate} {
 		if err := measure(ctx, how, &all); err != nil {
 			return err
 		}

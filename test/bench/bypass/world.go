@@ -69,7 +69,7 @@ func newWorld(ctx context.Context, how options) (_ *world, err error) {
 	if err != nil {
 		return nil, errors.Join(err, w.stats.Close())
 	}
-	if err := errors.Join(w.addWeir(ctx, how.fullNAT), w.addDevice()); err != nil {
+	if err := errors.Join(w.addWeir(ctx), w.addDevice()); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
@@ -83,19 +83,16 @@ func (w *world) close() error {
 }
 
 // addWeir adds what goes by Weir's programs, to one server.
-func (w *world) addWeir(ctx context.Context, withFullNAT bool) error {
+func (w *world) addWeir(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(w.lab.Dir(), "networks.yaml"))
 	if err != nil {
 		return err
 	}
 	server := w.lab.Of(netlab.Workload)[0]
-	vips := map[string]netip.Addr{bypass: overlay.VIP4}
-	if withFullNAT {
-		vips[fullNAT] = vipFullNAT
-		text = fmt.Appendf(text, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: full-nat}\nspec:\n  address: %s\n"+
-			"  attachments: [{network: acme-prod, address: %s, mode: full-nat}]\n  endpoints:\n    - protocol: TCP\n      port: 80\n"+
-			"      backends: [{address: %s, port: %d, host: host1}]\n", serviceFullNAT, vipFullNAT, server.IPv4, netlab.EchoPort)
-	}
+	vips := map[string]netip.Addr{bypass: overlay.VIP4, fullNAT: vipFullNAT}
+	text = fmt.Appendf(text, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: full-nat}\nspec:\n  address: %s\n"+
+		"  attachments: [{network: acme-prod, address: %s, mode: full-nat}]\n  endpoints:\n    - protocol: TCP\n      port: 80\n"+
+		"      backends: [{address: %s, port: %d, host: host1}]\n", serviceFullNAT, vipFullNAT, server.IPv4, netlab.EchoPort)
 	if err := benchlab.Apply(ctx, w.lab, string(text), overlay.VXLAN); err != nil {
 		return err
 	}
@@ -184,10 +181,13 @@ func (s *side) listen(at netip.AddrPort) error {
 type ends struct{ client, server *os.File }
 
 // connect opens a connection, which nobody else does at the time.
-func (s *side) connect() (e ends, err error) {
+func (s *side) connect() (ends, error) { return s.connectBy(net.Dialer{}) }
+
+func (s *side) connectBy(dialer net.Dialer) (e ends, err error) {
 	var client net.Conn
+	dialer.Timeout = learnt / 4
 	err = s.client.Do(func() (err error) {
-		client, err = net.DialTimeout("tcp4", s.to.String(), learnt/4)
+		client, err = dialer.Dial("tcp4", s.to.String())
 		return err
 	})
 	if err != nil {
