@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,10 @@ type cost struct{ packets, rows, programs float64 }
 
 // measureConnections has connections be open at the same time (Figures 14 and 16).
 func (w *world) measureConnections(ctx context.Context, how options, to *report) error {
+	idle, err := w.idleCost(ctx)
+	if err != nil {
+		return err
+	}
 	costs := map[string]cost{}
 	for _, s := range w.sides {
 		if s.name == device {
@@ -29,10 +34,12 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 		if err != nil {
 			return err
 		}
+		began := time.Now()
 		after, err := w.costOf(ctx, s, how.connections)
 		if err != nil {
 			return err
 		}
+		before.programs += idle * time.Since(began).Seconds()
 		c := after.less(before, how.connections)
 		if s.name == fullNAT && c.packets < trips {
 			return fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
@@ -48,6 +55,22 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.programs / of.programs})
 	}
 	return nil
+}
+
+// idleCost is what the mux's programs take in a second for what is no client's: its sessions with router and manager.
+func (w *world) idleCost(ctx context.Context) (float64, error) {
+	const lasts = 5 * time.Second
+	before, err := w.cost()
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(lasts):
+	}
+	after, err := w.cost()
+	return (after.programs - before.programs) / lasts.Seconds(), err
 }
 
 // costOf opens connections, which stay open until it returns, and says what the mux has done by then.
