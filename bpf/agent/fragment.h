@@ -9,7 +9,7 @@
 #include "agent/tenants.h"
 #include "net/datagram.h"
 #include "net/skb/decap.h"
-#include "net/skb/rewrite.h"
+#include "net/skb/fragment.h"
 
 /* Goes on behind the IP header of a fragment that came with its ports. */
 static __always_inline enum parsed fragment_parse(struct __sk_buff *skb, const struct tunnel *t,
@@ -29,23 +29,6 @@ static __always_inline enum parsed fragment_parse(struct __sk_buff *skb, const s
 	    (p->source_port != t->source_port || p->destination_port != t->destination_port))
 		return PARSED_MALFORMED;
 	return parsed;
-}
-
-/* Replaces one side's address of a fragment without a transport header. */
-static __always_inline int rewrite_fragment(struct __sk_buff *skb, const struct packet *p,
-					    enum side side, const struct address *to)
-{
-	__u32 at = p->l3 + offsetof(struct ipv6hdr, saddr) + side * sizeof(*to);
-	__be32 from = side == SOURCE ? p->source.words[3] : p->destination.words[3];
-	__be32 to4 = to->words[3];
-	int err;
-
-	if (p->ethertype != bpf_htons(ETH_P_IP))
-		return bpf_skb_store_bytes(skb, at, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
-	at = p->l3 + offsetof(struct iphdr, saddr) + side * sizeof(to4);
-	err = bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), from, to4,
-				  sizeof(to4));
-	return err ?: bpf_skb_store_bytes(skb, at, &to4, sizeof(to4), 0);
 }
 
 static __always_inline struct datagram_set *fragment_set(__u64 hash)

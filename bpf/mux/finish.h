@@ -67,6 +67,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_FBT_NO_ROOM:
 	case VERDICT_DROP_ANSWER_FORGED:
 	case VERDICT_DROP_ANSWER_HOST:
+	case VERDICT_DROP_FRAGMENT_EARLY:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

@@ -8,19 +8,24 @@
 
 #include "overlay/deliver.h"
 
-/* Finds the session of a client's datagram, or makes it. The client is where the mux says. */
+/*
+ * Finds the session of a client's datagram, or makes it. The client is where the mux says. Fragments
+ * of TCP have no numbers either: they begin nothing, and no client moves by them.
+ */
 static __noinline enum verdict datagram_session(struct overlay_ctx *a)
 {
 	int row = session_find(&a->key);
 	struct overlay_session *s;
 
 	if (row < 0)
-		return session_begin(a);
+		return a->key.udp ? session_begin(a) : VERDICT_DROP_NO_SESSION;
 	a->number = row;
 	a->tag = session_tag(row);
 	s = session_at(row);
 	if (!s)
 		return VERDICT_DROP_SESSION_GONE;
+	if (!a->key.udp)
+		return s->host == a->host ? VERDICT_NONE : VERDICT_DROP_OTHER_HOST;
 	if (session_is_over(s->events))
 		return session_again(a);
 	if (s->host != a->host)

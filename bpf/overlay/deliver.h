@@ -99,6 +99,9 @@ static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx 
 	int err;
 
 	local_address(&local, &a->key.client, a->attachment.vni, a->number);
+	if (p->fragment_offset)
+		return rewrite_fragment(skb, p, SOURCE, &local) ||
+		       rewrite_fragment(skb, p, DESTINATION, &dip);
 	frame_reach(skb, p->l4 + sizeof(struct tcphdr));
 	err = rewrite_begin(skb, p, SOURCE, &local, p->source_port, &difference);
 	err = err ?: rewrite_begin(skb, p, DESTINATION, &dip, port, &difference);
@@ -158,7 +161,8 @@ static __noinline enum verdict deliver(struct __sk_buff *skb, struct overlay_ctx
 	if (decap(skb, &a->outer, &a->tunnel, &p))
 		return VERDICT_DROP_REWRITE;
 	if (a->from_mux &&
-	    (a->header.next ? bypass_header_strip(skb, &p) : fbt_strip(skb, &p, &head)))
+	    (a->header.length ? bypass_header_strip(skb, &p, a->header.next)
+			      : fbt_strip(skb, &p, &head)))
 		return VERDICT_DROP_REWRITE;
 	if (deliver_rewrite(skb, a, &p))
 		return VERDICT_DROP_REWRITE;

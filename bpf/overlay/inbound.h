@@ -40,6 +40,68 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overl
 	return VERDICT_NONE;
 }
 
+/* Reads the bypass header, and what follows it. */
+static __always_inline enum parsed inbound_header(struct __sk_buff *skb, struct packet *p,
+						  struct bypass_header *header, enum parsed parsed)
+{
+	if (parsed != PARSED_OK && parsed != PARSED_FRAGMENT)
+		return parsed;
+	if (!bypass_header_read(skb, p, header))
+		return PARSED_MALFORMED;
+	if (p->ethertype == bpf_htons(ETH_P_IPV6) && protocol_is_extension(p->protocol))
+		return frame_parse_extensions(skb, p);
+	return parsed;
+}
+
+/*
+ * Reads the transport header, and notes whether it is an ICMP error. What is no whole segment of
+ * TCP comes with a header. The ports of later fragments are the header's.
+ */
+static __always_inline enum verdict inbound_kind(struct __sk_buff *skb, struct overlay_ctx *a,
+						 struct packet *p,
+						 const struct bypass_header *header,
+						 enum parsed parsed)
+{
+	bool headed = header->length, fragment = parsed == PARSED_FRAGMENT;
+
+	a->error = false;
+	if (parsed == PARSED_MALFORMED)
+		return VERDICT_DROP_INNER_MALFORMED;
+	if (fragment && !headed)
+		return VERDICT_DROP_INNER_FRAGMENT;
+	if (parsed != PARSED_OK && !fragment)
+		return VERDICT_DROP_INNER_OTHER;
+	if (headed && !fragment && icmp_holds_error(skb, p)) {
+		a->error = true;
+		return VERDICT_NONE;
+	}
+	if (p->protocol != IPPROTO_TCP && (p->protocol != IPPROTO_UDP || !headed))
+		return VERDICT_DROP_INNER_OTHER;
+	if (fragment && p->fragment_offset)
+		return VERDICT_NONE;
+	if (frame_parse_transport(skb, p) != PARSED_OK)
+		return VERDICT_DROP_INNER_MALFORMED;
+	if (fragment)
+		p->tcp_flags = 0; /* its numbers are not read */
+	return VERDICT_NONE;
+}
+
+/* The connection that an ICMP error is about is the packet's. */
+static __noinline enum verdict inbound_quoted(struct __sk_buff *skb, struct overlay_ctx *a)
+{
+	struct packet p = a->inner, quoted = {};
+
+	if (!quote_read(skb, &p, &quoted) || !address_equal(&quoted.source, &p.destination))
+		return VERDICT_DROP_INNER_OTHER;
+	a->quoted = quoted;
+	a->key.client = quoted.destination;
+	a->key.client_port = quoted.destination_port;
+	a->key.vip_port = quoted.source_port;
+	a->key.udp = quoted.protocol == IPPROTO_UDP;
+	overlay_key_hash(&a->key);
+	return VERDICT_NONE;
+}
+
 /* The packet inside, and the attachment that it is for. */
 static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overlay_ctx *a,
 					     __u32 vni)
@@ -49,6 +111,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 	struct network_address key = { .vni = vni, .address = inner.destination };
 	const struct overlay_attachment *attachment;
 	struct bypass_header header = {};
+	enum verdict verdict;
 	const __u32 *number;
 
 	if (parsed == PARSED_MALFORMED)
@@ -61,17 +124,14 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct overl
 		return VERDICT_PASS_NOT_OURS;
 	}
 	a->attachment = *attachment;
-	if (parsed == PARSED_FRAGMENT)
-		return VERDICT_DROP_INNER_FRAGMENT;
-	if (parsed == PARSED_OK && inner.protocol == BYPASS_HEADER_PROTOCOL &&
-	    !bypass_header_read(skb, &inner, &header))
-		return VERDICT_DROP_INNER_MALFORMED;
+	if (inner.protocol == BYPASS_HEADER_PROTOCOL)
+		parsed = inbound_header(skb, &inner, &header, parsed);
+	verdict = inbound_kind(skb, a, &inner, &header, parsed);
+	if (verdict)
+		return verdict;
 	a->header = header;
-	if (parsed != PARSED_OK ||
-	    (inner.protocol != IPPROTO_TCP && (inner.protocol != IPPROTO_UDP || !header.next)))
-		return VERDICT_DROP_INNER_OTHER;
-	if (frame_parse_transport(skb, &inner) != PARSED_OK ||
-	    decap_is_merged(skb, &inner, &a->tunnel))
+	a->parsed = parsed;
+	if (decap_is_merged(skb, &inner, &a->tunnel))
 		return VERDICT_DROP_INNER_MALFORMED;
 	if (decap_loses_ce(&a->outer, &inner))
 		return VERDICT_DROP_ECN;
@@ -91,10 +151,10 @@ static __noinline enum verdict inbound_fbt(struct __sk_buff *skb, struct overlay
 {
 	struct fbt_segment segment = {
 		.outer = a->outer.destination,
-		.client = a->inner.source,
-		.vip = a->inner.destination,
-		.client_port = a->inner.source_port,
-		.vip_port = a->inner.destination_port,
+		.client = a->key.client,
+		.vip = a->attachment.vip,
+		.client_port = a->key.client_port,
+		.vip_port = a->key.vip_port,
 		.seq = a->head.tcp.seq,
 	};
 	const struct fbt *fbt = &a->head.fbt;
@@ -127,12 +187,14 @@ static __noinline enum verdict inbound_head(struct __sk_buff *skb, struct overla
 {
 	struct fbt_head head = {};
 	__u32 l4 = a->inner.l4;
+	bool headed = a->header.length;
+	bool numbered = !a->key.udp && !a->error && a->parsed == PARSED_OK;
 
-	*found = a->header.next || (!a->key.udp && fbt_find(skb, l4, &head));
-	if ((a->header.next || !*found) && !a->key.udp &&
+	*found = headed || (numbered && fbt_find(skb, l4, &head));
+	if ((headed || !*found) && numbered &&
 	    bpf_skb_load_bytes(skb, l4, &head.tcp, sizeof(head.tcp)))
 		return VERDICT_DROP_INNER_MALFORMED;
-	if (a->header.next)
+	if (headed)
 		bypass_header_option(&a->header, a->attachment.vni, &head.fbt);
 	a->head = head;
 	return VERDICT_NONE;
@@ -157,7 +219,7 @@ static __noinline enum verdict inbound_sender(struct __sk_buff *skb, struct over
 	if (!a->from_mux && !(vtep->roles & OVERLAY_CLIENT))
 		return VERDICT_DROP_NOT_A_VTEP;
 	if (!a->from_mux)
-		return a->header.next ? VERDICT_DROP_FBT_FORGED : VERDICT_NONE;
+		return a->header.length ? VERDICT_DROP_FBT_FORGED : VERDICT_NONE;
 	if (!found)
 		return VERDICT_DROP_FBT_MISSING;
 	return inbound_fbt(skb, a);

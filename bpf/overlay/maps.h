@@ -16,6 +16,8 @@
 #include "net/skb/decap.h"
 #include "net/skb/bypass_header.h"
 #include "net/skb/fbt.h"
+#include "net/skb/fragment.h"
+#include "net/skb/quote.h"
 #include "overlay/table.h"
 
 /* (VNI, address) to the attachment's number: what of VXLAN is ours. */
@@ -154,7 +156,9 @@ struct overlay_ctx {
 	struct overlay_rule rule;
 	struct overlay_session row; /* as it was read */
 	struct fbt_head head; /* TCP, and the FBT if there is one */
-	struct bypass_header header; /* next 0: there is none */
+	struct bypass_header header; /* length 0: there is none */
+	struct packet quoted; /* what an ICMP error is about */
+	bool error; /* the inner packet is one */
 	struct vxlan_path path;
 	enum parsed parsed; /* the inner packet */
 	__u8 client_mac[6];

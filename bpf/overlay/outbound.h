@@ -5,6 +5,7 @@
 
 #include "overlay/client/toobig.h"
 #include "overlay/datagram.h"
+#include "overlay/error.h"
 #include "overlay/reset.h"
 
 enum { OVERLAY_ROW_MASK6 = (1 << 24) - 1 };
@@ -26,15 +27,42 @@ static __always_inline bool local_row(const struct address *a, __u32 *number)
 	return true;
 }
 
+/* Notes a packet of a server. Of an error and of TCP's fragments nothing is known. */
+static __always_inline void outbound_note(struct overlay_ctx *a, struct overlay_session *s)
+{
+	if (a->error)
+		return;
+	if (a->row.events & OVERLAY_UDP)
+		datagram_note_server(a, s);
+	else if (a->parsed == PARSED_FRAGMENT)
+		session_seen(s);
+	else
+		session_note_server(a, s);
+}
+
+/* Is it from and to those ports? A later fragment does not say. */
+static __always_inline bool outbound_has_ports(const struct overlay_ctx *a)
+{
+	__be16 port = a->rule.port ?: a->row.vip_port;
+	const struct packet *p = &a->inner;
+
+	if (a->error)
+		p = &a->quoted;
+	else if (a->inner.fragment_offset)
+		return true;
+	return a->error ? a->row.client_port == p->source_port && port == p->destination_port
+			: a->row.client_port == p->destination_port && port == p->source_port;
+}
+
 /* The session of the row, if the server's packet is in it. */
 static __noinline enum verdict outbound_session(struct overlay_ctx *a)
 {
+	__u8 protocol = a->error ? a->quoted.protocol : a->inner.protocol;
 	struct overlay_session *s = session_at(a->number);
 	const struct overlay_attachment *attachment;
 	const struct overlay_rule *rule;
-	struct address local;
+	struct address local, from;
 	__u32 number;
-	__be16 port;
 
 	a->tag = session_tag(a->number);
 	if (!s || !tag_is_live(a->tag))
@@ -49,19 +77,15 @@ static __noinline enum verdict outbound_session(struct overlay_ctx *a)
 	a->rule = *rule;
 	a->attachment = *attachment;
 	local_address(&local, &a->row.client, a->attachment.vni, a->number);
-	port = a->rule.port ?: a->row.vip_port;
-	if (!(a->row.events & OVERLAY_UDP) != (a->inner.protocol != IPPROTO_UDP))
+	from = a->error ? a->quoted.destination : a->inner.source;
+	if (!(a->row.events & OVERLAY_UDP) != (protocol != IPPROTO_UDP))
 		return VERDICT_DROP_NO_SESSION;
-	if (a->row.client_port != a->inner.destination_port || port != a->inner.source_port ||
-	    !address_equal(&a->rule.dip, &a->inner.source) ||
+	if (!outbound_has_ports(a) || !address_equal(&a->rule.dip, &from) ||
 	    !address_equal(&local, &a->inner.destination) || session_tag(a->number) != a->tag)
 		return VERDICT_DROP_NO_SESSION;
 	a->key.hash = (__u64)a->tag << 35;
 	a->key.attachment = a->row.attachment;
-	if (a->row.events & OVERLAY_UDP)
-		datagram_note_server(a, s);
-	else
-		session_note_server(a, s);
+	outbound_note(a, s);
 	return VERDICT_NONE;
 }
 
@@ -90,6 +114,11 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 	__u32 difference = 0;
 	int err;
 
+	if (a->error)
+		return error_outbound(skb, a);
+	if (p.fragment_offset)
+		return rewrite_fragment(skb, &p, SOURCE, &vip) ||
+		       rewrite_fragment(skb, &p, DESTINATION, &client);
 	err = rewrite_begin(skb, &p, SOURCE, &vip, a->row.vip_port, &difference);
 	err = err ?: rewrite_begin(skb, &p, DESTINATION, &client, p.destination_port, &difference);
 	return err ?: rewrite_end(skb, &p, difference);
@@ -151,6 +180,19 @@ static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overl
 	return verdict;
 }
 
+/* What an error to a local address is about: a packet from there. */
+static __always_inline enum verdict outbound_quoted(struct __sk_buff *skb, struct overlay_ctx *a,
+						    const struct packet *p)
+{
+	struct packet quoted = {};
+
+	if (!quote_read(skb, p, &quoted) || !address_equal(&quoted.source, &p->destination))
+		return VERDICT_DROP_LOCAL_OTHER;
+	a->inner = *p;
+	a->quoted = quoted;
+	return VERDICT_NONE;
+}
+
 /* The packet, if it is to a local address. */
 static __noinline enum verdict outbound_parse(struct __sk_buff *skb, struct overlay_ctx *a)
 {
@@ -165,13 +207,19 @@ static __noinline enum verdict outbound_parse(struct __sk_buff *skb, struct over
 		return VERDICT_PASS_OTHER;
 	if (!local_row(&p.destination, &number))
 		return VERDICT_PASS_NOT_LOCAL;
-	if (parsed != PARSED_OK || (p.protocol != IPPROTO_TCP && p.protocol != IPPROTO_UDP) ||
-	    frame_parse_transport(skb, &p) != PARSED_OK)
-		return VERDICT_DROP_LOCAL_OTHER;
-	a->inner = p;
-	a->parsed = PARSED_OK;
+	a->error = parsed == PARSED_OK && icmp_holds_error(skb, &p);
 	a->number = number;
-	if (p.protocol == IPPROTO_TCP &&
+	a->parsed = parsed;
+	if (a->error)
+		return outbound_quoted(skb, a, &p);
+	if ((parsed != PARSED_OK && parsed != PARSED_FRAGMENT) ||
+	    (p.protocol != IPPROTO_TCP && p.protocol != IPPROTO_UDP) ||
+	    (!p.fragment_offset && frame_parse_transport(skb, &p) != PARSED_OK))
+		return VERDICT_DROP_LOCAL_OTHER;
+	if (parsed == PARSED_FRAGMENT)
+		p.tcp_flags = 0; /* its numbers are not read */
+	a->inner = p;
+	if (parsed == PARSED_OK && p.protocol == IPPROTO_TCP &&
 	    bpf_skb_load_bytes(skb, p.l4, &a->head.tcp, sizeof(a->head.tcp)))
 		return VERDICT_DROP_LOCAL_OTHER;
 	return VERDICT_NONE;
@@ -183,7 +231,8 @@ static __always_inline enum verdict outbound(struct __sk_buff *skb, struct overl
 	enum verdict verdict = outbound_parse(skb, a);
 
 	verdict = verdict ?: outbound_session(a);
-	if (verdict == VERDICT_DROP_NO_SESSION && a->inner.protocol == IPPROTO_TCP)
+	if (verdict == VERDICT_DROP_NO_SESSION && a->parsed == PARSED_OK &&
+	    a->inner.protocol == IPPROTO_TCP)
 		return outbound_reset(skb, a, native);
 	return verdict ?: outbound_send(skb, a, native);
 }

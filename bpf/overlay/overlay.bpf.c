@@ -22,6 +22,7 @@
 #include "overlay/client/inbound.h"
 #include "overlay/client/outbound.h"
 #include "overlay/datagram.h"
+#include "overlay/error.h"
 #include "overlay/finish.h"
 #include "overlay/inbound.h"
 #include "overlay/outbound.h"
@@ -39,10 +40,14 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overla
 	verdict = verdict ?: inbound_inner(skb, a, vni);
 	if (verdict == VERDICT_PASS_NOT_OURS)
 		return client_inbound(skb, a, vni);
+	if (!verdict && a->error)
+		verdict = inbound_quoted(skb, a);
 	verdict = verdict ?: inbound_sender(skb, a);
 	if (verdict)
 		return verdict;
-	if (a->key.udp) {
+	if (a->error)
+		return error_inbound(skb, a);
+	if (a->key.udp || a->parsed == PARSED_FRAGMENT) {
 		verdict = datagram_session(a);
 		return verdict ?: deliver(skb, a);
 	}

@@ -103,7 +103,7 @@ static __noinline enum verdict reset_client(struct __sk_buff *skb, struct overla
 
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, &a->inner) ||
-	    (a->header.next && bypass_header_strip(skb, &a->inner)) ||
+	    (a->header.length && bypass_header_strip(skb, &a->inner, a->header.next)) ||
 	    reset_make(skb, &a->inner, &a->head.tcp))
 		return VERDICT_DROP_REWRITE;
 	return encapsulate_for(skb, a, VERDICT_RESET_CLIENT, VERDICT_REPLY_LOCAL);

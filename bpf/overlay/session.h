@@ -37,8 +37,8 @@ static __noinline enum verdict session_rule(struct overlay_ctx *a, __u32 *number
 	struct overlay_rule_key key = {
 		.vip = a->attachment.service,
 		.tunnel = a->outer.destination,
-		.port = a->inner.destination_port,
-		.protocol = a->inner.protocol,
+		.port = a->key.vip_port,
+		.protocol = a->key.udp ? IPPROTO_UDP : IPPROTO_TCP,
 	};
 	const __u32 *found = bpf_map_lookup_elem(&rules, &key);
 

@@ -43,12 +43,5 @@ func RemoveHeader(frame []byte, next uint8, length int) []byte {
 // sealHeader computes the checksum of an IPv4 header.
 func sealHeader(header []byte) {
 	header[10], header[11] = 0, 0
-	sum := uint32(0)
-	for i := 0; i < len(header); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(header[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(header[10:], ^uint16(sum))
+	binary.BigEndian.PutUint16(header[10:], sum(header))
 }

@@ -72,12 +72,14 @@ enum verdict {
 	VERDICT_DROP_NOT_A_VTEP, /* from none of the network's hosts */
 	VERDICT_DROP_NO_ATTACHMENT, /* to no VIP of the network */
 	VERDICT_DROP_NO_ENDPOINT, /* to a port that no endpoint of the VIP has */
-	VERDICT_DROP_INNER_OTHER, /* for a VIP, and neither TCP nor UDP, or in fragments */
+	VERDICT_DROP_INNER_OTHER, /* for a VIP, and neither TCP, UDP, a ping nor an ICMP error */
 	VERDICT_DROP_NO_HOST_KEY, /* there is no key of the backend's host to make FBTs with */
 	VERDICT_DROP_BUCKET_MOVES, /* to another backend, and VXLAN can't name both of them */
 	VERDICT_DROP_FBT_NO_ROOM, /* behind options of IP */
 	VERDICT_DROP_ANSWER_FORGED, /* an answer that the sender's key has not made */
 	VERDICT_DROP_ANSWER_HOST, /* one for a host that has no clients of the network */
+	VERDICT_DROP_FRAGMENT_EARLY, /* the first one of its datagram did not come, or is forgotten
+				      */
 
 	VERDICT_COUNT,
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Sends on what can't have an FBT among its options: UDP, and TCP without room there. What the FBT
- * says stands behind the IP header of the packet inside VXLAN, which is else as it came.
+ * Sends on what can't have an FBT among its options: UDP, ICMP errors, fragments, and TCP without
+ * room there. What the FBT says stands behind the IP header of the packet inside VXLAN, in front of
+ * extension headers; the packet is else as it came.
  */
 #pragma once
 
@@ -28,7 +29,7 @@ static __always_inline bool inside_header(const struct mux_ctx *w, struct vxlan_
 
 	if (!key)
 		return false;
-	bypass_header_write(&header, p->protocol, key, &segment, &v->says);
+	bypass_header_write(&header, v->next, key, &segment, &v->says);
 	__builtin_memcpy(v->fbt, &header, sizeof(header));
 	return true;
 }
@@ -79,7 +80,7 @@ static __always_inline enum verdict push_with_header(struct xdp_md *ctx, const s
 	const struct packet *p = &w->packet;
 	struct tcphdr tcp = {};
 
-	if (p->protocol == IPPROTO_TCP && bpf_xdp_load_bytes(ctx, p->l4, &tcp, sizeof(tcp)))
+	if (v->numbered && bpf_xdp_load_bytes(ctx, p->l4, &tcp, sizeof(tcp)))
 		return VERDICT_DROP_VXLAN;
 	if (!inside_header(w, v, tcp.seq))
 		return VERDICT_DROP_NO_HOST_KEY;
@@ -89,13 +90,19 @@ static __always_inline enum verdict push_with_header(struct xdp_md *ctx, const s
 }
 
 /* May the FBT stand among the options? Else the packet gets the bypass header. */
-static __always_inline bool inside_has_room(struct xdp_md *ctx, const struct packet *p)
+static __always_inline bool inside_has_room(struct xdp_md *ctx, const struct packet *p,
+					    const struct vxlan_ctx *v)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct tcphdr *tcp = data + p->l4;
+	__u32 l4 = p->l4;
+	struct tcphdr *tcp;
 
+	barrier_var(l4);
+	if (l4 > EXTENSIONS_START_MAX)
+		return false;
+	tcp = data + l4;
 	barrier_var(tcp);
-	if (p->protocol != IPPROTO_TCP || (void *)(tcp + 1) > end)
+	if (!v->numbered || v->next != IPPROTO_TCP || (void *)(tcp + 1) > end)
 		return false;
 	return tcp->doff * 4 + sizeof(struct fbt) <= sizeof(*tcp) + TCP_OPTIONS_MAX;
 }
@@ -107,7 +114,7 @@ static __always_inline enum verdict push_vxlan(struct xdp_md *ctx, const struct 
 
 	if (verdict)
 		return verdict;
-	if (!inside_has_room(ctx, &w->packet))
+	if (!inside_has_room(ctx, &w->packet, v))
 		return push_with_header(ctx, w, v);
 	return w->packet.ethertype == bpf_htons(ETH_P_IP) ? push_fbt(ctx, w, v, true)
 							  : push_fbt(ctx, w, v, false);

@@ -17,6 +17,7 @@
 /* What is known of a packet in VXLAN: too much for the stack. */
 struct vxlan_ctx {
 	struct packet outer;
+	struct packet quoted; /* by an ICMP error */
 	struct fbt_content says;
 	__u32 vni;
 	__u32 attachment;
@@ -24,6 +25,9 @@ struct vxlan_ctx {
 	__u32 agent; /* the client's host has one */
 	/* Of what is sent. */
 	__be16 ethertype; /* of the packet inside */
+	__u8 next; /* that its IP header says */
+	bool numbered; /* TCP in one piece: its sequence number is known */
+	__u32 slot; /* of a later fragment: where the first one went; 0: none */
 	__u16 length; /* of UDP, with the FBT */
 	__u32 inner_l3;
 	__u64 hash;
@@ -308,7 +312,7 @@ static __always_inline enum verdict push_prepare(const struct mux_ctx *w, struct
 	if (v4 ? !settings.source4.words[3] : !address_is_set(&settings.source6))
 		return VERDICT_DROP_NO_SOURCE;
 	/* Behind options of IP its place would be hard to find. */
-	if (p->l4 - p->l3 != (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
+	if (inner4 && p->l4 - p->l3 != sizeof(struct iphdr))
 		return VERDICT_DROP_FBT_NO_ROOM;
 	if (length + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > settings.mtu)
 		return v->outer.l3_length > settings.mtu ? VERDICT_DROP_MERGED

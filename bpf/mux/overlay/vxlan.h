@@ -10,6 +10,7 @@
 #include "mux/overlay/answer.h"
 #include "mux/overlay/echo.h"
 #include "mux/overlay/maps.h"
+#include "mux/overlay/parts.h"
 #include "mux/overlay/header.h"
 #include "mux/police.h"
 #include "mux/select.h"
@@ -71,6 +72,50 @@ static __always_inline enum verdict vxlan_sender(struct vxlan_ctx *v)
 	return VERDICT_NONE;
 }
 
+/* Is it an ICMP error? */
+static __always_inline bool vxlan_holds_error(struct xdp_md *ctx, const struct packet *p)
+{
+	__u8 type;
+
+	return packet_is_icmp(p) && !bpf_xdp_load_bytes(ctx, p->l4, &type, sizeof(type)) &&
+	       icmp_is_error(p, type);
+}
+
+/*
+ * The flow of the packet inside: of a fragment its datagram's, of an ICMP error that of what it is
+ * about. Sets also what it counts as.
+ */
+static __always_inline enum verdict vxlan_flow(struct xdp_md *ctx, struct mux_ctx *w,
+					       struct vxlan_ctx *v, enum parsed parsed,
+					       const struct address *service)
+{
+	void *data, *end;
+	struct packet *p = &w->packet;
+	bool whole = parsed == PARSED_OK;
+
+	if (!whole && parsed != PARSED_FRAGMENT)
+		return VERDICT_DROP_INNER_OTHER;
+	if (whole && vxlan_holds_error(ctx, p)) {
+		w->forward = VERDICT_FORWARD_ICMP;
+		return source_is_host(p) ? vxlan_quoted(ctx, p) : VERDICT_DROP_MARTIAN;
+	}
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return whole ? vxlan_echo(ctx, &v->outer, p, service) : VERDICT_DROP_INNER_OTHER;
+	if (!whole) {
+		w->forward = VERDICT_FORWARD_FRAGMENT;
+		if (p->fragment_offset) {
+			v->slot = vxlan_datagram_recall(v->vni, p);
+			return v->slot ? VERDICT_NONE : VERDICT_DROP_FRAGMENT_EARLY;
+		}
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (parse_transport_full(data, end, p) != PARSED_OK)
+		return VERDICT_DROP_VXLAN;
+	v->numbered = whole && p->protocol == IPPROTO_TCP;
+	return VERDICT_NONE;
+}
+
 /* The packet inside, and the VIP that it is for. */
 static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_ctx *w,
 						struct vxlan_ctx *v)
@@ -80,6 +125,7 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	enum parsed parsed = parse_ip(data, end, p);
 	struct network_address key = { .vni = v->vni };
 	const struct attached_vip *vip;
+	enum verdict verdict;
 
 	if (parsed == PARSED_OTHER || parsed == PARSED_MALFORMED || !packet_is_whole(p))
 		return VERDICT_DROP_VXLAN;
@@ -87,12 +133,14 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	vip = bpf_map_lookup_elem(&network_vips, &key);
 	if (!vip)
 		return VERDICT_DROP_NO_ATTACHMENT;
-	if (parsed != PARSED_OK)
-		return VERDICT_DROP_INNER_OTHER;
-	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
-		return vxlan_echo(ctx, &v->outer, p, &vip->service);
-	if (parse_transport_full(data, end, p) != PARSED_OK)
-		return VERDICT_DROP_VXLAN;
+	v->next = p->protocol;
+	v->numbered = false;
+	v->slot = 0;
+	if (parsed == PARSED_EXTENSIONS)
+		parsed = parse_extensions_full(ctx, p);
+	verdict = vxlan_flow(ctx, w, v, parsed, &vip->service);
+	if (verdict)
+		return verdict;
 	if (!source_is_host(p) || address_equal(&p->source, &p->destination))
 		return VERDICT_DROP_MARTIAN;
 	if (vip->flags & ATTACHED_FULL_NAT || (!v->agent && vip->flags & ATTACHED_RELAY))
@@ -112,20 +160,28 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
  * can't name the previous backend of a bucket that moves, so it has to come again. A datagram may
  * not come again, and goes to the new one.
  */
-static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, __u32 vni)
+static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, const struct vxlan_ctx *v)
 {
 	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	struct choice choice;
 
-	w->hash = flowhash_in(vni, &w->packet, &settings.hash_key);
-	choice = bucket_choice(w->slices, bucket_hash_in(vni, w));
+	w->hash = flowhash_in(v->vni, &w->packet, &settings.hash_key);
+	if (v->slot) {
+		w->slot = v->slot;
+		w->backend = backend_at(w->slices, v->slot);
+		return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
+	}
+	choice = bucket_choice(w->slices, bucket_hash_in(v->vni, w));
 	w->slot = choice.slot;
 	w->backend = backend_at(w->slices, choice.slot);
 	if (!w->backend)
 		return VERDICT_DROP_NO_BACKEND;
-	w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
+	if (!w->forward)
+		w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
 	if (w->packet.protocol == IPPROTO_TCP && !syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
 		return VERDICT_DROP_BUCKET_MOVES;
+	if (w->forward == VERDICT_FORWARD_FRAGMENT && !trace_only())
+		vxlan_datagram_note(v->vni, &w->packet, w->slot, w->endpoint->vip);
 	return VERDICT_NONE;
 }
 
@@ -144,7 +200,7 @@ static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
 	verdict = verdict ?: vxlan_sender(v);
 	verdict = verdict ?: vxlan_inner(ctx, &w, v);
 	verdict = verdict ?: police(&w, false);
-	verdict = verdict ?: vxlan_choose(&w, v->vni);
+	verdict = verdict ?: vxlan_choose(&w, v);
 	verdict = verdict ?: push_vxlan(ctx, &w, v);
 	if (verdict)
 		return verdict;

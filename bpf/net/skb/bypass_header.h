@@ -11,6 +11,8 @@ static __always_inline bool bypass_header_read(struct __sk_buff *skb, struct pac
 {
 	__u32 l4 = p->l4;
 
+	if (p->ethertype == bpf_htons(ETH_P_IPV6) && l4 - p->l3 != sizeof(struct ipv6hdr))
+		return false; /* muxes put it in front of extension headers */
 	if (p->l4 + sizeof(*h) > p->l3 + p->l3_length ||
 	    bpf_skb_load_bytes(skb, l4, h, sizeof(*h)))
 		return false;
@@ -19,22 +21,22 @@ static __always_inline bool bypass_header_read(struct __sk_buff *skb, struct pac
 		return false;
 	p->protocol = h->next;
 	p->l4 += sizeof(*h);
+	p->source_port = h->client_port;
+	p->destination_port = h->vip_port;
 	return true;
 }
 
 /*
- * Removes the header from the outermost packet, whose IP header it follows: that has neither
- * options nor extension headers, and its checksum does not cover the header. p's lengths follow.
+ * Removes the header from the outermost packet, whose IP header without options it follows; that
+ * then says the protocol. No checksum but the IP header's covers it. p's lengths follow.
  */
-static __noinline int bypass_header_strip(struct __sk_buff *skb, struct packet *p)
+static __noinline int bypass_header_strip(struct __sk_buff *skb, struct packet *p, __u8 protocol)
 {
 	__u32 l3 = p->l3, length = p->l3_length - sizeof(struct bypass_header);
 	bool v4 = p->ethertype == bpf_htons(ETH_P_IP);
-	__u8 protocol = p->protocol;
 	struct iphdr *ip;
 
-	if (p->l4 - l3 !=
-	    sizeof(struct bypass_header) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
+	if (v4 && p->l4 - l3 != sizeof(struct bypass_header) + sizeof(struct iphdr))
 		return -1;
 	if (bpf_skb_adjust_room(skb, -(__s32)sizeof(struct bypass_header), BPF_ADJ_ROOM_NET,
 				BPF_F_ADJ_ROOM_FIXED_GSO))

@@ -246,8 +246,8 @@ func bypassed(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip.Add
 	_, found := fbt.Find(inner.behind)
 	switch {
 	case inner.protocol == fbt.HeaderProtocol && len(inner.behind) >= fbt.Length:
-		if next := inner.behind[0]; next != byte(model.TCP) && next != byte(model.UDP) || !bytes.HasSuffix(frame, inner.behind[fbt.Length:]) {
-			return fmt.Errorf("protocol %d, or something behind the header was changed", next)
+		if !bytes.HasSuffix(frame, inner.behind[fbt.Length:]) {
+			return fmt.Errorf("something behind the header before protocol %d was changed", inner.behind[0])
 		}
 	case inner.protocol != byte(model.TCP) || !found:
 		return errors.New("no segment with an FBT")

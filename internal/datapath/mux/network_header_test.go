@@ -40,12 +40,43 @@ func headerCases() []packetCase {
 		refused("UDP that does not fit with the header", "drop_too_big", datagram.With(pkt.Payload(make([]byte, fitting+1))), nil),
 		refused("UDP of a stranger", "drop_not_a_vtep", datagram, func(v *pkt.VXLAN) { v.Outer.Source = netip.MustParseAddr("10.7.7.7") }),
 		refused("UDP to another port of a network's VIP", "drop_no_endpoint", pkt.UDP(tenant4, "10.99.0.1:22"), nil),
+		headed("first fragment in a network", "forward_fragment", datagram.With(pkt.Fragment(0, true)), nil),
+		headed("first fragment in a network, v6", "forward_fragment", datagram6.With(pkt.Fragment(0, true)), nil),
+		refused("later fragment before the first one", "drop_fragment_early", datagram.With(pkt.Fragment(80, false)), nil),
+		errorCase("error in a network", tenant4, tenantVIP4, "192.168.0.1"),
+		errorCase("error in a network, v6", tenant6, tenantVIP6, "fd12::1"),
 		refused("header of a client's own", "drop_inner_other", datagram.With(pkt.Protocol(fbt.HeaderProtocol)), nil),
 	}
 }
 
+// errorCase is an ICMP error of a router in the client's network, about what a server has sent.
+func errorCase(name, client, vip, router string) packetCase {
+	about := pkt.UDP(vip, client)
+	c := networkCase(name, "forward_icmp", about, nil)
+	frame := pkt.Error(netip.MustParseAddr(router), about.IP.Source, about, 64)
+	c.damage = func([]byte) []byte { return inVXLAN(about, agentHost).Carry(frame) }
+	c.check = func(t *testing.T, frame, out []byte) {
+		checkHeaderOf(t, frame, out, pkt.UDP(client, vip))
+	}
+	return c
+}
+
 // checkHeader wants the packet in VXLAN again, with a bypass header of host 1's key, and nothing else changed.
 func checkHeader(t *testing.T, frame, out []byte) {
+	t.Helper()
+	_, sent, err := pkt.OpenVXLAN(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := pkt.Decode(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkHeaderOf(t, frame, out, p)
+}
+
+// checkHeaderOf is the same of what belongs to the flow of p.
+func checkHeaderOf(t *testing.T, frame, out []byte, p pkt.Packet) {
 	t.Helper()
 	was, sent, err := pkt.OpenVXLAN(frame)
 	if err != nil {
@@ -58,11 +89,10 @@ func checkHeader(t *testing.T, frame, out []byte) {
 	if is.Reserved != ([4]byte{}) || is.VNI != was.VNI || is.Outer.TOS != was.Outer.TOS || is.Source != testHop.Source {
 		t.Errorf("sent in %+v", is)
 	}
-	p, err := pkt.Decode(sent)
-	if err != nil {
-		t.Fatal(err)
+	header, next := [fbt.Length]byte(got[34:]), sent[23]
+	if !p.IP.Is4() {
+		header, next = [fbt.Length]byte(got[54:]), sent[20]
 	}
-	header := [fbt.Length]byte(got[p.L4():])
 	_, keys := oracleKeys()
 	of := fbt.Segment{
 		Outer: is.Outer.Destination, Seq: p.Seq,
@@ -73,10 +103,10 @@ func checkHeader(t *testing.T, frame, out []byte) {
 	if was.Reserved[3] == 0 {
 		want = fbt.Content{VNI: 100, Number: 8, Via: true}
 	}
-	if err != nil || content != want {
-		t.Errorf("the header says %+v (%v), want %+v", content, err, want)
+	if err != nil || content != want || header[0] != next {
+		t.Errorf("the header says %+v (%v) of protocol %d, want %+v of %d", content, err, header[0], want, next)
 	}
-	if inner := pkt.RemoveHeader(got, uint8(p.Protocol), fbt.Length); !bytes.Equal(inner, sent) {
+	if inner := pkt.RemoveHeader(got, next, fbt.Length); !bytes.Equal(inner, sent) {
 		t.Errorf("inside is\n%x, was\n%x", inner, sent)
 	}
 }

@@ -93,7 +93,7 @@ func networkCases() []packetCase {
 		networkCase("other network", "drop_no_attachment", syn, func(v *pkt.VXLAN) { v.VNI = 101 }),
 		networkCase("no VIP", "drop_no_attachment", pkt.TCP(tenant4, "10.99.0.77:80", pkt.SYN), nil),
 		networkCase("other port of a network's VIP", "drop_no_endpoint", pkt.TCP(tenant4, "10.99.0.1:22", pkt.SYN), nil),
-		networkCase("fragment in a network", "drop_inner_other", pkt.UDP(tenant4, tenantVIP4, pkt.Fragment(0, true)), nil),
+		networkCase("neither TCP nor UDP in a network", "drop_inner_other", pkt.UDP(tenant4, tenantVIP4, pkt.Protocol(47)), nil),
 		networkCase("from the VIP itself", "drop_martian", pkt.TCP("10.99.0.1:40000", tenantVIP4, pkt.SYN), nil),
 		networkCase("behind options of IP", "drop_fbt_no_room", syn.With(pkt.IPOptions(4)), nil),
 		altered(networkCase("too big with the FBT", "drop_too_big", pkt.TCP(tenant4, tenantVIP4, pkt.ACK, tooLong), nil), nil),

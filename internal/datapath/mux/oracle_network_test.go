@@ -127,6 +127,24 @@ func networkClasses(s scene) []oracleClass {
 		{name: "network-other", verdict: "drop_no_attachment", more: others, draw: func(r *rand.Rand) draft {
 			return s.inVXLAN(r, s.otherOfTenant(r))
 		}},
+		{name: "network-fragment", verdict: "forward_fragment", more: []string{"drop_fragment_early"}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			f := s.drawFragment(r, 8)
+			f.from, f.to = from.Addr(), to.Addr()
+			return s.carried(r, vni, f)
+		}},
+		{name: "network-error", verdict: "forward_icmp", more: []string{"drop_inner_other"}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			f := s.drawEcho(r, 0)
+			f.to = to.Addr()
+			about := sometimes(r, draftUDP(to, from, 20, r), draftTCP(to, from, 0x10, nil, 20, r), draftUDP(from, to, 20, r)).frame()[14:]
+			kind := sometimes(r, byte(3), 11, 12, 5)
+			if !f.to.Is4() {
+				kind = sometimes(r, byte(1), 2, 3, 4, 5)
+			}
+			f.transport = append([]byte{kind, 4, 0, 0, 0, 0, 5, 120}, about[:sometimes(r, len(about), r.IntN(len(about)))]...)
+			return s.carried(r, vni, f)
+		}},
 		{name: "network-echo", verdict: "reply_echo", more: []string{"drop_echo", "drop_inner_other"}, draw: func(r *rand.Rand) draft {
 			_, to, vni := s.tenantEnds(r, portPlain)
 			ping := s.drawEcho(r, r.IntN(80))

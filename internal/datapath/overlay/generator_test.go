@@ -265,6 +265,12 @@ func (g generator) fromServer() []byte {
 	if s.UDP && !g.in(20) || g.in(60) {
 		p.Protocol, p.Options = layers.IPProtocolUDP, nil
 	}
+	switch g.IntN(12) {
+	case 0:
+		return g.errorFromServer(p)
+	case 1:
+		p = p.With(pkt.Fragment(uint16(80*g.IntN(2)), g.in(2)))
+	}
 	return p.Frame()
 }
 

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/oracle/answer"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // Network is a mux's side of load-balancer bypass (NGLB, section IV-A): what it is given of virtual networks.
@@ -18,6 +20,8 @@ type Network struct {
 	Hosts     map[netip.Addr]NetworkHost
 	Keys      map[uint32]fbt.Key // that make FBTs, by the number of the receiving host
 	Answers   answer.Mux         // what it is given of answers that go by muxes
+
+	datagrams map[networkDatagram]told // whose first fragment came
 }
 
 // NetworkVIP is an address of a virtual network.
@@ -62,17 +66,20 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	if !ok {
 		return Outcome{Verdict: "drop_not_a_vtep"}, true
 	}
-	verdict = inner.parseInner()
+	next, verdict := inner.parseInner()
 	service, attached := n.VIPs[NetworkVIP{vni, inner.to}]
+	part := networkPart{next: next}
 	switch {
 	case verdict == "drop_vxlan":
 	case !attached:
 		verdict = "drop_no_attachment"
-	case verdict == innerICMP:
+	case verdict == "" && inner.isICMP() && !inner.holdsError():
 		_, answers := m.vip(service)
 		return echoIn(p, inner, answers), true
-	case verdict == "" && inner.parseTransport() != "":
-		verdict = "drop_vxlan"
+	case verdict == "":
+		verdict = n.read(inner, vni, &part)
+	}
+	switch {
 	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
 		verdict = "drop_martian"
 	}
@@ -81,7 +88,7 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	}
 	inner.flow.VNI = vni
 	says.Via = n.Answers.IsVia(vni, inner.to, !says.Via)
-	return n.bypass(m, p, inner, service, says), true
+	return n.bypass(m, p, inner, part, service, says), true
 }
 
 // unwrap is the frame inside VXLAN, not looked at.
@@ -98,31 +105,31 @@ func (p *packet) unwrap() (inner *packet, vni uint32, verdict string) {
 	return &packet{frame: p.frame[:end], l3: p.at() + vxlanFront}, binary.BigEndian.Uint32(h[4:]) >> 8, ""
 }
 
-// parseInner reads the IP header inside VXLAN.
-func (p *packet) parseInner() (verdict string) {
-	var next uint8
+// parseInner reads the IP header inside VXLAN, which says what is next.
+func (p *packet) parseInner() (next uint8, verdict string) {
 	switch binary.BigEndian.Uint16(p.frame[p.l3-2:]) {
 	case 0x0800:
 		verdict = p.parse4()
+		next = p.protocol
 	case 0x86dd:
-		next, verdict = p.parse6Header()
-		p.protocol = next
+		if next, verdict = p.parse6Header(); verdict == "" {
+			if verdict = p.skipExtensions(next); verdict == "pass_malformed" {
+				return next, "drop_inner_other"
+			}
+		}
 	default:
-		return "drop_vxlan"
+		return 0, "drop_vxlan"
 	}
 	switch {
 	case verdict == "pass_malformed":
-		return "drop_vxlan"
+		return next, "drop_vxlan"
 	case verdict == "" && p.isICMP():
-		return innerICMP
-	case verdict != "" || p.protocol != protocolTCP && p.protocol != protocolUDP:
-		return "drop_inner_other"
+		return next, ""
+	case verdict != "" && verdict != "pass_fragment" || p.protocol != protocolTCP && p.protocol != protocolUDP:
+		return next, "drop_inner_other"
 	}
-	return ""
+	return next, ""
 }
-
-// innerICMP is no verdict yet.
-const innerICMP = "icmp"
 
 // echoIn answers a ping in VXLAN in the frame that it came in: all ends change places, outside and inside. UDP's
 // checksum, if there is one, is of what changes otherwise: the route flag, and a hop limit inside.
@@ -171,7 +178,7 @@ func (n *Network) sender(p *packet, vni uint32) (fbt.Content, bool) {
 }
 
 // bypass sends a client's segment to a backend of the VIP, with an FBT.
-func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.Content) Outcome {
+func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service netip.Addr, says fbt.Content) Outcome {
 	at := p.flow
 	at.Destination = netip.AddrPortFrom(service, at.Destination.Port())
 	e := m.endpointOf(at)
@@ -182,6 +189,9 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 		return Outcome{Verdict: "drop_acl"}
 	}
 	slot, previous := m.bucket(e, p.flow)
+	if part.slot != 0 {
+		slot, previous = part.slot, part.slot
+	}
 	b := e.at(slot)
 	if b == nil {
 		return Outcome{Verdict: "drop_no_backend"}
@@ -189,6 +199,11 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 	verdict := "forward_bucket"
 	if p.opens() {
 		verdict = "forward_syn"
+	}
+	verdict = cmp.Or(part.forward, verdict)
+	moves := p.flow.Protocol == model.TCP && !p.opens() && previous != slot && e.alive(previous) != nil
+	if p.fragment != nil && !moves {
+		n.datagrams[networkDatagram{p.datagram(), p.flow.VNI}] = told{flow: p.flow, slot: slot}
 	}
 	hop, resolved := m.Hops[b.Tunnel]
 	source := m.Source4
@@ -198,13 +213,13 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 	key, known := n.Keys[b.Host]
 	length := vxlanRoom(b.Tunnel) + len(p.ip) + fbt.Length
 	switch {
-	case p.protocol == protocolTCP && !p.opens() && previous != slot && e.alive(previous) != nil:
+	case moves:
 		return Outcome{Verdict: "drop_bucket_moves"}
 	case !resolved || !hop.Resolved():
 		return Outcome{Verdict: "drop_no_next_hop"}
 	case !source.IsValid():
 		return Outcome{Verdict: "drop_no_source"}
-	case len(p.ip)-len(p.l4) != fixedHeader(p.v4):
+	case p.v4 && len(p.ip)-len(p.l4) != fixedHeader(true):
 		return Outcome{Verdict: "drop_fbt_no_room"}
 	case length > m.MTU && len(outer.ip) > m.MTU:
 		return Outcome{Verdict: "drop_merged"}
@@ -214,12 +229,12 @@ func (n *Network) bypass(m *Mux, outer, p *packet, service netip.Addr, says fbt.
 		return Outcome{Verdict: "drop_no_host_key"}
 	}
 	of := fbt.Segment{Outer: b.Tunnel, Client: p.flow.Source, VIP: p.flow.Destination}
-	if p.protocol == protocolTCP {
+	if part.numbered {
 		of.Seq = binary.BigEndian.Uint32(p.l4[4:])
 	}
 	out := outer.ethernet(hop, b.Tunnel.Is6())
-	if p.protocol != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
-		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), withHeader(p, fbt.EncodeHeader(key, p.protocol, of, says))...)
+	if !part.numbered || part.next != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
+		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), withHeader(p, fbt.EncodeHeader(key, part.next, of, says))...)
 		carrier := vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, false)
 		return Outcome{Verdict: verdict, Frame: append(append(out, carrier...), outer.frame[p.l3+len(p.ip):]...)}
 	}
@@ -246,8 +261,8 @@ func vxlanAgain(hash uint64, tos uint8, f model.Flow, inside []byte, from, to ne
 		binary.BigEndian.PutUint16(udp[6:], sum)
 	}
 	udp = append(udp, inside...)
-	header := outerHeader{source: from, destination: to, tos: tos, protocol: protocolUDP, length: len(udp), label: uint32(hash)}
-	return append(header.bytes(), udp...)
+	header := inet.Header{Source: from, Destination: to, TOS: tos, Protocol: protocolUDP, Length: len(udp), Label: uint32(hash)}
+	return append(header.Bytes(), udp...)
 }
 
 // rightInside is the frame with the checksum that its segment should have.

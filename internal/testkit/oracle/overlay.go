@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // Overlay is load-balancer bypass on a host (NGLB, sections IV-B and V), of the client's side with one port: the tables that its
@@ -91,6 +92,7 @@ type vxlanSegment struct {
 	number     uint32 // of the attachment
 	attachment OverlayAttachment
 	header     *bypassHeader // nil: there is none
+	quote      *inet.Quote   // of an ICMP error
 	fromMux    bool
 	via        bool
 	host       uint32 // of the client
@@ -111,7 +113,10 @@ func (o *Overlay) FromUnderlay(frame []byte) Outcome {
 	if verdict != "" {
 		return Outcome{Verdict: verdict}
 	}
-	if v.isUDP() {
+	if v.quote != nil {
+		return v.error(o)
+	}
+	if v.isUDP() || v.inner.fragment != nil {
 		return v.datagram(o)
 	}
 	if v.inner.opens() && !v.fromMux {
@@ -161,21 +166,13 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 	if !o.attach(v, binary.BigEndian.Uint32(rest[12:])>>8) {
 		return nil, "pass_not_ours"
 	}
-	if verdict == "" && inner.protocol == fbt.HeaderProtocol && !v.takeHeader() {
-		return nil, "drop_inner_malformed"
+	if verdict = v.read(verdict); verdict != "" {
+		return nil, verdict
 	}
-	inner = v.inner
-	switch {
-	case verdict == "pass_fragment":
-		return nil, "drop_inner_fragment"
-	case verdict != "" || inner.protocol != protocolTCP && (inner.protocol != protocolUDP || v.header == nil):
-		return nil, "drop_inner_other"
-	case inner.parseTransport() != "":
-		return nil, "drop_inner_malformed"
-	case outer.tos&3 == 3 && inner.tos&3 == 0:
+	if outer.tos&3 == 3 && v.inner.tos&3 == 0 {
 		return nil, "drop_ecn"
 	}
-	return v, ""
+	return v, v.readQuote()
 }
 
 // attach finds the attachment that a segment of a network is for, and says whether there is one.
@@ -288,10 +285,10 @@ func (o *Overlay) begin(v *vxlanSegment, row uint32, past *OverlaySession) (uint
 	}
 	s := &OverlaySession{
 		Client: v.inner.flow.Source, Port: v.inner.flow.Destination.Port(), Attachment: v.number, Rule: rule,
-		Host: v.host, MAC: v.mac, ClientNext: v.seq() + 1, Via: v.via,
+		Host: v.host, MAC: v.mac, Via: v.via, UDP: v.isUDP(),
 	}
-	if s.UDP = v.isUDP(); s.UDP {
-		s.ClientNext = 0
+	if !s.UDP {
+		s.ClientNext = v.seq() + 1
 	}
 	if past == nil {
 		row = o.Place(*s)
@@ -362,6 +359,8 @@ func (s *OverlaySession) noteClient(v *vxlanSegment) {
 func (s *OverlaySession) noteServer(p *packet) {
 	if s.UDP {
 		s.ServerAnswer, s.ClientACK, s.Reset = true, true, false
+	}
+	if s.UDP || p.fragment != nil {
 		return
 	}
 	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])

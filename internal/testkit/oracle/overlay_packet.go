@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/testkit/oracle/answer"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // What a packet gets before it in VXLAN: IP, UDP, VXLAN, Ethernet.
@@ -54,7 +55,7 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 		return Outcome{Verdict: "drop_no_rule"}
 	}
 	p := v.inner
-	if v.fromMux && len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
+	if v.fromMux && (p.v4 || v.header == nil) && len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
 		return Outcome{Verdict: "drop_rewrite"} // muxes insert no FBT behind options and extension headers
 	}
 	to := r.Backend
@@ -71,7 +72,7 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 	if _, to, _ := wayOf(o, v.host, r.Tunnel, v.via); v.via && to.Is6() {
 		room = vxlanRoom6
 	}
-	if !s.UDP {
+	if !s.UDP && p.fragment == nil {
 		clamp(segment, o.MTU-room-20-fixedHeader(p.v4))
 	}
 	ip := p.withEnds(segment, from, to, ecn(v.outer.tos, p.tos))
@@ -87,12 +88,8 @@ func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcom
 // withEnds is the IP packet with another segment, between others. Its checksums are as right, or wrong, as they were.
 func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []byte {
 	header := bytes.Clone(p.ip[:len(p.ip)-len(p.l4)])
-	binary.BigEndian.PutUint16(segment, from.Port())
-	binary.BigEndian.PutUint16(segment[2:], to.Port())
-	was := append(pseudo(p.from, p.to, len(p.l4)), p.l4...)
-	is := append(pseudo(from.Addr(), to.Addr(), len(segment)), segment...)
-	if at := checksumAt(p.protocol); p.protocol != protocolUDP || segment[at]|segment[at+1] != 0 {
-		binary.BigEndian.PutUint16(segment[at:], rechecked(was, is, len(was)-len(p.l4)+at))
+	if p.fragment == nil || p.fragment.offset == 0 {
+		putPorts(p, segment, from, to)
 	}
 	if p.v4 {
 		header[1] = tos
@@ -107,6 +104,17 @@ func (p *packet) withEnds(segment []byte, from, to netip.AddrPort, tos uint8) []
 		copy(header[24:], to.Addr().AsSlice())
 	}
 	return append(header, segment...)
+}
+
+// putPorts has a segment be between other ends than p.
+func putPorts(p *packet, segment []byte, from, to netip.AddrPort) {
+	binary.BigEndian.PutUint16(segment, from.Port())
+	binary.BigEndian.PutUint16(segment[2:], to.Port())
+	was := append(pseudo(p.from, p.to, len(p.l4)), p.l4...)
+	is := append(pseudo(from.Addr(), to.Addr(), len(segment)), segment...)
+	if at := checksumAt(p.protocol); p.protocol != protocolUDP || segment[at]|segment[at+1] != 0 {
+		binary.BigEndian.PutUint16(segment[at:], rechecked(was, is, len(was)-len(p.l4)+at))
+	}
 }
 
 // resetClient turns a segment of no session round.
@@ -163,7 +171,7 @@ func (o *Overlay) inVXLAN(ip []byte, v4 bool, tos uint8, from, to netip.Addr, ma
 	udp = binary.BigEndian.AppendUint32(udp, a.VNI<<8)
 	udp = append(append(append(udp, mac[:]...), a.Gateway[:]...), etherType(v4)...)
 	udp = append(udp, ip...)
-	return append(outerHeader{source: from, destination: to, tos: tos, protocol: 17, length: len(udp)}.bytes(), udp...)
+	return append(inet.Header{Source: from, Destination: to, TOS: tos, Protocol: 17, Length: len(udp)}.Bytes(), udp...)
 }
 
 // reset is the packet that answers a segment of no connection (RFC 9293, section 3.10.7.1).
@@ -199,7 +207,10 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return Outcome{Verdict: "pass_other"}
 	case verdict == "pass_not_ip", !o.Local4.Contains(p.to) && !o.Local6.Contains(p.to):
 		return Outcome{Verdict: "pass_not_local"}
-	case verdict != "", p.protocol != protocolTCP && p.protocol != protocolUDP, p.parseTransport() != "":
+	case verdict == "" && p.isICMP() && p.holdsError() && len(p.l4) >= 8:
+		return o.errorFromServer(p)
+	case verdict != "" && verdict != "pass_fragment", p.protocol != protocolTCP && p.protocol != protocolUDP,
+		!p.isLater() && p.parseTransport() != "":
 		return Outcome{Verdict: "drop_local_other"}
 	}
 	row := o.rowOf(p.to)
@@ -214,18 +225,24 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 	case refused != "":
 		return Outcome{Verdict: refused}
 	case len(p.ip)+vxlanRoom(to) > o.MTU:
-		out := tooBig(p, o.MTU-vxlanRoom(to), true)
+		out := tooBig(p, o.MTU-vxlanRoom(to), p.fragment == nil)
 		if native && out.Frame != nil {
 			out.Verdict = "answer_too_big_native"
 		}
 		return out
 	}
 	segment := bytes.Clone(p.l4)
-	if !s.UDP {
+	if !s.UDP && p.fragment == nil {
 		clamp(segment, o.MTU-max(vxlanRoom(r.Tunnel), vxlanRoom(to))-fbtRoom-20-fixedHeader(p.v4))
 	}
 	ip := p.withEnds(segment, netip.AddrPortFrom(a.VIP, s.Port), s.Client, p.tos)
-	out := append(bytes.Clone(frame[:12]), etherType(to.Is4())...)
+	return replyTo(o, p, ip, s, from, to)
+}
+
+// replyTo is an IP packet for the client of a session, on its way.
+func replyTo(o *Overlay, p *packet, ip []byte, s *OverlaySession, from, to netip.Addr) Outcome {
+	a := o.Attachments[s.Attachment]
+	out := append(bytes.Clone(p.frame[:12]), etherType(to.Is4())...)
 	sent, verdict := o.inVXLAN(ip, p.v4, p.tos, from, to, s.MAC, a), "reply"
 	if s.Via {
 		verdict = "reply_by_mux"
@@ -233,7 +250,7 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		answer.Sign(sent, o.Keys, fbt.Answer{VNI: a.VNI, Host: s.Host, Client: s.Client, VIP: vip, ClientMAC: s.MAC, UDP: s.UDP})
 	}
 	out = append(out, sent...)
-	return Outcome{Verdict: verdict, Frame: append(out, frame[14+len(p.ip):]...)}
+	return Outcome{Verdict: verdict, Frame: append(out, p.frame[14+len(p.ip):]...)}
 }
 
 // rowOf is the row that a local address is.
@@ -254,11 +271,12 @@ func (o *Overlay) isAnswer(p *packet, row uint32, s *OverlaySession) bool {
 		port = s.Port
 	}
 	return known && s.UDP == (p.protocol == protocolUDP) && o.Attachments[s.Attachment].VNI != 0 && p.to == o.Local(row, s) &&
-		p.flow.Destination.Port() == s.Client.Port() && p.flow.Source == netip.AddrPortFrom(r.Backend.Addr(), port)
+		p.from == r.Backend.Addr() &&
+		(p.isLater() || p.flow.Destination.Port() == s.Client.Port() && p.flow.Source.Port() == port)
 }
 
 func (o *Overlay) resetServer(p *packet, native bool) Outcome {
-	if p.protocol == protocolUDP || p.flags&flagRST != 0 {
+	if p.fragment != nil || p.protocol == protocolUDP || p.flags&flagRST != 0 {
 		return Outcome{Verdict: "drop_no_session"}
 	}
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)

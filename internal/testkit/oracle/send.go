@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 const (
@@ -54,16 +55,16 @@ func (p *packet) outer(source, tunnel netip.Addr, hash uint64, plainGUE bool, w 
 	if p.v4 {
 		inner = protocolIPv4
 	}
-	header := outerHeader{
-		source: source, destination: tunnel, tos: p.tos, label: uint32(hash),
-		protocol: inner, length: len(p.ip),
+	header := inet.Header{
+		Source: source, Destination: tunnel, TOS: p.tos, Label: uint32(hash),
+		Protocol: inner, Length: len(p.ip),
 	}
 	var between []byte
 	if plainGUE || w != nil {
 		between = gue(inner, len(p.ip), hash, w)
-		header.protocol, header.length = protocolUDP, header.length+len(between)
+		header.Protocol, header.Length = protocolUDP, header.Length+len(between)
 	}
-	return append(header.bytes(), between...)
+	return append(header.Bytes(), between...)
 }
 
 // source is the outer source of a family: the mux's address, or the prefix with the hash's upper

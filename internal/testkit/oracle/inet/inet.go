@@ -171,3 +171,32 @@ func PseudoUDP(from, to netip.Addr, length int) []byte {
 	b := append(from.AsSlice(), to.AsSlice()...)
 	return append(binary.BigEndian.AppendUint32(b, uint32(length)), 0, 0, 0, 17)
 }
+
+// Header is an IP header before a packet.
+type Header struct {
+	Source, Destination netip.Addr
+	TOS                 uint8
+	Protocol            uint8
+	Label               uint32 // IPv6
+	Length              int    // of what it carries
+}
+
+// Bytes are the header.
+func (h Header) Bytes() []byte {
+	var b []byte
+	if h.Destination.Is4() {
+		b = append(b, 0x45, h.TOS)
+		b = binary.BigEndian.AppendUint16(b, uint16(20+h.Length))
+		b = append(b, 0, 0, 0x40, 0) // id 0, may not be fragmented
+		b = append(b, answerTTL, h.Protocol, 0, 0)
+		b = append(b, h.Source.AsSlice()...)
+		b = append(b, h.Destination.AsSlice()...)
+		binary.BigEndian.PutUint16(b[10:], Checksum(b))
+		return b
+	}
+	b = binary.BigEndian.AppendUint32(b, 6<<28|uint32(h.TOS)<<20|h.Label&0xfffff)
+	b = binary.BigEndian.AppendUint16(b, uint16(h.Length))
+	b = append(b, h.Protocol, answerTTL)
+	b = append(b, h.Source.AsSlice()...)
+	return append(b, h.Destination.AsSlice()...)
+}
