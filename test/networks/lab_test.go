@@ -36,6 +36,8 @@ type world struct {
 
 	mu   sync.Mutex
 	seen map[netip.AddrPort]bool // clients, as servers know them
+
+	datagrams []net.PacketConn // of the servers
 }
 
 func must(t *testing.T, errs ...error) {
@@ -126,6 +128,9 @@ func (w *world) serve(lab *netlab.Lab, n netlab.Node) error {
 		}
 		w.Cleanup(func() { _ = listener.Close() })
 		go w.accept(listener)
+		if err := w.serveDatagrams(ns, a); err != nil {
+			return err
+		}
 	}
 	return nil
 }

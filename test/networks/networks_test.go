@@ -20,7 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/model/vnet"
 )
 
-// Tenants whose workloads have equal addresses reach one server past the muxes; their connections outlive all muxes, and
+// Tenants whose workloads have equal addresses reach one server past the muxes, and by datagrams with them; their connections outlive all muxes, and
 // agents on both sides; what the tenants' own overlay carries loses nothing meanwhile; an idle connection ends.
 func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	const each = 50
@@ -62,6 +62,7 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	must(t, w.WaitReady(t.Context()), w.WaitRouted(t.Context(), bound, overlay.VXLAN, 2))
 	more := w.connectAll(10, 30000)
 	w.all("the muxes are back", append(connections, more...), 2, 2000)
+	w.datagramsPass()
 	w.detaches(w.forbids(append(connections, more...)))
 	w.idles()
 	pings(t)

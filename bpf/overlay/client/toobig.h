@@ -61,11 +61,11 @@ static __always_inline __u16 fold(__u64 sum)
 /*
  * The sum of the transport header that is quoted, at l4, which is the frame's end. Its checksum may
  * be one that the device is yet to fill in, which no program can see or undo. So there is put one
- * that stays what it is if that happens, half of the sum of all else: x = ~(rest + x).
+ * that stays what it is if that happens, half of the sum of all else: x = ~(rest + x). It is at
+ * bytes behind l4.
  */
-static __noinline __s64 too_big_quote(struct __sk_buff *skb, __u32 l4, bool tcp)
+static __noinline __s64 too_big_quote(struct __sk_buff *skb, __u32 l4, __u32 at)
 {
-	__u32 at = tcp ? offsetof(struct tcphdr, check) : offsetof(struct udphdr, check);
 	__be32 quote[TOO_BIG_QUOTE / 4];
 	__s64 sum;
 	__u16 half;
@@ -136,18 +136,22 @@ static __noinline enum verdict answer_too_big(struct __sk_buff *skb, const struc
 	bool v4 = a->inner.ethertype == bpf_htons(ETH_P_IP), tcp = a->inner.protocol == IPPROTO_TCP;
 	const __u32 l4 =
 		sizeof(struct ethhdr) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	bool udp = a->inner.protocol == IPPROTO_UDP;
+	bool fragment = a->parsed == PARSED_FRAGMENT && !a->inner.fragment_offset && udp;
+	__u32 front = fragment && !v4 ? sizeof(struct extension) : 0;
 	__u8 macs[12];
 	__s64 sum;
 
-	/* What has options, extension headers or another transport is not worth the code. */
-	if (a->parsed != PARSED_OK || a->inner.l4 != l4 ||
-	    (!tcp && a->inner.protocol != IPPROTO_UDP))
+	/* What has options, other extension headers or another transport is not worth the code. */
+	if ((a->parsed != PARSED_OK && !fragment) || a->inner.l4 != l4 + front || (!tcp && !udp))
 		return VERDICT_DROP_TOO_BIG;
 	__builtin_memcpy(macs, a->path.from_mac, 6);
 	__builtin_memcpy(macs + 6, a->path.to_mac, 6);
 	if (bpf_skb_change_tail(skb, l4 + TOO_BIG_QUOTE, 0))
 		return VERDICT_DROP_REWRITE;
-	sum = too_big_quote(skb, l4, tcp);
+	sum = too_big_quote(skb, l4,
+			    tcp ? offsetof(struct tcphdr, check)
+				: front + offsetof(struct udphdr, check));
 	if (sum < 0 || (v4 ? too_big_v4(skb, a, sum) : too_big_v6(skb, a, sum)) ||
 	    bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0))
 		return VERDICT_DROP_REWRITE;

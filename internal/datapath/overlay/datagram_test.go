@@ -104,6 +104,112 @@ func TestSegmentsWithoutRoomForAnFBT(t *testing.T) {
 	}
 }
 
+// local is the server's address of the one session.
+func (r *rig) local(port uint16) string {
+	s, err := r.session()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return netip.AddrPortFrom(r.Local(s).Addr(), port).String()
+}
+
+// Errors about packets of a session get to whom they tell something, in the names that they know: TCP and UDP alike.
+func TestErrorsOfSessions(t *testing.T) {
+	for name, f := range families() {
+		t.Run(name, func(t *testing.T) {
+			r := newDatagramRig(t, f)
+			client, vip, dip := netip.MustParseAddrPort(f.client), netip.MustParseAddrPort(f.vip), netip.MustParseAddrPort(f.dip)
+			question := pkt.UDP(f.client, f.vip)
+			r.run(r.objects.FromUnderlay, r.headed(question, 7, r.key), "deliver_native", next)
+			local := r.local(client.Port())
+
+			of := pkt.Error(dip.Addr(), netip.MustParseAddrPort(local).Addr(), pkt.UDP(local, f.dip), 64)
+			v, inside, err := pkt.OpenVXLAN(r.run(r.objects.ToUnderlay, of, "reply", forward))
+			if err != nil || v.Outer.Destination.String() != f.host {
+				t.Fatalf("sent in %+v, %v", v, err)
+			}
+			r.wantError(inside, vip.Addr(), client.Addr(), pkt.UDP(f.client, f.vip))
+
+			router := netip.MustParseAddr("192.168.0.1")
+			if !client.Addr().Is4() {
+				router = netip.MustParseAddr("fd12::1")
+			}
+			next4or6, about := uint8(1), pkt.UDP(f.vip, f.client)
+			if !client.Addr().Is4() {
+				next4or6 = 58
+			}
+			header := fbt.EncodeHeader(r.key, next4or6, fbt.Segment{Outer: netip.MustParseAddr(f.tunnel), Client: client, VIP: vip}, fbt.Content{VNI: testVNI, Number: 7})
+			in := pkt.InsertHeader(pkt.Error(router, vip.Addr(), about, 64), fbt.HeaderProtocol, header[:])
+			out := r.run(r.objects.FromUnderlay, r.carried(in, testVNI, r.mux), "deliver_native", next)
+			r.wantError(out, netip.MustParseAddrPort(local).Addr(), dip.Addr(), pkt.UDP(f.dip, local))
+			r.run(r.objects.FromUnderlay, r.carried(in, testVNI, f.host), "drop_fbt_forged", drop)
+			if s, _ := r.session(); s.Events != UDP {
+				t.Errorf("an error has changed the session: %+v", s)
+			}
+		})
+	}
+}
+
+// wantError wants an ICMP error from and to somebody about what that one has sent, with right checksums.
+func (r *rig) wantError(frame []byte, from, to netip.Addr, about pkt.Packet) {
+	r.t.Helper()
+	want := pkt.Error(from, to, about, 64)
+	if len(frame) < len(want) {
+		r.t.Fatalf("%d bytes, want %d", len(frame), len(want))
+	}
+	frame = frame[:len(want)]
+	// Of what is quoted the transport's checksum is the sender's.
+	at := 14 + 20 + 8 + 20
+	if !to.Is4() {
+		at = 14 + 40 + 8 + 40
+	}
+	got, wanted := bytes.Clone(frame[14:at+4]), bytes.Clone(want[14:at+4])
+	if !equalButChecksums(got, wanted, to.Is4()) {
+		r.t.Errorf("error\n%x, want\n%x", got, wanted)
+	}
+}
+
+// equalButChecksums compares headers without the checksum of ICMP, which covers what differs.
+func equalButChecksums(a, b []byte, v4 bool) bool {
+	at := 40 + 2
+	if v4 {
+		at = 20 + 2
+	}
+	a[at], a[at+1], b[at], b[at+1] = 0, 0, 0, 0
+	return bytes.Equal(a, b)
+}
+
+// Fragments of a datagram reach the server, and those of its answer the client: later ones have no ports.
+func TestFragmentsOfSessions(t *testing.T) {
+	for name, f := range families() {
+		t.Run(name, func(t *testing.T) {
+			r := newDatagramRig(t, f)
+			client, vip := netip.MustParseAddrPort(f.client), netip.MustParseAddrPort(f.vip)
+			for _, fragment := range []func(*pkt.Packet){pkt.Fragment(0, true), pkt.Fragment(800, false)} {
+				p := pkt.UDP(f.client, f.vip, fragment, pkt.Payload(make([]byte, 80)))
+				of := uint8(p.Protocol)
+				if !client.Addr().Is4() {
+					of = 44
+				}
+				header := fbt.EncodeHeader(r.key, of, fbt.Segment{Outer: netip.MustParseAddr(f.tunnel), Client: client, VIP: vip}, fbt.Content{VNI: testVNI, Number: 7})
+				in := pkt.InsertHeader(p.Frame(), fbt.HeaderProtocol, header[:])
+				got := r.decode(r.run(r.objects.FromUnderlay, r.carried(in, testVNI, r.mux), "deliver_native", next))
+				if got.IP.Destination != netip.MustParseAddrPort(f.dip).Addr() || got.IP.FragmentOffset != p.IP.FragmentOffset {
+					t.Errorf("delivered %+v", got.IP)
+				}
+				r.run(r.objects.FromUnderlay, r.carried(p.Frame(), testVNI, r.mux), "drop_inner_fragment", drop)
+				answer := pkt.UDP(f.dip, r.local(client.Port()), fragment, pkt.Payload(make([]byte, 80)))
+				_, out, err := pkt.DecodeVXLAN(r.run(r.objects.ToUnderlay, answer.Frame(), "reply", forward))
+				if err != nil || out.IP.Source != vip.Addr() || out.IP.Destination != client.Addr() {
+					t.Errorf("answered %+v, %v", out.IP, err)
+				}
+			}
+			elsewhere := pkt.UDP(f.dip, r.local(client.Port()), pkt.Fragment(800, false)).With(func(p *pkt.Packet) { p.IP.Source = p.IP.Source.Next() })
+			r.run(r.objects.ToUnderlay, elsewhere.Frame(), "drop_no_session", drop)
+		})
+	}
+}
+
 // Datagrams with a forged header, of a stranger, of another network, past the muxes, and such that are changed in any
 // place: none is delivered.
 func TestForgedDatagrams(t *testing.T) {

@@ -42,12 +42,15 @@ func writeVIP(b *strings.Builder, name string, own, inside netip.Addr, networks 
 	for _, n := range networks {
 		fmt.Fprintf(b, "    - {network: %s-prod, address: %q}\n", n.Name, inside)
 	}
-	fmt.Fprintf(b, "  endpoints:\n    - protocol: TCP\n      port: 80\n      backends:\n")
-	for _, k := range backends {
-		address := k.IPv4
-		if own.Is6() {
-			address = k.IPv6
+	fmt.Fprintf(b, "  endpoints:\n")
+	for _, protocol := range []string{"TCP", "UDP"} {
+		fmt.Fprintf(b, "    - protocol: %s\n      port: 80\n      backends:\n", protocol)
+		for _, k := range backends {
+			address := k.IPv4
+			if own.Is6() {
+				address = k.IPv6
+			}
+			fmt.Fprintf(b, "        - {address: %q, port: %d, host: %s}\n", address, k.Port, k.Host)
 		}
-		fmt.Fprintf(b, "        - {address: %q, port: %d, host: %s}\n", address, k.Port, k.Host)
 	}
 }

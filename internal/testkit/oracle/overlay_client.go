@@ -121,12 +121,18 @@ func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole 
 
 // tooBig tells the sender what would fit.
 func tooBig(p *packet, room int, whole bool) Outcome {
-	if !whole || p.protocol != 6 && p.protocol != 17 || len(p.ip)-len(p.l4) != fixedHeader(p.v4) {
+	front := 0
+	if p.fragment != nil && p.fragment.offset == 0 && p.protocol == protocolUDP {
+		if whole = true; !p.v4 {
+			front = 8
+		}
+	}
+	if !whole || p.protocol != 6 && p.protocol != 17 || len(p.ip)-len(p.l4) != fixedHeader(p.v4)+front {
 		return Outcome{Verdict: "drop_too_big"}
 	}
 	frame := append(bytes.Clone(p.frame[6:12]), p.frame[:6]...)
 	frame = append(frame, etherType(p.v4)...)
-	return Outcome{Verdict: "answer_too_big", Frame: append(frame, inet.TooBig(p.ip, p.protocol, room)...)}
+	return Outcome{Verdict: "answer_too_big", Frame: append(frame, inet.TooBig(p.ip, p.protocol, front, room)...)}
 }
 
 // answerARP answers who asks for a VIP (RFC 826).

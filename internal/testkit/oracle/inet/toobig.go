@@ -6,8 +6,9 @@ import (
 )
 
 // TooBig is the ICMP packet that tells a packet's sender what would fit, in its destination's name. Of TCP's or UDP's checksum,
-// which may be yet to be filled in, it quotes one that stays what it is when it is.
-func TooBig(ip []byte, protocol uint8, room int) []byte {
+// which may be yet to be filled in, it quotes one that stays what it is when it is. Front bytes stand before the transport's
+// header: of an extension header.
+func TooBig(ip []byte, protocol uint8, front, room int) []byte {
 	v4 := ip[0]>>4 == 4
 	from, to := ip[12:16], ip[16:20]
 	if !v4 {
@@ -15,7 +16,7 @@ func TooBig(ip []byte, protocol uint8, room int) []byte {
 	}
 	quote := bytes.Clone(ip[:FixedHeader(v4)+20])
 	transport := quote[len(quote)-20:]
-	at := map[uint8]int{6: 16, 17: 6}[protocol]
+	at := map[uint8]int{6: 16, 17: 6}[protocol] + front
 	transport[at], transport[at+1] = 0, 0
 	half := Checksum(transport)
 	binary.BigEndian.PutUint16(transport[at:], half>>1|half<<15)
