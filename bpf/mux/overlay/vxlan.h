@@ -77,7 +77,8 @@ static __always_inline bool vxlan_holds_error(struct xdp_md *ctx, const struct p
 {
 	__u8 type;
 
-	return packet_is_icmp(p) && !bpf_xdp_load_bytes(ctx, p->l4, &type, sizeof(type)) &&
+	return packet_is_icmp(p) &&
+	       p->l4 + sizeof(struct icmp_header) <= p->l3 + p->l3_length && !bpf_xdp_load_bytes(ctx, p->l4, &type, sizeof(type)) &&
 	       icmp_is_error(p, type);
 }
 

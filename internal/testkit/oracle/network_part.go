@@ -27,7 +27,7 @@ func (p *packet) holdsError() bool {
 	if p.v4 {
 		kinds = []byte{3, 11, 12}
 	}
-	return len(p.l4) > 0 && slices.Contains(kinds, p.l4[0])
+	return len(p.l4) >= 8 && slices.Contains(kinds, p.l4[0])
 }
 
 // read finds the flow of a packet: of a fragment its datagram's, of an ICMP error that of what it is about.
@@ -38,9 +38,6 @@ func (n *Network) read(p *packet, vni uint32, part *networkPart) (refused string
 	if p.isICMP() {
 		if !isHost(p.from) {
 			return "drop_martian"
-		}
-		if len(p.l4) < 8 {
-			return "drop_inner_other"
 		}
 		q, _ := quote(p.l4[8:], p.v4)
 		if q == nil || q.isICMP() || q.from != p.to {

@@ -107,7 +107,7 @@ func (v *vxlanSegment) read(verdict string) string {
 		return "drop_inner_fragment"
 	case verdict != "" && verdict != "pass_fragment":
 		return "drop_inner_other"
-	case headed && p.fragment == nil && p.isICMP() && p.holdsError() && len(p.l4) >= 8:
+	case headed && p.fragment == nil && p.isICMP() && p.holdsError():
 		v.quote = &inet.Quote{}
 		return ""
 	case p.protocol != protocolTCP && (p.protocol != protocolUDP || !headed):

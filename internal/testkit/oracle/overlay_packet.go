@@ -207,7 +207,7 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return Outcome{Verdict: "pass_other"}
 	case verdict == "pass_not_ip", !o.Local4.Contains(p.to) && !o.Local6.Contains(p.to):
 		return Outcome{Verdict: "pass_not_local"}
-	case verdict == "" && p.isICMP() && p.holdsError() && len(p.l4) >= 8:
+	case verdict == "" && p.isICMP() && p.holdsError():
 		return o.errorFromServer(p)
 	case verdict != "" && verdict != "pass_fragment", p.protocol != protocolTCP && p.protocol != protocolUDP,
 		!p.isLater() && p.parseTransport() != "":
