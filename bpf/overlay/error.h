@@ -50,6 +50,7 @@ static __noinline enum verdict error_inbound(struct __sk_buff *skb, struct overl
 	struct packet p = a->inner, quoted = a->quoted;
 	__u32 number = a->key.attachment, removed = a->tunnel.header + sizeof(a->header);
 	struct address local, dip;
+	struct overlay_backend_traffic *b;
 	struct overlay_traffic *t;
 	enum verdict verdict;
 	int row = session_find(&a->key);
@@ -71,6 +72,11 @@ static __noinline enum verdict error_inbound(struct __sk_buff *skb, struct overl
 	if (t) {
 		t->in.packets++;
 		t->in.bytes += skb->len;
+	}
+	b = backend_traffic_of(a->counters);
+	if (b) {
+		b->in.packets++;
+		b->in.bytes += skb->len;
 	}
 	local_address(&local, &a->key.client, a->attachment.vni, a->number);
 

@@ -303,7 +303,6 @@ type overlayOverlayCtx struct {
 	Tag       uint32
 	Ifindex   uint32
 	Room      uint32
-	_         [4]byte
 }
 
 type overlayOverlayEvent uint32
