@@ -106,17 +106,11 @@ func networkClasses(s scene) []oracleClass {
 	if s.vip.Is4() { // IPv6 has no options before what follows
 		others = append(others, "drop_fbt_no_room")
 	}
-	return []oracleClass{
+	return append(headedClasses(s), []oracleClass{
 		{name: "network-syn", verdict: "forward_syn", more: []string{
 			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
 		}, draw: syn},
 		{name: "network-tcp", verdict: "forward_bucket", more: []string{"forward_syn", "drop_bucket_moves"}, draw: any},
-		{name: "network-udp", verdict: "forward_bucket", more: []string{
-			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
-		}, draw: func(r *rand.Rand) draft {
-			from, to, vni := s.tenantEnds(r, everyPort...)
-			return s.carried(r, vni, draftUDP(from, to, r.IntN(40), r))
-		}},
 		{name: "network-bare", verdict: "drop_not_a_vtep", more: []string{"forward_syn"}, draw: func(r *rand.Rand) draft {
 			f := syn(r)
 			if from := netip.MustParseAddr(oracleVTEPs[r.IntN(len(oracleVTEPs))]); from.Is4() == f.from.Is4() {
@@ -126,24 +120,6 @@ func networkClasses(s scene) []oracleClass {
 		}},
 		{name: "network-other", verdict: "drop_no_attachment", more: others, draw: func(r *rand.Rand) draft {
 			return s.inVXLAN(r, s.otherOfTenant(r))
-		}},
-		{name: "network-fragment", verdict: "forward_fragment", more: []string{"drop_fragment_early"}, draw: func(r *rand.Rand) draft {
-			from, to, vni := s.tenantEnds(r, everyPort...)
-			f := s.drawFragment(r, 8)
-			f.from, f.to = from.Addr(), to.Addr()
-			return s.carried(r, vni, f)
-		}},
-		{name: "network-error", verdict: "forward_icmp", more: []string{"drop_inner_other"}, draw: func(r *rand.Rand) draft {
-			from, to, vni := s.tenantEnds(r, everyPort...)
-			f := s.drawEcho(r, 0)
-			f.to = to.Addr()
-			about := sometimes(r, draftUDP(to, from, 20, r), draftTCP(to, from, 0x10, nil, 20, r), draftUDP(from, to, 20, r)).frame()[14:]
-			kind := sometimes(r, byte(3), 11, 12, 5)
-			if !f.to.Is4() {
-				kind = sometimes(r, byte(1), 2, 3, 4, 5)
-			}
-			f.transport = append([]byte{kind, 4, 0, 0, 0, 0, 5, 120}, about[:sometimes(r, len(about), r.IntN(len(about)))]...)
-			return s.carried(r, vni, f)
 		}},
 		{name: "network-echo", verdict: "reply_echo", more: []string{"drop_echo", "drop_inner_other"}, draw: func(r *rand.Rand) draft {
 			_, to, vni := s.tenantEnds(r, portPlain)
@@ -172,6 +148,36 @@ func networkClasses(s scene) []oracleClass {
 		{name: "network-no-source", verdict: "drop_no_source", draw: syn, settings: func(p pool.Settings) pool.Settings {
 			p.Source6 = netip.Addr{}
 			return p
+		}},
+	}...)
+}
+
+// headedClasses are packets that get a bypass header.
+func headedClasses(s scene) []oracleClass {
+	return []oracleClass{
+		{name: "network-udp", verdict: "forward_bucket", more: []string{
+			"drop_no_backend", "drop_no_next_hop", "drop_no_host_key", "drop_acl",
+		}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			return s.carried(r, vni, draftUDP(from, to, r.IntN(40), r))
+		}},
+		{name: "network-fragment", verdict: "forward_fragment", more: []string{"drop_fragment_early"}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			f := s.drawFragment(r, 8)
+			f.from, f.to = from.Addr(), to.Addr()
+			return s.carried(r, vni, f)
+		}},
+		{name: "network-error", verdict: "forward_icmp", more: []string{"drop_inner_other"}, draw: func(r *rand.Rand) draft {
+			from, to, vni := s.tenantEnds(r, everyPort...)
+			f := s.drawEcho(r, 0)
+			f.to = to.Addr()
+			about := sometimes(r, draftUDP(to, from, 20, r), draftTCP(to, from, 0x10, nil, 20, r), draftUDP(from, to, 20, r)).frame()[14:]
+			kind := sometimes(r, byte(3), 11, 12, 5)
+			if !f.to.Is4() {
+				kind = sometimes(r, byte(1), 2, 3, 4, 5)
+			}
+			f.transport = append([]byte{kind, 4, 0, 0, 0, 0, 5, 120}, about[:sometimes(r, len(about), r.IntN(len(about)))]...)
+			return s.carried(r, vni, f)
 		}},
 	}
 }

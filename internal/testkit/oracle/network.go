@@ -73,7 +73,7 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	case verdict == "drop_vxlan":
 	case !attached:
 		verdict = "drop_no_attachment"
-	case verdict == "" && inner.isICMP() && !inner.holdsError():
+	case verdict == "" && inner.isICMP() && !holdsError(inner):
 		_, answers := m.vip(service)
 		return echoIn(p, inner, answers), true
 	case verdict == "":
@@ -228,20 +228,8 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 	case !known:
 		return Outcome{Verdict: "drop_no_host_key"}
 	}
-	of := fbt.Segment{Outer: b.Tunnel, Client: p.flow.Source, VIP: p.flow.Destination}
-	if part.numbered {
-		of.Seq = binary.BigEndian.Uint32(p.l4[4:])
-	}
-	out := outer.ethernet(hop, b.Tunnel.Is6())
-	if !part.numbered || part.next != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
-		inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), withHeader(p, fbt.EncodeHeader(key, part.next, of, says))...)
-		carrier := vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, false)
-		return Outcome{Verdict: verdict, Frame: append(append(out, carrier...), outer.frame[p.l3+len(p.ip):]...)}
-	}
-	option := fbt.Encode(key, of, says)
-	segment, _ := fbt.Insert(p.l4, option)
-	inside := append(bytes.Clone(p.frame[p.l3-14:p.l3]), p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)...)
-	out = append(out, vxlanAgain(m.keyedHash(p.flow), outer.tos, p.flow, inside, source, b.Tunnel, true)...)
+	to := toHost{key: key, tunnel: b.Tunnel, source: source, says: says}
+	out := append(outer.ethernet(hop, b.Tunnel.Is6()), to.wrap(m.keyedHash(p.flow), outer.tos, p, part)...)
 	return Outcome{Verdict: verdict, Frame: append(out, outer.frame[p.l3+len(p.ip):]...)}
 }
 

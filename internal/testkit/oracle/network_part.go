@@ -1,9 +1,12 @@
 package oracle
 
 import (
+	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -22,7 +25,7 @@ type networkDatagram struct {
 }
 
 // holdsError says whether ICMP is an error.
-func (p *packet) holdsError() bool {
+func holdsError(p *packet) bool {
 	kinds := []byte{1, 2, 3, 4}
 	if p.v4 {
 		kinds = []byte{3, 11, 12}
@@ -67,4 +70,27 @@ func (n *Network) read(p *packet, vni uint32, part *networkPart) (refused string
 	}
 	part.numbered = p.fragment == nil && p.protocol == protocolTCP
 	return ""
+}
+
+// toHost is what a packet of a network gets on its way to a backend's host.
+type toHost struct {
+	key            fbt.Key
+	source, tunnel netip.Addr
+	says           fbt.Content
+}
+
+// wrap is the packet in VXLAN, with an FBT if that has room, else with a bypass header.
+func (h toHost) wrap(hash uint64, tos uint8, p *packet, part networkPart) []byte {
+	of := fbt.Segment{Outer: h.tunnel, Client: p.flow.Source, VIP: p.flow.Destination}
+	if part.numbered {
+		of.Seq = binary.BigEndian.Uint32(p.l4[4:])
+	}
+	ethernet := bytes.Clone(p.frame[p.l3-14 : p.l3])
+	if !part.numbered || part.next != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
+		inside := append(ethernet, withHeader(p, fbt.EncodeHeader(h.key, part.next, of, h.says))...)
+		return vxlanAgain(hash, tos, p.flow, inside, h.source, h.tunnel, false)
+	}
+	segment, _ := fbt.Insert(p.l4, fbt.Encode(h.key, of, h.says))
+	inside := append(ethernet, p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)...)
+	return vxlanAgain(hash, tos, p.flow, inside, h.source, h.tunnel, true)
 }

@@ -87,7 +87,7 @@ func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 }
 
 // isLater says whether it is a fragment without ports.
-func (p *packet) isLater() bool { return p.fragment != nil && p.fragment.offset != 0 }
+func isLater(p *packet) bool { return p.fragment != nil && p.fragment.offset != 0 }
 
 // read reads what is behind the IP header inside, of which verdict was said.
 func (v *vxlanSegment) read(verdict string) string {
@@ -107,12 +107,12 @@ func (v *vxlanSegment) read(verdict string) string {
 		return "drop_inner_fragment"
 	case verdict != "" && verdict != "pass_fragment":
 		return "drop_inner_other"
-	case headed && p.fragment == nil && p.isICMP() && p.holdsError():
+	case headed && p.fragment == nil && p.isICMP() && holdsError(p):
 		v.quote = &inet.Quote{}
 		return ""
 	case p.protocol != protocolTCP && (p.protocol != protocolUDP || !headed):
 		return "drop_inner_other"
-	case p.isLater():
+	case isLater(p):
 		p.readFlow(v.header[2:])
 		return ""
 	case p.parseTransport() != "":

@@ -207,10 +207,10 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return Outcome{Verdict: "pass_other"}
 	case verdict == "pass_not_ip", !o.Local4.Contains(p.to) && !o.Local6.Contains(p.to):
 		return Outcome{Verdict: "pass_not_local"}
-	case verdict == "" && p.isICMP() && p.holdsError():
+	case verdict == "" && p.isICMP() && holdsError(p):
 		return o.errorFromServer(p)
 	case verdict != "" && verdict != "pass_fragment", p.protocol != protocolTCP && p.protocol != protocolUDP,
-		!p.isLater() && p.parseTransport() != "":
+		!isLater(p) && p.parseTransport() != "":
 		return Outcome{Verdict: "drop_local_other"}
 	}
 	row := o.rowOf(p.to)
@@ -272,7 +272,7 @@ func (o *Overlay) isAnswer(p *packet, row uint32, s *OverlaySession) bool {
 	}
 	return known && s.UDP == (p.protocol == protocolUDP) && o.Attachments[s.Attachment].VNI != 0 && p.to == o.Local(row, s) &&
 		p.from == r.Backend.Addr() &&
-		(p.isLater() || p.flow.Destination.Port() == s.Client.Port() && p.flow.Source.Port() == port)
+		(isLater(p) || p.flow.Destination.Port() == s.Client.Port() && p.flow.Source.Port() == port)
 }
 
 func (o *Overlay) resetServer(p *packet, native bool) Outcome {
