@@ -17,20 +17,17 @@ static __always_inline bool inside_header(const struct mux_ctx *w, struct vxlan_
 {
 	const struct packet *p = &w->packet;
 	const struct fbt_key *key = backend_key(w->backend);
-	struct fbt_segment segment = {
-		.outer = v->tunnel,
-		.client = p->source,
-		.vip = p->destination,
-		.client_port = p->source_port,
-		.vip_port = p->destination_port,
-		.seq = seq,
-	};
-	struct bypass_header header;
+	struct fbt_segment *segment = &v->segment;
 
 	if (!key)
 		return false;
-	bypass_header_write(&header, v->next, key, &segment, &v->says);
-	__builtin_memcpy(v->fbt, &header, sizeof(header));
+	segment->outer = v->tunnel;
+	segment->client = p->source;
+	segment->vip = p->destination;
+	segment->client_port = p->source_port;
+	segment->vip_port = p->destination_port;
+	segment->seq = seq;
+	bypass_header_write((void *)v->fbt, v->next, key, segment, &v->says);
 	return true;
 }
 
@@ -78,11 +75,10 @@ static __always_inline enum verdict push_with_header(struct xdp_md *ctx, const s
 						     struct vxlan_ctx *v)
 {
 	const struct packet *p = &w->packet;
-	struct tcphdr tcp = {};
 
-	if (v->numbered && bpf_xdp_load_bytes(ctx, p->l4, &tcp, sizeof(tcp)))
+	if (v->numbered && bpf_xdp_load_bytes(ctx, p->l4, v->tcp, sizeof(v->tcp)))
 		return VERDICT_DROP_VXLAN;
-	if (!inside_header(w, v, tcp.seq))
+	if (!inside_header(w, v, v->numbered ? v->tcp[1] : 0))
 		return VERDICT_DROP_NO_HOST_KEY;
 	v->inner_l3 = p->l3;
 	return push_header(ctx, w->backend->flags & BACKEND_V4,

@@ -27,6 +27,7 @@ struct vxlan_ctx {
 	__be16 ethertype; /* of the packet inside */
 	__u8 next; /* that its IP header says */
 	bool numbered; /* TCP in one piece: its sequence number is known */
+	enum verdict forward; /* what it counts as, if it is no whole packet of TCP or UDP */
 	__u32 slot; /* of a later fragment: where the first one went; 0: none */
 	__u16 length; /* of UDP, with the FBT */
 	__u32 inner_l3;
@@ -38,6 +39,7 @@ struct vxlan_ctx {
 	__u32 ip[10];
 	__u32 tcp[5];
 	__u32 fbt[4]; /* or the bypass header */
+	struct fbt_segment segment; /* that has it */
 	/* Between the outer IP header and the packet inside. */
 	__u32 udp[2];
 	__u32 vxlan[2];

@@ -84,26 +84,28 @@ static __always_inline bool vxlan_holds_error(struct xdp_md *ctx, const struct p
 
 /*
  * The flow of the packet inside: of a fragment its datagram's, of an ICMP error that of what it is
- * about. Sets also what it counts as.
+ * about. Sets also what it counts as. A function of its own, with its own stack.
  */
-static __always_inline enum verdict vxlan_flow(struct xdp_md *ctx, struct mux_ctx *w,
-					       struct vxlan_ctx *v, enum parsed parsed,
-					       const struct address *service)
+__noinline int vxlan_flow(struct xdp_md *ctx, struct packet *p, const struct address *service,
+			  enum parsed parsed)
 {
-	void *data, *end;
-	struct packet *p = &w->packet;
+	__u32 row = 0;
+	struct vxlan_ctx *v = bpf_map_lookup_elem(&vxlan_ctxs, &row);
 	bool whole = parsed == PARSED_OK;
+	void *data, *end;
 
+	if (!p || !service || !v)
+		return VERDICT_DROP_INNER_OTHER;
 	if (!whole && parsed != PARSED_FRAGMENT)
 		return VERDICT_DROP_INNER_OTHER;
 	if (whole && vxlan_holds_error(ctx, p)) {
-		w->forward = VERDICT_FORWARD_ICMP;
+		v->forward = VERDICT_FORWARD_ICMP;
 		return source_is_host(p) ? vxlan_quoted(ctx, p) : VERDICT_DROP_MARTIAN;
 	}
 	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
 		return whole ? vxlan_echo(ctx, &v->outer, p, service) : VERDICT_DROP_INNER_OTHER;
 	if (!whole) {
-		w->forward = VERDICT_FORWARD_FRAGMENT;
+		v->forward = VERDICT_FORWARD_FRAGMENT;
 		if (p->fragment_offset) {
 			v->slot = vxlan_datagram_recall(v->vni, p);
 			return v->slot ? VERDICT_NONE : VERDICT_DROP_FRAGMENT_EARLY;
@@ -137,11 +139,13 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	v->next = p->protocol;
 	v->numbered = false;
 	v->slot = 0;
+	v->forward = VERDICT_NONE;
 	if (parsed == PARSED_EXTENSIONS)
 		parsed = parse_extensions_full(ctx, p);
-	verdict = vxlan_flow(ctx, w, v, parsed, &vip->service);
+	verdict = vxlan_flow(ctx, p, &vip->service, parsed);
 	if (verdict)
 		return verdict;
+	w->forward = v->forward;
 	if (!source_is_host(p) || address_equal(&p->source, &p->destination))
 		return VERDICT_DROP_MARTIAN;
 	if (vip->flags & ATTACHED_FULL_NAT || (!v->agent && vip->flags & ATTACHED_RELAY))

@@ -281,7 +281,30 @@ type overlayOverlayCtx struct {
 		Host       uint32
 		Mac        uint32
 	}
-	Path struct {
+	Quoted struct {
+		_               structs.HostLayout
+		Source          overlayAddress
+		Destination     overlayAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Error bool
+	_     [3]byte
+	Path  struct {
 		_         structs.HostLayout
 		From      overlayAddress
 		To        overlayAddress

@@ -751,7 +751,8 @@ const (
 	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 53
 	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 54
 	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 55
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 56
+	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 56
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 57
 )
 
 type MuxVipCostLayout uint32
@@ -807,6 +808,27 @@ type MuxVxlanCtx struct {
 		_               [2]byte
 		FragmentId      uint32
 	}
+	Quoted struct {
+		_               structs.HostLayout
+		Source          MuxAddress
+		Destination     MuxAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
 	Says struct {
 		_     structs.HostLayout
 		Vni   uint32
@@ -819,9 +841,13 @@ type MuxVxlanCtx struct {
 	Routed     uint32
 	Agent      uint32
 	Ethertype  uint16
+	Next       uint8
+	Numbered   bool
+	Forward    MuxVerdict
+	Slot       uint32
 	Length     uint16
+	_          [2]byte
 	InnerL3    uint32
-	_          [4]byte
 	Hash       uint64
 	Tunnel     MuxAddress
 	Macs       [3]uint32
@@ -829,9 +855,18 @@ type MuxVxlanCtx struct {
 	Ip         [10]uint32
 	Tcp        [5]uint32
 	Fbt        [4]uint32
-	Udp        [2]uint32
-	Vxlan      [2]uint32
-	_          [4]byte
+	Segment    struct {
+		_          structs.HostLayout
+		Outer      MuxAddress
+		Client     MuxAddress
+		Vip        MuxAddress
+		ClientPort uint16
+		VipPort    uint16
+		Seq        uint32
+	}
+	Udp   [2]uint32
+	Vxlan [2]uint32
+	_     [4]byte
 }
 
 type MuxVxlanFormat uint32
