@@ -64,6 +64,7 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	w.all("the muxes are back", append(connections, more...), 2, 2000)
 	w.datagramsPass()
 	w.detaches(w.forbids(append(connections, more...)))
+	w.fullNAT()
 	w.idles()
 	pings(t)
 	w.goes()
