@@ -28,7 +28,10 @@ static __noinline enum verdict answer_path(struct overlay_ctx *a, const struct a
 	return VERDICT_NONE;
 }
 
-/* The way of a server's segment to the client of its session, a->row. */
+/*
+ * The way of a server's packet to the client of its session, a->row. Muxes send on whole segments
+ * and datagrams: fragments and ICMP errors go straight.
+ */
 static __noinline enum verdict path_of_session(struct overlay_ctx *a)
 {
 	struct answer answer = {
@@ -41,7 +44,7 @@ static __noinline enum verdict path_of_session(struct overlay_ctx *a)
 		.protocol = a->row.events & OVERLAY_UDP ? IPPROTO_UDP : IPPROTO_TCP,
 	};
 
-	if (a->row.events & OVERLAY_VIA_MUX) {
+	if (a->row.events & OVERLAY_VIA_MUX && a->parsed == PARSED_OK && !a->error) {
 		__builtin_memcpy(answer.mac, a->row.client_mac, sizeof(answer.mac));
 		return answer_path(a, &answer);
 	}

@@ -179,7 +179,7 @@ func (o *Overlay) errorFromServer(p *packet) Outcome {
 		return Outcome{Verdict: "drop_no_session"}
 	}
 	r, a := o.Rules[s.Rule], o.Attachments[s.Attachment]
-	from, to, refused := wayOf(o, s.Host, r.Tunnel, s.Via)
+	from, to, refused := wayOf(o, s.Host, r.Tunnel, false)
 	switch {
 	case refused != "":
 		return Outcome{Verdict: refused}
@@ -187,5 +187,5 @@ func (o *Overlay) errorFromServer(p *packet) Outcome {
 		return Outcome{Verdict: "drop_too_big"}
 	}
 	ip := inet.TranslateError(p.ip, at, q, a.VIP, s.Client.Addr(), false, s.Port, p.tos)
-	return replyTo(o, p, ip, s, from, to)
+	return replyTo(o, p, ip, s, false, from, to)
 }

@@ -220,7 +220,8 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 	}
 	s.noteServer(p)
 	r, a := o.Rules[s.Rule], o.Attachments[s.Attachment]
-	from, to, refused := wayOf(o, s.Host, r.Tunnel, s.Via)
+	via := s.Via && p.fragment == nil
+	from, to, refused := wayOf(o, s.Host, r.Tunnel, via)
 	switch {
 	case refused != "":
 		return Outcome{Verdict: refused}
@@ -236,15 +237,15 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		clamp(segment, o.MTU-max(vxlanRoom(r.Tunnel), vxlanRoom(to))-fbtRoom-20-fixedHeader(p.v4))
 	}
 	ip := p.withEnds(segment, netip.AddrPortFrom(a.VIP, s.Port), s.Client, p.tos)
-	return replyTo(o, p, ip, s, from, to)
+	return replyTo(o, p, ip, s, via, from, to)
 }
 
 // replyTo is an IP packet for the client of a session, on its way.
-func replyTo(o *Overlay, p *packet, ip []byte, s *OverlaySession, from, to netip.Addr) Outcome {
+func replyTo(o *Overlay, p *packet, ip []byte, s *OverlaySession, via bool, from, to netip.Addr) Outcome {
 	a := o.Attachments[s.Attachment]
 	out := append(bytes.Clone(p.frame[:12]), etherType(to.Is4())...)
 	sent, verdict := o.inVXLAN(ip, p.v4, p.tos, from, to, s.MAC, a), "reply"
-	if s.Via {
+	if via {
 		verdict = "reply_by_mux"
 		vip := netip.AddrPortFrom(a.VIP, s.Port)
 		answer.Sign(sent, o.Keys, fbt.Answer{VNI: a.VNI, Host: s.Host, Client: s.Client, VIP: vip, ClientMAC: s.MAC, UDP: s.UDP})
