@@ -18,7 +18,7 @@ const (
 // Report is what the manager is told of bypassed traffic: of what is too much, the attachments and the backends with the
 // most packets.
 func Report(c *Controller) ([]*weirv1.NetworkTraffic, error) {
-	all, err := c.Statistics()
+	all, err := ReadStatistics(c)
 	if err != nil {
 		return nil, err
 	}

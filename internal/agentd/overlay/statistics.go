@@ -86,8 +86,8 @@ type BackendStatistics struct {
 	overlay.BackendTraffic
 }
 
-// Statistics are those of all attachments with backends here, in order.
-func (c *Controller) Statistics() ([]Statistics, error) {
+// ReadStatistics reads those of all attachments with backends here, in order.
+func ReadStatistics(c *Controller) ([]Statistics, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -99,7 +99,7 @@ func (c *Controller) Statistics() ([]Statistics, error) {
 	return statisticsOf(c)
 }
 
-// statisticsOf is Statistics of who has locked c.
+// statisticsOf is ReadStatistics of who has locked c.
 func statisticsOf(c *Controller) ([]Statistics, error) {
 	rules, of := c.datapath.Rules(), map[uint32][]overlay.Backend{}
 	for b := range c.backends.of {

@@ -16,7 +16,7 @@ import (
 // backends are what an agent counts: network, VIP and backend.
 func (m *machine) backends() (all []string) {
 	m.Helper()
-	statistics, err := m.Statistics()
+	statistics, err := overlay.ReadStatistics(m.Controller)
 	m.must(err)
 	for _, s := range statistics {
 		for _, b := range s.Backends {
