@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/lab/migrate"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -264,7 +265,7 @@ func moveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return lab.MoveTenant(cmd.Context(), args[0], args[1])
+			return migrate.Tenant(cmd.Context(), lab, args[0], args[1])
 		},
 	}
 	nameFlag(cmd, &name)

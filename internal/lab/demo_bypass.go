@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/migrate"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/overlay"
 )
@@ -150,7 +151,7 @@ func (d *bypassDemo) move(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- d.callAll(50) }()
 	began := time.Now()
-	if err := d.lab.MoveTenant(ctx, "acme1", "chost2"); err != nil {
+	if err := migrate.Tenant(ctx, d.lab, "acme1", "chost2"); err != nil {
 		return errors.Join(err, <-done)
 	}
 	took := time.Since(began)

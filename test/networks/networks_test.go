@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/migrate"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/overlay"
 	"github.com/weirlb/weir/internal/model/vnet"
@@ -100,7 +101,7 @@ func (w *world) moves(connections []*connection) {
 		})
 	}
 	for _, host := range []string{"chost2", "chost1"} {
-		must(w.T, w.MoveTenant(w.Context(), "acme1", host))
+		must(w.T, migrate.Tenant(w.Context(), w.Lab, "acme1", host))
 		for _, c := range listen {
 			must(w.T, c.SetReadDeadline(time.Now().Add(bound)))
 			if _, err := io.ReadFull(c, make([]byte, 200)); err != nil {

@@ -247,7 +247,7 @@ func (c *Controller) Program(host Host) error {
 		return fmt.Errorf("virtual networks: %w", err)
 	}
 	delete(c.warnings, "program")
-	c.moveSessions(time.Now())
+	c.moves.follow(c.datapath, time.Now())
 	return nil
 }
 

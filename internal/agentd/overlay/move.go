@@ -78,20 +78,19 @@ func (m *moves) next(now time.Time) {
 	}
 }
 
-// moveSessions has sessions of clients that have gone to another host follow them.
-func (c *Controller) moveSessions(now time.Time) {
-	if len(c.moves.of) == 0 {
+// follow has sessions of clients that have gone to another host follow them.
+func (m *moves) follow(d *overlay.Datapath, now time.Time) {
+	if len(m.of) == 0 {
 		return
 	}
-	if c.moves.last == nil {
-		c.moves.last = map[uint32]overlay.Session{}
+	if m.last == nil {
+		m.last = map[uint32]overlay.Session{}
 	}
-	attachments := c.datapath.Attachments()
-	for s := range c.datapath.All() {
-		key := clientAddress{attachments[s.Attachment].VNI, s.Client.Addr()}
-		if host := c.moves.due(key, s, now); host != 0 {
-			c.datapath.MoveSession(s, host)
+	attachments := d.Attachments()
+	for s := range d.All() {
+		if host := m.due(clientAddress{attachments[s.Attachment].VNI, s.Client.Addr()}, s, now); host != 0 {
+			d.MoveSession(s, host)
 		}
 	}
-	c.moves.next(now)
+	m.next(now)
 }

@@ -56,7 +56,7 @@ func (c *Controller) sweep() {
 		c.note("program", c.program(c.host))
 	}
 	c.note("sweep", c.sweepSessions(overlay.Now()))
-	c.moveSessions(time.Now())
+	c.moves.follow(c.datapath, time.Now())
 	if c.state.sweeps%flowsEvery == 0 {
 		left, err := c.datapath.SweepFlows(overlay.Now())
 		c.state.flows = left

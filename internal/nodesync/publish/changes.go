@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -18,7 +19,7 @@ type changes struct {
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
 	networks  networkChanges        // of muxes
-	moves     []clientMove          // of networks' clients, for hosts
+	moves     []network.Move        // of networks' clients, for hosts
 }
 
 // hostChange is what changed for one host.

@@ -5,38 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/store"
 )
 
-// clientMove is an address of a virtual network that is on another host than before.
-type clientMove struct {
-	vni     uint32
-	address netip.Addr
-	host    string // where it is now
-}
-
 // newClientMoves computes which clients went to another host from old to s.
-func newClientMoves(old, s *store.State, delta store.Delta) (moves []clientMove) {
+func newClientMoves(old, s *store.State, delta store.Delta) (moves []network.Move) {
 	for name := range delta.Networks {
-		was, had := old.Networks.Get(name)
-		is, has := s.Networks.Get(name)
-		if !had || !has || was.VNI != is.VNI {
-			continue
-		}
-		before := map[netip.Addr]string{}
-		for _, w := range was.Workloads {
-			for _, a := range w.Addresses {
-				before[a] = w.Host
-			}
-		}
-		for _, w := range is.Workloads {
-			for _, a := range w.Addresses {
-				if host, there := before[a]; there && host != w.Host {
-					moves = append(moves, clientMove{is.VNI, a, w.Host})
-				}
-			}
-		}
+		was, _ := old.Networks.Get(name)
+		is, _ := s.Networks.Get(name)
+		moves = append(moves, network.Moves(was, is)...)
 	}
 	return moves
 }
@@ -46,13 +25,13 @@ func newClientMoves(old, s *store.State, delta store.Delta) (moves []clientMove)
 type clientMoves []timedMove
 
 type timedMove struct {
-	clientMove
+	network.Move
 	at time.Time
 }
 
 const moveTime = 30 * time.Second
 
-func (m *clientMoves) add(moves []clientMove, now time.Time) {
+func (m *clientMoves) add(moves []network.Move, now time.Time) {
 	for _, move := range moves[:min(len(moves), vnet.MaxMoves)] {
 		*m = append(*m, timedMove{move, now})
 	}
@@ -72,15 +51,15 @@ func (m *clientMoves) recent(now time.Time) clientMoves {
 // moved are the moves of clients in networks that the host knows, each to a host that has a number.
 func (n *sentNetworks) moved(s *store.State, moves clientMoves) (told []vnet.Move) {
 	for _, m := range moves {
-		number := s.Networks.Numbers.Of(m.host)
-		if _, known := n.networks.sent[m.vni]; number == 0 || !known {
+		number := s.Networks.Numbers.Of(m.Host)
+		if _, known := n.networks.sent[m.VNI]; number == 0 || !known {
 			continue
 		}
-		if last := len(told) - 1; last >= 0 && told[last].VNI == m.vni && told[last].Host == number {
-			told[last].Addresses = append(told[last].Addresses, m.address)
+		if last := len(told) - 1; last >= 0 && told[last].VNI == m.VNI && told[last].Host == number {
+			told[last].Addresses = append(told[last].Addresses, m.Address)
 			continue
 		}
-		told = append(told, vnet.Move{VNI: m.vni, Addresses: []netip.Addr{m.address}, Host: number})
+		told = append(told, vnet.Move{VNI: m.VNI, Addresses: []netip.Addr{m.Address}, Host: number})
 	}
 	return told
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/migrate"
 	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
@@ -73,7 +74,7 @@ func (w *world) measureMigration(ctx context.Context, how options, to *report) e
 		return err
 	}
 	began := time.Now()
-	if err := w.MoveTenant(ctx, "acme1", "chost2"); err != nil {
+	if err := migrate.Tenant(ctx, w.Lab, "acme1", "chost2"); err != nil {
 		return err
 	}
 	to.Notes["migration-move-ms"] = float64(time.Since(began).Milliseconds())

@@ -1,4 +1,5 @@
-package netlab
+// Package migrate moves workloads of a lab's virtual networks from host to host, as live migration does.
+package migrate
 
 import (
 	"context"
@@ -11,15 +12,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/overlay"
 )
 
 // moveTime bounds how long the agent of a host takes to know a workload that comes.
 const moveTime = 10 * time.Second
 
-// MoveTenant takes a virtual network's workload to another host of clients, with all its sockets, and changes the network,
+// Tenant takes a virtual network's workload to another host of clients, with all its sockets, and changes the network,
 // which must have been applied. Node goes on to name the host where it was made.
-func (l *cluster) MoveTenant(ctx context.Context, workload, host string) error {
+func Tenant(ctx context.Context, l *netlab.Lab, workload, host string) error {
 	n, err := l.Node(workload)
 	if err != nil {
 		return err
@@ -28,7 +30,7 @@ func (l *cluster) MoveTenant(ctx context.Context, workload, host string) error {
 	if err != nil {
 		return err
 	}
-	if n.Kind != Tenant || to.Kind != ClientHost {
+	if n.Kind != netlab.Tenant || to.Kind != netlab.ClientHost {
 		return fmt.Errorf("move %s to %s: that takes a workload of a virtual network, as acme1, and a host of clients, as chost2", workload, host)
 	}
 	there, err := l.NS(host)
@@ -48,7 +50,7 @@ func (l *cluster) MoveTenant(ctx context.Context, workload, host string) error {
 	}
 	network, client := overlay.Networks(l.Networks)[n.Number-1], overlay.WorkloadAt(source.Number)
 	err = network.Move(there, workload, ns, client, func() error {
-		return errors.Join(l.tellMove(network.Name+"-prod", workload, host), l.waitPort(ctx, to, workload))
+		return errors.Join(tell(l, network.Name+"-prod", workload, host), waitPort(ctx, l, to, workload))
 	})
 	if err != nil {
 		return fmt.Errorf("move %s to %s: %w", workload, host, err)
@@ -56,8 +58,8 @@ func (l *cluster) MoveTenant(ctx context.Context, workload, host string) error {
 	return nil
 }
 
-// tellMove changes a network, so that its workload is on a host.
-func (l *cluster) tellMove(network, workload, host string) error {
+// tell changes a network, so that its workload is on a host.
+func tell(l *netlab.Lab, network, workload, host string) error {
 	text, err := l.Weir("get", "network", network, "-o", "json")
 	if err != nil {
 		return err
@@ -77,7 +79,7 @@ func (l *cluster) tellMove(network, workload, host string) error {
 	if err != nil {
 		return fmt.Errorf("write network %s: %w", network, err)
 	}
-	file := filepath.Join(l.dir, network+".json")
+	file := filepath.Join(l.Dir(), network+".json")
 	if err := os.WriteFile(file, changed, 0o600); err != nil {
 		return fmt.Errorf("write network %s: %w", network, err)
 	}
@@ -86,8 +88,8 @@ func (l *cluster) tellMove(network, workload, host string) error {
 }
 
 // waitPort waits until a host of clients has an interface as a port.
-func (l *cluster) waitPort(ctx context.Context, host Node, device string) error {
-	return Poll(ctx, moveTime, func() error {
+func waitPort(ctx context.Context, l *netlab.Lab, host netlab.Node, device string) error {
+	return netlab.Poll(ctx, moveTime, func() error {
 		out, err := l.Run(host.Name, l.Find("weir-agent"), "port", "ls", "--pin-path", l.PinPath(host.Name))
 		if err == nil && !strings.Contains(out, "\n"+device+" ") {
 			err = fmt.Errorf("%s does not know the workload at %s", host.Name, device)
