@@ -103,7 +103,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w
 		redirect_observe(w);
 	if (!verdict && w->endpoint->flags & ENDPOINT_SYN_COUNTED &&
 	    w->packet.protocol == IPPROTO_TCP && w->forward != VERDICT_FORWARD_SYN)
-		syn_follow(ctx, w);
+		syn_follow(ctx, w, 0);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)

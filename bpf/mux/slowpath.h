@@ -23,6 +23,7 @@ enum slowpath {
 	SLOWPATH_REPARSE, /* parse again: extension headers, frames in several buffers */
 	SLOWPATH_SYN, /* a SYN that the mux answers */
 	SLOWPATH_VXLAN, /* for no VIP, but to VXLAN's port: of a virtual network's client */
+	SLOWPATH_VXLAN_SYN, /* a SYN of these that the mux answers */
 	SLOWPATH_COUNT,
 };
 
@@ -56,6 +57,14 @@ static __always_inline enum verdict handle_relayed(struct xdp_md *ctx)
 	return verdict;
 }
 
+/* Both steps, one after the other. */
+static __always_inline enum verdict vxlan_handled_or_answered(struct xdp_md *ctx)
+{
+	enum verdict verdict = vxlan_handled(ctx);
+
+	return verdict == VERDICT_DROP_SYN ? vxlan_answer_syn(ctx) : verdict;
+}
+
 static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowpath slowpath)
 {
 	switch (slowpath) {
@@ -72,7 +81,9 @@ static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowp
 	case SLOWPATH_SYN:
 		return answer_syn_parsed(ctx);
 	case SLOWPATH_VXLAN:
-		return vxlan_handled(ctx);
+		return vxlan_handled_or_answered(ctx);
+	case SLOWPATH_VXLAN_SYN:
+		return vxlan_answer_syn(ctx);
 	case SLOWPATH_NONE:
 	case SLOWPATH_REPARSE:
 	case SLOWPATH_COUNT:

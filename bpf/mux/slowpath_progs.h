@@ -51,16 +51,14 @@ int slowpath_syn(struct xdp_md *ctx)
 	return h ? finish(answer_syn(ctx, h), h->limit) : finish(VERDICT_DROP_SYN, 0);
 }
 
-/* Likewise, for it is measured. */
 SEC("xdp.frags")
-int slowpath_vxlan(struct xdp_md *ctx)
+int slowpath_syn_v(struct xdp_md *ctx)
 {
-	__u64 bytes = bpf_xdp_get_buff_len(ctx);
-
-	return finish(vxlan_handle(ctx), bytes);
+	return slowpath_main(ctx, SLOWPATH_VXLAN_SYN);
 }
 
 int mux_full_parse(struct xdp_md *ctx);
+int slowpath_vxlan(struct xdp_md *ctx);
 
 /* By enum slowpath: of one version of the programs, so no other version's fast path uses it. */
 struct {
@@ -78,5 +76,18 @@ struct {
 		[SLOWPATH_REPARSE] = (void *)&mux_full_parse,
 		[SLOWPATH_SYN] = (void *)&slowpath_syn,
 		[SLOWPATH_VXLAN] = (void *)&slowpath_vxlan,
+		[SLOWPATH_VXLAN_SYN] = (void *)&slowpath_syn_v,
 	},
 };
+
+/* Not by a function, for it is measured. */
+SEC("xdp.frags")
+int slowpath_vxlan(struct xdp_md *ctx)
+{
+	__u64 bytes = bpf_xdp_get_buff_len(ctx);
+	enum verdict verdict = vxlan_handle(ctx);
+
+	if (verdict == VERDICT_DROP_SYN)
+		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_VXLAN_SYN);
+	return finish(verdict, bytes);
+}

@@ -75,23 +75,37 @@ static __always_inline bool syn_is_answered(const struct mux_ctx *w)
 	       (flags & ENDPOINT_SYN_SAMPLED && syn_sampled(w->hash));
 }
 
-/* Counts a SYN, whatever becomes of it, and begins a sample if its handshake is one. */
-static __always_inline void syn_count(const struct mux_ctx *w)
+/* Counts a SYN whose handshake is not followed. */
+static __always_inline void syn_count_one(__u32 id)
 {
-	__u32 id = w->endpoint->id;
 	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
-	__u16 tag = syn_sample_tag(w->hash), *sample;
+
+	if (counter && !trace_only())
+		counter->syns++;
+}
+
+/* Counts a SYN, and begins a sample if its handshake is one. */
+static __always_inline void syn_count_followed(__u32 id, __u64 hash, bool sampled)
+{
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+	__u16 tag = syn_sample_tag(hash), *sample;
 
 	if (!counter || trace_only())
 		return;
 	counter->syns++;
-	if (!syn_is_sampled(w))
+	if (!sampled)
 		return;
-	sample = syn_sample(w->hash);
+	sample = syn_sample(hash);
 	if (!sample)
 		return;
 	counter->tried += *sample != tag; /* not one that is sent again */
 	*sample = tag;
+}
+
+/* Counts a SYN, whatever becomes of it. */
+static __always_inline void syn_count(const struct mux_ctx *w)
+{
+	syn_count_followed(w->endpoint->id, w->hash, syn_is_sampled(w));
 }
 
 static __always_inline void syn_count_answer(__u32 id)
@@ -180,10 +194,10 @@ __noinline int syn_complete(struct xdp_md *ctx)
 }
 
 /*
- * Follows a TCP packet of an endpoint with ENDPOINT_SYN_COUNTED. Only an ACK completes a handshake:
- * a reset is what a host sends whose address was forged.
+ * Follows a TCP packet of an endpoint with ENDPOINT_SYN_COUNTED, of a virtual network if vni is not
+ * 0. Only an ACK completes a handshake: a reset is what a host sends whose address was forged.
  */
-static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w)
+static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w, __u32 vni)
 {
 	const __u8 flags = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
 	struct syn_proof *proof;
@@ -203,6 +217,7 @@ static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w)
 	proof->flow.vip = w->packet.destination;
 	proof->flow.client_port = w->packet.source_port;
 	proof->flow.vip_port = w->packet.destination_port;
+	proof->flow.vni = vni;
 	proof->id = w->endpoint->id;
 	proof->flags = w->endpoint->flags;
 	proof->l4 = w->packet.l4;

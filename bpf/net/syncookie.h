@@ -22,6 +22,7 @@ struct syn_flow {
 	__be16 client_port;
 	__be16 vip_port;
 	__be32 isn; /* of the client's SYN, as on the wire */
+	__u32 vni; /* of the network that both addresses are of; 0: none */
 };
 
 /* What became of the check, if it is not an MSS. */
@@ -32,7 +33,8 @@ enum syn_refusal {
 
 /*
  * SipHash-2-4 (Aumasson and Bernstein) of the connection's addresses, four bytes of each for IPv4,
- * its ports and the client's ISN, all as on the wire; then the tick, and detail in two bytes.
+ * the VNI in eight bytes if there is one, ports and the client's ISN, all but the VNI as on the
+ * wire; then the tick, and detail in two bytes. Each kind of connection has a length of its own.
  */
 static __always_inline __u64 syn_mac(const struct syn_secret *secret, const struct syn_flow *flow,
 				     __u32 tick, __u32 detail)
@@ -50,6 +52,10 @@ static __always_inline __u64 syn_mac(const struct syn_secret *secret, const stru
 		sip_word(&s, v[0] | (__u64)v[1] << 32);
 		sip_word(&s, v[2] | (__u64)v[3] << 32);
 		last |= 46ULL << 56;
+	}
+	if (flow->vni) {
+		sip_word(&s, flow->vni);
+		last += 8ULL << 56;
 	}
 	sip_word(&s, flow->client_port | (__u32)flow->vip_port << 16 | (__u64)flow->isn << 32);
 	sip_word(&s, last);

@@ -89,6 +89,13 @@ static __always_inline __u32 answer_overhead(const struct overlay_ctx *a)
 	return overlay_overhead(&a->rule.tunnel);
 }
 
+/* Adds to a number of the TCP header. For difference see rewrite_begin(). */
+static __always_inline int shift_number(struct __sk_buff *skb, const struct packet *p, __u32 at,
+					__be32 from, __u32 add, __u32 *difference)
+{
+	return rewrite_tcp32(skb, p, at, from, bpf_htonl(bpf_ntohl(from) + add), difference);
+}
+
 /* Client and VIP become local address and backend. */
 static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx *a,
 				      struct packet *p)
@@ -105,6 +112,9 @@ static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx 
 	frame_reach(skb, p->l4 + sizeof(struct tcphdr));
 	err = rewrite_begin(skb, p, SOURCE, &local, p->source_port, &difference);
 	err = err ?: rewrite_begin(skb, p, DESTINATION, &dip, port, &difference);
+	if (a->shift && p->tcp_flags & TCP_FLAG_ACK)
+		err = err ?: shift_number(skb, p, offsetof(struct tcphdr, ack_seq),
+					  a->head.tcp.ack_seq, -a->shift, &difference);
 	err = err ?: rewrite_end(skb, p, difference);
 	return err ?: overlay_clamp(skb, p, answer_overhead(a));
 }
@@ -127,6 +137,7 @@ static __noinline enum verdict deliver_session(struct overlay_ctx *a)
 		return VERDICT_DROP_NO_WORKLOAD;
 	a->rule = *rule;
 	a->counters = s->counters;
+	a->shift = session_shift(s);
 	if (session_tag(a->number) != a->tag)
 		return VERDICT_DROP_SESSION_GONE;
 	session_note_client(a, s);

@@ -32,8 +32,10 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_PASS_NOT_LOCAL:
 	case VERDICT_PASS_NOT_A_VIP:
 	case VERDICT_DELIVER_NATIVE:
+	case VERDICT_SYNCOOKIE_NATIVE:
 		return TCX_NEXT;
 	case VERDICT_DELIVER_INTERFACE:
+	case VERDICT_SYNCOOKIE_INTERFACE:
 		return bpf_redirect_neigh(ifindex, NULL, 0, 0);
 	case VERDICT_DELIVER_CLIENT:
 		return bpf_redirect(ifindex, 0);
@@ -51,9 +53,11 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_SEND_MUX:
 		return finish_send(skb, ifindex);
 	case VERDICT_RESET_SERVER: /* back where it came from */
+	case VERDICT_SYNCOOKIE_ANSWER:
 		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 	case VERDICT_RESET_SERVER_NATIVE:
 	case VERDICT_ANSWER_TOO_BIG_NATIVE:
+	case VERDICT_SYNCOOKIE_ANSWER_HOST:
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	case VERDICT_NONE:
 	case VERDICT_DROP_INNER_FRAGMENT:
@@ -77,6 +81,8 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict, _
 	case VERDICT_DROP_SESSION_FULL:
 	case VERDICT_DROP_SESSION_PENDING:
 	case VERDICT_DROP_SESSION_GONE:
+	case VERDICT_DROP_SYNCOOKIE_PENDING:
+	case VERDICT_DROP_SYNCOOKIE_REPLAYED:
 	case VERDICT_DROP_LOCAL_OTHER:
 	case VERDICT_DROP_TOO_BIG:
 	case VERDICT_DROP_SPOOFED:

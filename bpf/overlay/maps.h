@@ -164,6 +164,8 @@ struct overlay_ctx {
 	__u8 client_mac[6];
 	bool from_mux;
 	bool via;
+	__u32 mss; /* of a client whose handshake is repeated to the server; 0: it is not */
+	__u32 shift; /* of the session's sequence numbers */
 	__u32 host; /* of the client, by the FBT or the outer source */
 	__u32 number; /* of the row */
 	__u32 counters; /* of its backend */

@@ -6,7 +6,7 @@
 #include "overlay/client/toobig.h"
 #include "overlay/datagram.h"
 #include "overlay/error.h"
-#include "overlay/reset.h"
+#include "overlay/handshake.h"
 
 enum { OVERLAY_ROW_MASK6 = (1 << 24) - 1 };
 
@@ -36,8 +36,14 @@ static __always_inline void outbound_note(struct overlay_ctx *a, struct overlay_
 		datagram_note_server(a, s);
 	else if (a->parsed == PARSED_FRAGMENT)
 		session_seen(s);
-	else
+	else if (!(a->row.events & OVERLAY_PROXIED))
 		session_note_server(a, s);
+}
+
+/* Is it a segment of a session whose handshake is by proxy? */
+static __always_inline bool outbound_is_proxied(const struct overlay_ctx *a)
+{
+	return a->row.events & OVERLAY_PROXIED && a->parsed == PARSED_OK && !a->error;
 }
 
 /* Is it from and to those ports? A later fragment does not say. */
@@ -85,6 +91,7 @@ static __noinline enum verdict outbound_session(struct overlay_ctx *a)
 		return VERDICT_DROP_NO_SESSION;
 	a->key.hash = (__u64)a->tag << 35;
 	a->key.attachment = a->row.attachment;
+	a->shift = session_shift(&a->row);
 	outbound_note(a, s);
 	return VERDICT_NONE;
 }
@@ -121,6 +128,9 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 		       rewrite_fragment(skb, &p, DESTINATION, &client);
 	err = rewrite_begin(skb, &p, SOURCE, &vip, a->row.vip_port, &difference);
 	err = err ?: rewrite_begin(skb, &p, DESTINATION, &client, p.destination_port, &difference);
+	if (a->shift)
+		err = err ?: shift_number(skb, &p, offsetof(struct tcphdr, seq), a->head.tcp.seq,
+					  a->shift, &difference);
 	return err ?: rewrite_end(skb, &p, difference);
 }
 
@@ -231,6 +241,8 @@ static __always_inline enum verdict outbound(struct __sk_buff *skb, struct overl
 	enum verdict verdict = outbound_parse(skb, a);
 
 	verdict = verdict ?: outbound_session(a);
+	if (!verdict && outbound_is_proxied(a))
+		verdict = handshake_answer(skb, a, native);
 	if (verdict == VERDICT_DROP_NO_SESSION && a->parsed == PARSED_OK &&
 	    a->inner.protocol == IPPROTO_TCP)
 		return outbound_reset(skb, a, native);

@@ -26,6 +26,7 @@
 #include "overlay/finish.h"
 #include "overlay/inbound.h"
 #include "overlay/outbound.h"
+#include "overlay/syncookie.h"
 
 /* The table of NGLB's section IV-B: by sender, kind of segment, and whether
  * there is a session. */
@@ -55,16 +56,23 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overla
 	if (syn && !a->from_mux)
 		return VERDICT_DROP_SYN_PAST_MUX;
 	row = session_find(&a->key);
-	if (row < 0 && !syn)
-		return reset_client(skb, a);
-	if (row < 0) {
-		verdict = session_begin(a);
-	} else {
+	a->mss = 0;
+	if (row >= 0) {
 		a->number = row;
 		a->tag = session_tag(row);
-		verdict = syn ? session_again(a) : session_at_host(a);
 	}
-	return verdict ?: deliver(skb, a);
+	if (!syn) {
+		verdict = syncookie_take(a, row < 0 ? NULL : session_at(row));
+		if (!verdict && row < 0 && !a->mss)
+			return reset_client(skb, a);
+		verdict = verdict ?: session_at_host(a);
+	} else {
+		verdict = row < 0 ? session_begin(a) : session_again(a);
+	}
+	verdict = verdict ?: deliver(skb, a);
+	if (a->mss && (verdict == VERDICT_DELIVER_NATIVE || verdict == VERDICT_DELIVER_INTERFACE))
+		return handshake_begin(skb, a);
+	return verdict;
 }
 
 /* Ingress of the uplink. */

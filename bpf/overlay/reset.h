@@ -54,13 +54,16 @@ static __noinline int reset_turn(struct __sk_buff *skb, const struct packet *p, 
 				   0);
 }
 
-/* Makes the segment at p, at any depth of the frame, the reset that answers it.
+/*
+ * Makes the segment at p, at any depth of the frame, one with that header, without options and data,
+ * back to its sender.
  */
-static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const struct tcphdr *in)
+static __noinline int segment_turn(struct __sk_buff *skb, struct packet *p,
+				   const struct tcphdr *to)
 {
 	__u32 header = p->l4 - p->l3, length = header + sizeof(struct tcphdr);
 	__u32 check = p->l4 + offsetof(struct tcphdr, check);
-	struct tcphdr out = {};
+	struct tcphdr out = *to;
 	struct {
 		struct address source;
 		struct address destination;
@@ -69,7 +72,6 @@ static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const 
 	} pseudo = { p->source, p->destination, bpf_htonl(sizeof(out)), bpf_htonl(IPPROTO_TCP) };
 	__s64 sum, before;
 
-	reset_header(p, in, &out);
 	if (bpf_skb_change_tail(skb, p->l3 + length, 0) || reset_turn(skb, p, length))
 		return -1;
 	if (address_is_v4(&p->source)) /* what makes them IPv6 is not in it */
@@ -81,6 +83,16 @@ static __noinline int reset_make(struct __sk_buff *skb, struct packet *p, const 
 		return -1;
 	return bpf_l4_csum_replace(skb, check, 0, sum, 0) ||
 	       bpf_l4_csum_replace(skb, check, 0, before, BPF_F_PSEUDO_HDR);
+}
+
+/* Makes the segment the reset that answers it. */
+static __always_inline int reset_make(struct __sk_buff *skb, struct packet *p,
+				      const struct tcphdr *in)
+{
+	struct tcphdr out = {};
+
+	reset_header(p, in, &out);
+	return segment_turn(skb, p, &out);
 }
 
 /* Turns a client's segment of no session round, to the host that it is from. */

@@ -23,6 +23,24 @@ static __always_inline __u32 session_note(struct overlay_session *s, __u32 set, 
 	return was;
 }
 
+/* Does the server still owe the answer to a handshake by proxy? */
+static __always_inline bool session_is_pending(__u32 events)
+{
+	const __u32 others = OVERLAY_SERVER_ANSWER | OVERLAY_RESET;
+
+	return (events & (OVERLAY_PROXIED | others)) == OVERLAY_PROXIED;
+}
+
+/* How far the client's numbers of the server are ahead of the server's own. */
+static __always_inline __u32 session_shift(const struct overlay_session *s)
+{
+	const __u32 learnt = OVERLAY_PROXIED | OVERLAY_SERVER_ANSWER;
+
+	/* In this order: the shift is there before the event. */
+	return (*(volatile __u16 *)&s->events & learnt) == learnt ? *(volatile __u32 *)&s->shift
+								   : 0;
+}
+
 static __always_inline void session_seen(struct overlay_session *s)
 {
 	__u32 now = overlay_now();
@@ -66,6 +84,11 @@ static __always_inline void session_fresh(const struct overlay_ctx *a, __u32 rul
 	fresh->events = (a->via ? OVERLAY_VIA_MUX : 0) | (a->key.udp ? OVERLAY_UDP : 0);
 	fresh->client_next = a->key.udp ? 0 : bpf_ntohl(a->head.tcp.seq) + 1;
 	fresh->seen = overlay_now();
+	if (a->mss) { /* the segment is no SYN: it acknowledges a SYN cookie */
+		fresh->events |= OVERLAY_PROXIED;
+		fresh->client_next--;
+		fresh->server_next = bpf_ntohl(a->head.tcp.ack_seq);
+	}
 }
 
 /* Counts down the session whose row has become another's. */
@@ -80,7 +103,7 @@ static __noinline int session_count_past(const struct overlay_session *past)
 	return 0;
 }
 
-/* A SYN by a mux makes a row. */
+/* A SYN by a mux makes a row, and so does a right cookie. */
 static __noinline enum verdict session_begin(struct overlay_ctx *a)
 {
 	struct overlay_session fresh = {}, past = {};
@@ -112,34 +135,44 @@ static __noinline enum verdict session_begin(struct overlay_ctx *a)
 	return VERDICT_NONE;
 }
 
+/* Begins the session's connection anew. */
+static __noinline enum verdict session_restart(struct overlay_ctx *a,
+					       const struct overlay_session *s)
+{
+	struct overlay_session fresh = {}, past = {};
+	__u32 rule = 0;
+	enum verdict verdict = session_rule(a, &rule);
+
+	if (verdict)
+		return verdict;
+	session_fresh(a, session_is_over(s->events) ? rule : s->rule, &fresh);
+	if (settings.paused || !session_renew(a->number, a->tag, a->key.hash, &fresh, &past))
+		return VERDICT_DROP_SESSION_PENDING;
+	count_opened(a->key.attachment, fresh.counters);
+	if (past.events & OVERLAY_CLIENT_ACK)
+		quota_count(a->attachment.tenant, 0, 1);
+	return VERDICT_NONE;
+}
+
 /* A SYN by a mux in a session: one that is over, or that nobody has answered,
  * begins anew. */
 static __noinline enum verdict session_again(struct overlay_ctx *a)
 {
-	struct overlay_session *s = session_at(a->number), fresh = {}, past = {};
-	__u32 rule = 0, isn = bpf_ntohl(a->head.tcp.seq);
-	enum verdict verdict;
+	struct overlay_session *s = session_at(a->number);
+	__u32 isn = bpf_ntohl(a->head.tcp.seq);
 	bool over, open;
 
 	if (!s)
 		return VERDICT_DROP_SESSION_GONE;
 	over = session_is_over(s->events);
 	open = s->events & OVERLAY_CLIENT_ACK;
-	if (!over && (open || s->client_next == isn + 1)) {
-		if (s->host != a->host)
-			return VERDICT_DROP_OTHER_HOST;
-		count_repeated(s->counters);
-		return VERDICT_NONE;
-	}
-	verdict = session_rule(a, &rule);
-	if (verdict)
-		return verdict;
-	session_fresh(a, over ? rule : s->rule, &fresh);
-	if (settings.paused || !session_renew(a->number, a->tag, a->key.hash, &fresh, &past))
-		return VERDICT_DROP_SESSION_PENDING;
-	count_opened(a->key.attachment, fresh.counters);
-	if (past.events & OVERLAY_CLIENT_ACK)
-		quota_count(a->attachment.tenant, 0, 1);
+	if (over || (!open && s->client_next != isn + 1))
+		return session_restart(a, s);
+	if (session_is_pending(s->events)) /* the client has taken a mux's answer to it */
+		return VERDICT_DROP_SYNCOOKIE_PENDING;
+	if (s->host != a->host)
+		return VERDICT_DROP_OTHER_HOST;
+	count_repeated(s->counters);
 	return VERDICT_NONE;
 }
 

@@ -71,7 +71,7 @@ func (t *tables) apply(update wire.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	whole := update.Snapshot || t.stale
-	quiet := !t.networks.Note(update.Networks, update.Snapshot) && len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
+	quiet := !t.networks.Note(update.Networks, update.SYNSecrets, update.Snapshot) && len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
 	}

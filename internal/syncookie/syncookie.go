@@ -19,6 +19,7 @@ import (
 type Flow struct {
 	Client, VIP netip.AddrPort
 	ISN         uint32 // of the client's SYN
+	VNI         uint32 // of the virtual network that both are in; 0: none
 }
 
 // Offer is what the client offered in its SYN, as far as a cookie keeps it.
@@ -130,6 +131,9 @@ func mac(secret model.SYNSecret, f Flow, tick, class uint32, o Offer) uint32 {
 	var b []byte
 	b = append(b, f.Client.Addr().AsSlice()...)
 	b = append(b, f.VIP.Addr().AsSlice()...)
+	if f.VNI != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(f.VNI))
+	}
 	b = binary.BigEndian.AppendUint16(b, f.Client.Port())
 	b = binary.BigEndian.AppendUint16(b, f.VIP.Port())
 	b = binary.BigEndian.AppendUint32(b, f.ISN)

@@ -32,11 +32,16 @@ enum overlay_workload {
 	OVERLAY_BEHIND_INTERFACE = 2,
 };
 
+enum overlay_rule_flag {
+	OVERLAY_SYN_COOKIES = 1, /* muxes may answer SYNs of the endpoint */
+};
+ABI_ENUM(overlay_rule_flag);
+
 struct overlay_rule {
 	struct address dip;
 	struct address tunnel;
 	__be16 port; /* 0: the client's */
-	__u16 pad;
+	__u16 flags; /* enum overlay_rule_flag */
 	enum overlay_workload workload;
 	__u32 ifindex; /* of the workload's host-side interface */
 	__u32 idle_timeout; /* of open connections, in ms */

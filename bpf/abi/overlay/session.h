@@ -13,6 +13,7 @@ enum overlay_event {
 	OVERLAY_SERVER_FIN = 0x08,
 	OVERLAY_RESET = 0x10, /* by either end, and no segment of the server since */
 	OVERLAY_VIA_MUX = 0x20, /* answers go by a mux, as the last FBT says */
+	OVERLAY_PROXIED = 0x40, /* it began by a SYN cookie: see shift */
 	OVERLAY_UDP = 0x80, /* none that happens: it is of datagrams, and has no numbers */
 };
 ABI_ENUM(overlay_event);
@@ -59,7 +60,8 @@ struct overlay_session {
 	__u32 client_next; /* the server's last acknowledgement number */
 	__u32 server_next; /* the client's; until there is one, what is expected */
 	__u32 seen; /* tick of CLOCK_MONOTONIC */
-	__u32 shift; /* of sequence numbers, if the connection began by a SYN cookie */
+	__u32 shift; /* OVERLAY_PROXIED and the server has answered: what the client's numbers of
+			the server are ahead of the server's own */
 };
 
 struct overlay_set {

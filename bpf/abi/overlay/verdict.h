@@ -20,6 +20,10 @@ enum verdict {
 	VERDICT_DELIVER_NATIVE,
 	VERDICT_DELIVER_INTERFACE,
 
+	/* Likewise, of a client that a mux answered by a SYN cookie: the segment becomes a SYN. */
+	VERDICT_SYNCOOKIE_NATIVE,
+	VERDICT_SYNCOOKIE_INTERFACE,
+
 	/* Towards a client's host: encapsulated. */
 	VERDICT_REPLY,
 	VERDICT_REPLY_BY_MUX, /* which sends it on */
@@ -45,6 +49,8 @@ enum verdict {
 	VERDICT_RESET_SERVER, /* likewise, by a workload behind an interface */
 	VERDICT_RESET_SERVER_NATIVE,
 	VERDICT_ANSWER_TOO_BIG_NATIVE, /* to a server on the host itself: a datagram is too big */
+	VERDICT_SYNCOOKIE_ANSWER, /* its SYN-ACK became an acknowledgement of it: as above */
+	VERDICT_SYNCOOKIE_ANSWER_HOST,
 
 	/* Refused. */
 	VERDICT_DROP_INNER_FRAGMENT,
@@ -73,6 +79,8 @@ enum verdict {
 					 for a moment */
 	VERDICT_DROP_SESSION_GONE, /* its row became another's while the packet passed
 				    */
+	VERDICT_DROP_SYNCOOKIE_PENDING, /* before the server's answer, or that once more */
+	VERDICT_DROP_SYNCOOKIE_REPLAYED, /* the cookie of a session that is over */
 	VERDICT_DROP_LOCAL_OTHER, /* to a local address, and neither TCP nor UDP */
 	VERDICT_DROP_TOO_BIG, /* for the uplink, once encapsulated */
 	VERDICT_DROP_SPOOFED, /* from a client, by an address or MAC that is not its own */

@@ -32,6 +32,7 @@ struct vxlan_ctx {
 	__u16 length; /* of UDP, with the FBT */
 	__u32 inner_l3;
 	__u64 hash;
+	__u64 sampled; /* of a SYN that is answered: its handshake is followed */
 	struct address tunnel;
 	__u32 macs[3];
 	/* The headers inside, which are written anew, as the CPU loads them. */

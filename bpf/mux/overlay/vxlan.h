@@ -12,6 +12,7 @@
 #include "mux/overlay/maps.h"
 #include "mux/overlay/parts.h"
 #include "mux/overlay/header.h"
+#include "mux/overlay/syn.h"
 #include "mux/police.h"
 #include "mux/select.h"
 #include "net/vxlan.h"
@@ -206,6 +207,7 @@ static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
 	verdict = verdict ?: vxlan_inner(ctx, &w, v);
 	verdict = verdict ?: police(&w, false);
 	verdict = verdict ?: vxlan_choose(&w, v);
+	verdict = verdict ?: vxlan_handshake(ctx, &w, v);
 	verdict = verdict ?: push_vxlan(ctx, &w, v);
 	if (verdict)
 		return verdict;

@@ -212,7 +212,7 @@ static __always_inline bool syn_read(struct xdp_md *ctx, const struct syn_ctx *h
 
 	barrier_var(l3);
 	barrier_var(l4);
-	if (l3 > ETH_HLEN_MAX || l4 > EXTENSIONS_START_MAX || length > SYN_BYTES_MAX)
+	if (l3 > EXTENSIONS_START_MAX || l4 > EXTENSIONS_START_MAX || length > SYN_BYTES_MAX)
 		return false;
 	if (!syn_read_addresses(data + l3, end, s, v4))
 		return false;
@@ -356,6 +356,7 @@ static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn
 	struct syn_ack a;
 	struct syn s;
 
+	s.flow.vni = 0;
 	if (!secret->id || !syn_read(ctx, h, &s, v4))
 		return VERDICT_DROP_SYN;
 	options = s.offer >> OFFER_OPTIONS_SHIFT & 0xff;

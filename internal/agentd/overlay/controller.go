@@ -47,6 +47,7 @@ type Controller struct {
 
 	mu          sync.Mutex
 	wanted      wanted
+	secrets     []model.SYNSecret // of muxes' SYN cookies
 	detached    wanted            // what was wanted when an attachment went
 	until       time.Time         // when that is forgotten
 	heard       bool              // a snapshot has come
@@ -195,8 +196,9 @@ func (c *Controller) adopt() {
 	}
 }
 
-// Note takes what an update says of virtual networks, and says whether that changes anything. Program brings it into force.
-func (c *Controller) Note(update wire.HostNetworks, snapshot bool) (changed bool) {
+// Note takes what an update says of virtual networks, and the secrets of muxes' SYN cookies that are valid. It says whether
+// that changes anything. Program brings it into force.
+func (c *Controller) Note(update wire.HostNetworks, secrets []model.SYNSecret, snapshot bool) (changed bool) {
 	if c == nil {
 		return false
 	}
@@ -204,7 +206,8 @@ func (c *Controller) Note(update wire.HostNetworks, snapshot bool) (changed bool
 	defer c.mu.Unlock()
 	c.heard = c.heard || snapshot
 	was := c.wanted
-	changed = c.wanted.note(update, snapshot)
+	changed = c.wanted.note(update, snapshot) || !slices.Equal(c.secrets, secrets)
+	c.secrets = secrets
 	changed = c.moves.note(update.Moved, time.Now()) || changed
 	if c.heard && c.wanted.lacks(was) {
 		c.detached, c.until = was.with(c.lingering()), time.Now().Add(detachTime)

@@ -88,7 +88,7 @@ func networks(change func(*wire.HostNetworks)) wire.HostNetworks {
 
 // program has the manager tell, and the agent do it.
 func (m *machine) program(n wire.HostNetworks, snapshot bool) error {
-	m.Note(n, snapshot)
+	m.Note(n, nil, snapshot)
 	web, err := m.ns.Index("web")
 	m.must(err)
 	b := model.HostBackend{

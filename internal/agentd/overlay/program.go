@@ -37,7 +37,7 @@ func (c *Controller) program(host Host) error {
 	if err := c.backends.give(d, attachments, rules); err != nil {
 		return err
 	}
-	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), shareTable(d, c.tenants.of), d.SetRules(rules))
+	err = errors.Join(d.SetKeys(c.wanted.keys), d.SetSYNSecrets(c.secrets), d.SetHosts(now.hostsOf(host.Muxes)), d.SetUnderlay(own), shareTable(d, c.tenants.of), d.SetRules(rules))
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,7 @@ func (c *Controller) rulesOf(host Host) (rules map[uint32]overlay.Rule, interfac
 		c.served[c.rules.of[key]] = b
 		rules[c.rules.of[key]] = overlay.Rule{
 			Service: key.service, IsUDP: key.udp, Tunnel: key.tunnel, Backend: b.Backend, Ifindex: uint32(ifindex), IsDown: !there, IdleTimeout: b.IdleTimeout,
+			SYNCookies: b.SYNCookies != model.SYNCookiesNever,
 		}
 		if ifindex != netlink.Native {
 			interfaces = append(interfaces, ifindex)

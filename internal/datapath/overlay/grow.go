@@ -171,6 +171,9 @@ func (t *Table) merge(old *Table) (lost int) {
 // note adds what another copy of the row tells: events, and numbers and times that are later.
 func (r *row) note(other *row) {
 	const eventsShift = 16 // in the word of the last bytes of the MAC
+	if learnt := Proxied | ServerAnswer; other.events&learnt == learnt {
+		atomic.StoreUint32(&r.shift, other.shift) // before the event that tells of it
+	}
 	atomic.OrUint32((*uint32)(unsafe.Pointer(&r.clientMAC[4])), uint32(other.events)<<eventsShift)
 	for _, word := range []struct{ to, from *uint32 }{
 		{&r.clientNext, &other.clientNext}, {&r.serverNext, &other.serverNext}, {&r.seen, &other.seen},

@@ -21,6 +21,7 @@ import (
 // Tables that the library names for variables.
 const (
 	settingsTable = ".data.settings"
+	secretsTable  = ".data.secrets"
 	constants     = ".rodata" // what programs are loaded with: no other version goes on with that
 )
 
@@ -43,7 +44,7 @@ func (d *Datapath) load() error {
 		spec.Maps[overlayMapBypassFlows].MaxEntries = d.config.Flows
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
-	for _, name := range []string{settingsTable, ".data.hash_key", ".data.fbt_keys", ".data.answer_key"} {
+	for _, name := range []string{settingsTable, secretsTable, ".data.hash_key", ".data.fbt_keys", ".data.answer_key"} {
 		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
 	}
 	err = errors.Join(spec.Variables[overlayVarHashKey].Set(key), spec.Variables[overlayVarSettings].Set(d.config.settings()))

@@ -320,6 +320,8 @@ type overlayOverlayCtx struct {
 	ClientMac [6]uint8
 	FromMux   bool
 	Via       bool
+	Mss       uint32
+	Shift     uint32
 	Host      uint32
 	Number    uint32
 	Counters  uint32
@@ -337,6 +339,7 @@ const (
 	overlayOverlayEventOVERLAY_SERVER_FIN    overlayOverlayEvent = 8
 	overlayOverlayEventOVERLAY_RESET         overlayOverlayEvent = 16
 	overlayOverlayEventOVERLAY_VIA_MUX       overlayOverlayEvent = 32
+	overlayOverlayEventOVERLAY_PROXIED       overlayOverlayEvent = 64
 	overlayOverlayEventOVERLAY_UDP           overlayOverlayEvent = 128
 )
 
@@ -406,11 +409,17 @@ type overlayOverlayRule struct {
 	Dip         overlayAddress
 	Tunnel      overlayAddress
 	Port        uint16
-	Pad         uint16
+	Flags       uint16
 	Workload    overlayOverlayWorkload
 	Ifindex     uint32
 	IdleTimeout uint32
 }
+
+type overlayOverlayRuleFlag uint32
+
+const (
+	overlayOverlayRuleFlagOVERLAY_SYN_COOKIES overlayOverlayRuleFlag = 1
+)
 
 type overlayOverlayRuleKey struct {
 	_        structs.HostLayout
@@ -510,60 +519,110 @@ const (
 	overlayOverlayWorkloadOVERLAY_BEHIND_INTERFACE overlayOverlayWorkload = 2
 )
 
+type overlaySlotLayout uint32
+
+const (
+	overlaySlotLayoutSLOT_BITS overlaySlotLayout = 13
+	overlaySlotLayoutSLOT_MASK overlaySlotLayout = 8191
+)
+
+type overlaySynCookieFormat uint32
+
+const (
+	overlaySynCookieFormatSYN_COOKIE_MSS_BITS     overlaySynCookieFormat = 3
+	overlaySynCookieFormatSYN_COOKIE_TICK_BITS    overlaySynCookieFormat = 2
+	overlaySynCookieFormatSYN_COOKIE_SECRET_BITS  overlaySynCookieFormat = 2
+	overlaySynCookieFormatSYN_COOKIE_TICK_SHIFT   overlaySynCookieFormat = 3
+	overlaySynCookieFormatSYN_COOKIE_SECRET_SHIFT overlaySynCookieFormat = 5
+	overlaySynCookieFormatSYN_COOKIE_MAC_SHIFT    overlaySynCookieFormat = 7
+	overlaySynCookieFormatSYN_COOKIE_SECRETS      overlaySynCookieFormat = 4
+	overlaySynCookieFormatSYN_COOKIE_TICK         overlaySynCookieFormat = 36
+	overlaySynCookieFormatSYN_COOKIE_WSCALE       overlaySynCookieFormat = 9
+	overlaySynCookieFormatSYN_COOKIE_WINDOW       overlaySynCookieFormat = 16384
+)
+
+type overlaySynOption uint32
+
+const (
+	overlaySynOptionSYN_OPTION_WSCALE     overlaySynOption = 15
+	overlaySynOptionSYN_OPTION_SACK       overlaySynOption = 16
+	overlaySynOptionSYN_OPTION_MASK       overlaySynOption = 31
+	overlaySynOptionSYN_OPTION_TIMESTAMPS overlaySynOption = 32
+)
+
+type overlaySynSecrets struct {
+	_     structs.HostLayout
+	Clock uint64
+	Makes uint32
+	Pad   uint32
+	Rows  [4]struct {
+		_   structs.HostLayout
+		Key [2]uint64
+		Id  uint32
+		Pad uint32
+	}
+}
+
 type overlayVerdict uint32
 
 const (
-	overlayVerdictVERDICT_NONE                  overlayVerdict = 0
-	overlayVerdictVERDICT_PASS_OTHER            overlayVerdict = 1
-	overlayVerdictVERDICT_PASS_NOT_VXLAN        overlayVerdict = 2
-	overlayVerdictVERDICT_PASS_NOT_OURS         overlayVerdict = 3
-	overlayVerdictVERDICT_PASS_NOT_LOCAL        overlayVerdict = 4
-	overlayVerdictVERDICT_PASS_NOT_A_VIP        overlayVerdict = 5
-	overlayVerdictVERDICT_DELIVER_NATIVE        overlayVerdict = 6
-	overlayVerdictVERDICT_DELIVER_INTERFACE     overlayVerdict = 7
-	overlayVerdictVERDICT_REPLY                 overlayVerdict = 8
-	overlayVerdictVERDICT_REPLY_BY_MUX          overlayVerdict = 9
-	overlayVerdictVERDICT_REPLY_LOCAL           overlayVerdict = 10
-	overlayVerdictVERDICT_RESET_CLIENT          overlayVerdict = 11
-	overlayVerdictVERDICT_SEND_DIRECT           overlayVerdict = 12
-	overlayVerdictVERDICT_SEND_LOCAL            overlayVerdict = 13
-	overlayVerdictVERDICT_SEND_MUX              overlayVerdict = 14
-	overlayVerdictVERDICT_DELIVER_CLIENT        overlayVerdict = 15
-	overlayVerdictVERDICT_ANSWER_ARP            overlayVerdict = 16
-	overlayVerdictVERDICT_ANSWER_ND             overlayVerdict = 17
-	overlayVerdictVERDICT_ANSWER_TOO_BIG        overlayVerdict = 18
-	overlayVerdictVERDICT_RESET_SERVER          overlayVerdict = 19
-	overlayVerdictVERDICT_RESET_SERVER_NATIVE   overlayVerdict = 20
-	overlayVerdictVERDICT_ANSWER_TOO_BIG_NATIVE overlayVerdict = 21
-	overlayVerdictVERDICT_DROP_INNER_FRAGMENT   overlayVerdict = 22
-	overlayVerdictVERDICT_DROP_INNER_OTHER      overlayVerdict = 23
-	overlayVerdictVERDICT_DROP_INNER_MALFORMED  overlayVerdict = 24
-	overlayVerdictVERDICT_DROP_ECN              overlayVerdict = 25
-	overlayVerdictVERDICT_DROP_NOT_A_VTEP       overlayVerdict = 26
-	overlayVerdictVERDICT_DROP_FBT_MISSING      overlayVerdict = 27
-	overlayVerdictVERDICT_DROP_FBT_KEY          overlayVerdict = 28
-	overlayVerdictVERDICT_DROP_FBT_FORGED       overlayVerdict = 29
-	overlayVerdictVERDICT_DROP_FBT_VNI          overlayVerdict = 30
-	overlayVerdictVERDICT_DROP_FBT_HOST         overlayVerdict = 31
-	overlayVerdictVERDICT_DROP_SYN_PAST_MUX     overlayVerdict = 32
-	overlayVerdictVERDICT_DROP_OTHER_HOST       overlayVerdict = 33
-	overlayVerdictVERDICT_DROP_NO_SESSION       overlayVerdict = 34
-	overlayVerdictVERDICT_DROP_RESET_LIMITED    overlayVerdict = 35
-	overlayVerdictVERDICT_DROP_NO_RULE          overlayVerdict = 36
-	overlayVerdictVERDICT_DROP_NO_WORKLOAD      overlayVerdict = 37
-	overlayVerdictVERDICT_DROP_QUOTA            overlayVerdict = 38
-	overlayVerdictVERDICT_DROP_HALF_OPEN        overlayVerdict = 39
-	overlayVerdictVERDICT_DROP_SESSION_FULL     overlayVerdict = 40
-	overlayVerdictVERDICT_DROP_SESSION_PENDING  overlayVerdict = 41
-	overlayVerdictVERDICT_DROP_SESSION_GONE     overlayVerdict = 42
-	overlayVerdictVERDICT_DROP_LOCAL_OTHER      overlayVerdict = 43
-	overlayVerdictVERDICT_DROP_TOO_BIG          overlayVerdict = 44
-	overlayVerdictVERDICT_DROP_SPOOFED          overlayVerdict = 45
-	overlayVerdictVERDICT_DROP_TAGGED           overlayVerdict = 46
-	overlayVerdictVERDICT_DROP_NO_MUX           overlayVerdict = 47
-	overlayVerdictVERDICT_DROP_NOT_ACKED        overlayVerdict = 48
-	overlayVerdictVERDICT_DROP_REWRITE          overlayVerdict = 49
-	overlayVerdictVERDICT_COUNT                 overlayVerdict = 50
+	overlayVerdictVERDICT_NONE                    overlayVerdict = 0
+	overlayVerdictVERDICT_PASS_OTHER              overlayVerdict = 1
+	overlayVerdictVERDICT_PASS_NOT_VXLAN          overlayVerdict = 2
+	overlayVerdictVERDICT_PASS_NOT_OURS           overlayVerdict = 3
+	overlayVerdictVERDICT_PASS_NOT_LOCAL          overlayVerdict = 4
+	overlayVerdictVERDICT_PASS_NOT_A_VIP          overlayVerdict = 5
+	overlayVerdictVERDICT_DELIVER_NATIVE          overlayVerdict = 6
+	overlayVerdictVERDICT_DELIVER_INTERFACE       overlayVerdict = 7
+	overlayVerdictVERDICT_SYNCOOKIE_NATIVE        overlayVerdict = 8
+	overlayVerdictVERDICT_SYNCOOKIE_INTERFACE     overlayVerdict = 9
+	overlayVerdictVERDICT_REPLY                   overlayVerdict = 10
+	overlayVerdictVERDICT_REPLY_BY_MUX            overlayVerdict = 11
+	overlayVerdictVERDICT_REPLY_LOCAL             overlayVerdict = 12
+	overlayVerdictVERDICT_RESET_CLIENT            overlayVerdict = 13
+	overlayVerdictVERDICT_SEND_DIRECT             overlayVerdict = 14
+	overlayVerdictVERDICT_SEND_LOCAL              overlayVerdict = 15
+	overlayVerdictVERDICT_SEND_MUX                overlayVerdict = 16
+	overlayVerdictVERDICT_DELIVER_CLIENT          overlayVerdict = 17
+	overlayVerdictVERDICT_ANSWER_ARP              overlayVerdict = 18
+	overlayVerdictVERDICT_ANSWER_ND               overlayVerdict = 19
+	overlayVerdictVERDICT_ANSWER_TOO_BIG          overlayVerdict = 20
+	overlayVerdictVERDICT_RESET_SERVER            overlayVerdict = 21
+	overlayVerdictVERDICT_RESET_SERVER_NATIVE     overlayVerdict = 22
+	overlayVerdictVERDICT_ANSWER_TOO_BIG_NATIVE   overlayVerdict = 23
+	overlayVerdictVERDICT_SYNCOOKIE_ANSWER        overlayVerdict = 24
+	overlayVerdictVERDICT_SYNCOOKIE_ANSWER_HOST   overlayVerdict = 25
+	overlayVerdictVERDICT_DROP_INNER_FRAGMENT     overlayVerdict = 26
+	overlayVerdictVERDICT_DROP_INNER_OTHER        overlayVerdict = 27
+	overlayVerdictVERDICT_DROP_INNER_MALFORMED    overlayVerdict = 28
+	overlayVerdictVERDICT_DROP_ECN                overlayVerdict = 29
+	overlayVerdictVERDICT_DROP_NOT_A_VTEP         overlayVerdict = 30
+	overlayVerdictVERDICT_DROP_FBT_MISSING        overlayVerdict = 31
+	overlayVerdictVERDICT_DROP_FBT_KEY            overlayVerdict = 32
+	overlayVerdictVERDICT_DROP_FBT_FORGED         overlayVerdict = 33
+	overlayVerdictVERDICT_DROP_FBT_VNI            overlayVerdict = 34
+	overlayVerdictVERDICT_DROP_FBT_HOST           overlayVerdict = 35
+	overlayVerdictVERDICT_DROP_SYN_PAST_MUX       overlayVerdict = 36
+	overlayVerdictVERDICT_DROP_OTHER_HOST         overlayVerdict = 37
+	overlayVerdictVERDICT_DROP_NO_SESSION         overlayVerdict = 38
+	overlayVerdictVERDICT_DROP_RESET_LIMITED      overlayVerdict = 39
+	overlayVerdictVERDICT_DROP_NO_RULE            overlayVerdict = 40
+	overlayVerdictVERDICT_DROP_NO_WORKLOAD        overlayVerdict = 41
+	overlayVerdictVERDICT_DROP_QUOTA              overlayVerdict = 42
+	overlayVerdictVERDICT_DROP_HALF_OPEN          overlayVerdict = 43
+	overlayVerdictVERDICT_DROP_SESSION_FULL       overlayVerdict = 44
+	overlayVerdictVERDICT_DROP_SESSION_PENDING    overlayVerdict = 45
+	overlayVerdictVERDICT_DROP_SESSION_GONE       overlayVerdict = 46
+	overlayVerdictVERDICT_DROP_SYNCOOKIE_PENDING  overlayVerdict = 47
+	overlayVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED overlayVerdict = 48
+	overlayVerdictVERDICT_DROP_LOCAL_OTHER        overlayVerdict = 49
+	overlayVerdictVERDICT_DROP_TOO_BIG            overlayVerdict = 50
+	overlayVerdictVERDICT_DROP_SPOOFED            overlayVerdict = 51
+	overlayVerdictVERDICT_DROP_TAGGED             overlayVerdict = 52
+	overlayVerdictVERDICT_DROP_NO_MUX             overlayVerdict = 53
+	overlayVerdictVERDICT_DROP_NOT_ACKED          overlayVerdict = 54
+	overlayVerdictVERDICT_DROP_REWRITE            overlayVerdict = 55
+	overlayVerdictVERDICT_COUNT                   overlayVerdict = 56
 )
 
 type overlayVxlanFormat uint32
@@ -610,11 +669,16 @@ const (
 	overlayVarAbiOverlayEvent       = "abi_overlay_event"
 	overlayVarAbiOverlayLayout      = "abi_overlay_layout"
 	overlayVarAbiOverlayRtt         = "abi_overlay_rtt"
+	overlayVarAbiOverlayRuleFlag    = "abi_overlay_rule_flag"
+	overlayVarAbiSlotLayout         = "abi_slot_layout"
+	overlayVarAbiSynCookieFormat    = "abi_syn_cookie_format"
+	overlayVarAbiSynOption          = "abi_syn_option"
 	overlayVarAbiVxlanFormat        = "abi_vxlan_format"
 	overlayVarAnswerKey             = "answer_key"
 	overlayVarFbtKeys               = "fbt_keys"
 	overlayVarHashKey               = "hash_key"
 	overlayVarSettings              = "settings"
+	overlayVarSynSecrets            = "syn_secrets"
 )
 
 // loadOverlay returns the embedded CollectionSpec for overlay.
@@ -700,11 +764,16 @@ type overlayVariableSpecs struct {
 	AbiOverlayEvent       *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout      *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiOverlayRtt         *ebpf.VariableSpec `ebpf:"abi_overlay_rtt"`
+	AbiOverlayRuleFlag    *ebpf.VariableSpec `ebpf:"abi_overlay_rule_flag"`
+	AbiSlotLayout         *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
 	AbiVxlanFormat        *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	AnswerKey             *ebpf.VariableSpec `ebpf:"answer_key"`
 	FbtKeys               *ebpf.VariableSpec `ebpf:"fbt_keys"`
 	HashKey               *ebpf.VariableSpec `ebpf:"hash_key"`
 	Settings              *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
 
 // overlayObjects contains all objects after they have been loaded into the kernel.
@@ -781,11 +850,16 @@ type overlayVariables struct {
 	AbiOverlayEvent       *ebpf.Variable `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout      *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiOverlayRtt         *ebpf.Variable `ebpf:"abi_overlay_rtt"`
+	AbiOverlayRuleFlag    *ebpf.Variable `ebpf:"abi_overlay_rule_flag"`
+	AbiSlotLayout         *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
 	AbiVxlanFormat        *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	AnswerKey             *ebpf.Variable `ebpf:"answer_key"`
 	FbtKeys               *ebpf.Variable `ebpf:"fbt_keys"`
 	HashKey               *ebpf.Variable `ebpf:"hash_key"`
 	Settings              *ebpf.Variable `ebpf:"settings"`
+	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 }
 
 // overlayPrograms contains all programs after they have been loaded into the kernel.

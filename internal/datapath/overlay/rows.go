@@ -97,6 +97,7 @@ type Rule struct {
 	IsDown  bool           // the workload is not there, as while a VM starts
 	// IdleTimeout is the silence after which an open connection may be ended; 0: none is.
 	IdleTimeout time.Duration
+	SYNCookies  bool // muxes may answer SYNs
 }
 
 // SetRules makes the rules exactly those, by number. A number is another rule's only when no session has it.
@@ -139,6 +140,9 @@ func ruleRow(r Rule) overlayOverlayRule {
 	}
 	if r.IsDown {
 		row.Workload = overlayOverlayWorkloadOVERLAY_NO_WORKLOAD
+	}
+	if r.SYNCookies {
+		row.Flags = uint16(overlayOverlayRuleFlagOVERLAY_SYN_COOKIES)
 	}
 	row.Dip.Words, row.Tunnel.Words = abi.Words(r.Backend.Addr()), abi.Words(r.Tunnel)
 	return row
@@ -284,6 +288,7 @@ func ruleOf(row overlayOverlayRule) Rule {
 	return Rule{
 		Tunnel: abi.Address(row.Tunnel.Words), Backend: netip.AddrPortFrom(abi.Address(row.Dip.Words), abi.Port(row.Port)), Ifindex: row.Ifindex,
 		IsDown: row.Workload == overlayOverlayWorkloadOVERLAY_NO_WORKLOAD, IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
+		SYNCookies: row.Flags&uint16(overlayOverlayRuleFlagOVERLAY_SYN_COOKIES) != 0,
 	}
 }
 

@@ -39,9 +39,9 @@ const (
 	ClientFIN
 	ServerFIN
 	Reset
-	ViaMux // answers go by a mux
-	_
-	UDP // no event: the session is of datagrams
+	ViaMux  // answers go by a mux
+	Proxied // began by a SYN cookie
+	UDP     // no event: the session is of datagrams
 )
 
 // Tick is the unit of times in rows.

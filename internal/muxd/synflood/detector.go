@@ -126,11 +126,21 @@ func (d *detector) judge(now time.Time, limit float64, passed time.Duration, kno
 	case d.state.Answers:
 	case d.state.Tries:
 		d.updateTrial(now, known, real)
-	case known && d.isDue(now, limit):
+	case (known || d.isUnseen()) && d.isDue(now, limit):
 		d.state.Tries, d.followed, d.triedRate = true, d.followed[len(d.followed)-1:], d.rate
-	case real && d.confirmed:
+	case d.confirmed && (real || d.isUnseen()):
 		d.learn(passed)
 	}
+}
+
+// isUnseen says whether so few handshakes are followed because their ACKs go past the mux, as those of virtual networks
+// do: only in a trial can be seen whether they are completed.
+func (d *detector) isUnseen() bool {
+	if len(d.followed) <= shareWindow {
+		return false
+	}
+	first, last := d.followed[0], d.followed[len(d.followed)-1]
+	return last.tried-first.tried < minHandshakes
 }
 
 // isDue says whether apparent clients must prove to be real in a trial: who forges a SYN can forge the ACK behind it.

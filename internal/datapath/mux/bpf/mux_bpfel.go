@@ -564,6 +564,7 @@ type MuxSynProof struct {
 		ClientPort uint16
 		VipPort    uint16
 		Isn        uint32
+		Vni        uint32
 	}
 	Tcp struct {
 		_      structs.HostLayout
@@ -578,7 +579,6 @@ type MuxSynProof struct {
 	}
 	Id    uint32
 	Flags uint32
-	_     [4]byte
 	Hash  uint64
 	L4    uint32
 	Pad   uint32
@@ -849,6 +849,7 @@ type MuxVxlanCtx struct {
 	_          [2]byte
 	InnerL3    uint32
 	Hash       uint64
+	Sampled    uint64
 	Tunnel     MuxAddress
 	Macs       [3]uint32
 	InnerMacs  [3]uint32
@@ -936,6 +937,7 @@ const (
 	MuxProgSlowpathGue           = "slowpath_gue"
 	MuxProgSlowpathIcmp          = "slowpath_icmp"
 	MuxProgSlowpathSyn           = "slowpath_syn"
+	MuxProgSlowpathSynV          = "slowpath_syn_v"
 	MuxProgSlowpathVxlan         = "slowpath_vxlan"
 	MuxVarAbiAttachedFlag        = "abi_attached_flag"
 	MuxVarAbiBucketLayout        = "abi_bucket_layout"
@@ -1030,6 +1032,7 @@ type MuxProgramSpecs struct {
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathSynV  *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
 	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
 }
 
@@ -1296,6 +1299,7 @@ type MuxPrograms struct {
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathSynV  *ebpf.Program `ebpf:"slowpath_syn_v"`
 	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
 }
 
@@ -1311,6 +1315,7 @@ func (p *MuxPrograms) Close() error {
 		p.SlowpathGue,
 		p.SlowpathIcmp,
 		p.SlowpathSyn,
+		p.SlowpathSynV,
 		p.SlowpathVxlan,
 	)
 }

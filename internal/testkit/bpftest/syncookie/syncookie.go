@@ -61,6 +61,7 @@ func (t *Twin) Ask(q Question) (Answer, error) {
 	}
 	call.Flow.Client.Words, call.Flow.Vip.Words = words(q.Flow.Client.Addr()), words(q.Flow.VIP.Addr())
 	call.Flow.ClientPort, call.Flow.VipPort = turned(q.Flow.Client.Port()), turned(q.Flow.VIP.Port())
+	call.Flow.Vni = q.Flow.VNI
 	call.Flow.Isn = binary.LittleEndian.Uint32(binary.BigEndian.AppendUint32(nil, q.Flow.ISN))
 	code, err := t.objects.Twin.Run(&ebpf.RunOptions{Context: call, ContextOut: &call})
 	if err == nil && code != 0 {

@@ -70,6 +70,9 @@ func draw(t *rapid.T) (Question, syncookie.Offer) {
 		Slot: model.Slot(rapid.Uint16Range(0, 8191).Draw(t, "slot")),
 		Made: time.Unix(0, rapid.Int64Range(1<<60, 1<<62).Draw(t, "made")),
 	}
+	if rapid.Bool().Draw(t, "of a network") {
+		q.Flow.VNI = rapid.Uint32Range(1, 1<<24-1).Draw(t, "vni")
+	}
 	q.Secret.ID = rapid.Uint32Min(1).Draw(t, "id")
 	copy(q.Secret.Secret[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "secret"))
 	q.Checked = q.Made.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "ticks")) * syncookie.Tick)

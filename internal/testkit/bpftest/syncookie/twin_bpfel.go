@@ -34,7 +34,9 @@ type twinCall struct {
 		ClientPort uint16
 		VipPort    uint16
 		Isn        uint32
+		Vni        uint32
 	}
+	_       [4]byte
 	Made    uint64
 	Checked uint64
 	Mss     uint32
