@@ -219,8 +219,7 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		return o.resetServer(p, native)
 	}
 	s.noteServer(p)
-	r, a := o.Rules[s.Rule], o.Attachments[s.Attachment]
-	via := s.Via && p.fragment == nil
+	r, a, via := o.Rules[s.Rule], o.Attachments[s.Attachment], s.Via && p.fragment == nil
 	from, to, refused := wayOf(o, s.Host, r.Tunnel, via)
 	switch {
 	case refused != "":
