@@ -52,14 +52,9 @@ func (m *clientMoves) recent(now time.Time) clientMoves {
 func (n *sentNetworks) moved(s *store.State, moves clientMoves) (told []vnet.Move) {
 	for _, m := range moves {
 		number := s.Networks.Numbers.Of(m.Host)
-		if _, known := n.networks.sent[m.VNI]; number == 0 || !known {
-			continue
+		if _, known := n.networks.sent[m.VNI]; number != 0 && known {
+			told = append(told, vnet.Move{VNI: m.VNI, Addresses: []netip.Addr{m.Address}, Host: number})
 		}
-		if last := len(told) - 1; last >= 0 && told[last].VNI == m.VNI && told[last].Host == number {
-			told[last].Addresses = append(told[last].Addresses, m.Address)
-			continue
-		}
-		told = append(told, vnet.Move{VNI: m.VNI, Addresses: []netip.Addr{m.Address}, Host: number})
 	}
 	return told
 }

@@ -36,7 +36,9 @@ func TestClientsMove(t *testing.T) {
 		t.Errorf("the host has no number: %v", told)
 	}
 	s.Networks.Numbers.Put("host2", network.Number{Number: 7})
-	want := []vnet.Move{{VNI: 100, Addresses: []netip.Addr{address("192.168.0.5"), address("fd12::5")}, Host: 7}}
+	want := []vnet.Move{
+		{VNI: 100, Addresses: []netip.Addr{address("192.168.0.5")}, Host: 7}, {VNI: 100, Addresses: []netip.Addr{address("fd12::5")}, Host: 7},
+	}
 	if told := knows.moved(s, m.recent(now.Add(moveTime/2))); !reflect.DeepEqual(told, want) {
 		t.Errorf("told %v, not %v", told, want)
 	}
