@@ -33,6 +33,8 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_REPLY_ECHO:
 	case VERDICT_REPLY_TOO_BIG:
 	case VERDICT_REPLY_SYN:
+	case VERDICT_FORWARD_NAT:
+	case VERDICT_REPLY_NAT:
 		return XDP_TX;
 	case VERDICT_DROP_MARTIAN:
 	case VERDICT_DROP_NO_BACKEND:
@@ -68,6 +70,15 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_ANSWER_FORGED:
 	case VERDICT_DROP_ANSWER_HOST:
 	case VERDICT_DROP_FRAGMENT_EARLY:
+	case VERDICT_DROP_NO_SESSION:
+	case VERDICT_DROP_SESSION_FULL:
+	case VERDICT_DROP_SESSION_PENDING:
+	case VERDICT_DROP_QUOTA:
+	case VERDICT_DROP_HALF_OPEN:
+	case VERDICT_DROP_OTHER_HOST:
+	case VERDICT_DROP_ECN:
+	case VERDICT_DROP_NAT_SOURCE:
+	case VERDICT_DROP_NAT_OTHER:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

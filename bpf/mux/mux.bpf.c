@@ -15,6 +15,7 @@
 #include "mux/police.h"
 #include "mux/trace.h"
 #include "mux/martian.h"
+#include "mux/nat/maps.h"
 #include "mux/redirect.h"
 #include "mux/ctx.h"
 #include "net/packet.h"
@@ -118,13 +119,18 @@ static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum v
 {
 	switch (verdict) {
 	case VERDICT_PASS_MALFORMED:
-	case VERDICT_PASS_OTHER_PROTOCOL:
 		return full ? SLOWPATH_NONE : SLOWPATH_REPARSE;
+	case VERDICT_PASS_OTHER_PROTOCOL:
+		if (!full)
+			return SLOWPATH_REPARSE;
+		return nat_address_is_ours(&w->packet) ? SLOWPATH_NAT_REPLY : SLOWPATH_NONE;
 	case VERDICT_PASS_ICMP:
-		return SLOWPATH_ICMP;
+		return nat_address_is_ours(&w->packet) ? SLOWPATH_NAT_REPLY : SLOWPATH_ICMP;
 	case VERDICT_PASS_FRAGMENT:
-		return SLOWPATH_FRAGMENT;
+		return nat_address_is_ours(&w->packet) ? SLOWPATH_NAT_REPLY : SLOWPATH_FRAGMENT;
 	case VERDICT_PASS_NO_ENDPOINT:
+		if (nat_address_is_ours(&w->packet))
+			return SLOWPATH_NAT_REPLY;
 		if (w->packet.destination_port == bpf_htons(VXLAN_PORT))
 			return SLOWPATH_VXLAN;
 		return w->packet.destination_port == bpf_htons(GUE_PORT) ? SLOWPATH_GUE

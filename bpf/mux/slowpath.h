@@ -10,6 +10,7 @@
 #include "mux/slowpath/fragment.h"
 #include "mux/slowpath/icmp.h"
 #include "mux/slowpath/reply.h"
+#include "mux/nat/reply.h"
 #include "mux/overlay/vxlan.h"
 
 /* Which of the steps goes on with a packet, by what the fast path said of it. */
@@ -24,6 +25,8 @@ enum slowpath {
 	SLOWPATH_SYN, /* a SYN that the mux answers */
 	SLOWPATH_VXLAN, /* for no VIP, but to VXLAN's port: of a virtual network's client */
 	SLOWPATH_VXLAN_SYN, /* a SYN of these that the mux answers */
+	SLOWPATH_NAT_FORWARD, /* that is of full NAT: SLOWPATH_VXLAN has said so */
+	SLOWPATH_NAT_REPLY, /* for no VIP, but to a NAT address: of a backend with full NAT */
 	SLOWPATH_COUNT,
 };
 
@@ -57,12 +60,20 @@ static __always_inline enum verdict handle_relayed(struct xdp_md *ctx)
 	return verdict;
 }
 
-/* Both steps, one after the other. */
-static __always_inline enum verdict vxlan_handled_or_answered(struct xdp_md *ctx)
+static __always_inline enum verdict handle_vxlan(struct xdp_md *ctx)
 {
 	enum verdict verdict = vxlan_handled(ctx);
 
-	return verdict == VERDICT_DROP_SYN ? vxlan_answer_syn(ctx) : verdict;
+	if (verdict == VERDICT_DROP_SYN)
+		return vxlan_answer_syn(ctx);
+	return verdict ?: nat_forwarded(ctx);
+}
+
+static __always_inline enum verdict handle_nat_reply(struct xdp_md *ctx)
+{
+	enum verdict verdict = nat_replied(ctx);
+
+	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, NAT_ROOM) : verdict;
 }
 
 static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowpath slowpath)
@@ -81,9 +92,13 @@ static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowp
 	case SLOWPATH_SYN:
 		return answer_syn_parsed(ctx);
 	case SLOWPATH_VXLAN:
-		return vxlan_handled_or_answered(ctx);
+		return handle_vxlan(ctx);
 	case SLOWPATH_VXLAN_SYN:
 		return vxlan_answer_syn(ctx);
+	case SLOWPATH_NAT_FORWARD:
+		return nat_forwarded(ctx);
+	case SLOWPATH_NAT_REPLY:
+		return handle_nat_reply(ctx);
 	case SLOWPATH_NONE:
 	case SLOWPATH_REPARSE:
 	case SLOWPATH_COUNT:

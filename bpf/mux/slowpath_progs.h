@@ -59,6 +59,8 @@ int slowpath_syn_v(struct xdp_md *ctx)
 
 int mux_full_parse(struct xdp_md *ctx);
 int slowpath_vxlan(struct xdp_md *ctx);
+int slowpath_to_dip(struct xdp_md *ctx);
+int slowpath_of_dip(struct xdp_md *ctx);
 
 /* By enum slowpath: of one version of the programs, so no other version's fast path uses it. */
 struct {
@@ -77,10 +79,12 @@ struct {
 		[SLOWPATH_SYN] = (void *)&slowpath_syn,
 		[SLOWPATH_VXLAN] = (void *)&slowpath_vxlan,
 		[SLOWPATH_VXLAN_SYN] = (void *)&slowpath_syn_v,
+		[SLOWPATH_NAT_FORWARD] = (void *)&slowpath_to_dip,
+		[SLOWPATH_NAT_REPLY] = (void *)&slowpath_of_dip,
 	},
 };
 
-/* Not by a function, for it is measured. */
+/* As slowpath_syn not by a function, for it is measured, as these below. */
 SEC("xdp.frags")
 int slowpath_vxlan(struct xdp_md *ctx)
 {
@@ -89,5 +93,26 @@ int slowpath_vxlan(struct xdp_md *ctx)
 
 	if (verdict == VERDICT_DROP_SYN)
 		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_VXLAN_SYN);
+	if (!verdict)
+		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_NAT_FORWARD);
+	return finish(verdict, bytes);
+}
+
+SEC("xdp.frags")
+int slowpath_to_dip(struct xdp_md *ctx)
+{
+	__u64 bytes = bpf_xdp_get_buff_len(ctx);
+
+	return finish(nat_forward(ctx), bytes);
+}
+
+SEC("xdp.frags")
+int slowpath_of_dip(struct xdp_md *ctx)
+{
+	__u64 bytes = bpf_xdp_get_buff_len(ctx);
+	enum verdict verdict = nat_reply(ctx);
+
+	if (verdict == VERDICT_DROP_TOO_BIG)
+		verdict = too_big(ctx, NAT_ROOM);
 	return finish(verdict, bytes);
 }

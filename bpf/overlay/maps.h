@@ -8,7 +8,6 @@
 
 #include "abi/overlay/client.h"
 #include "abi/overlay/network.h"
-#include "abi/overlay/tenant.h"
 #include "abi/overlay/verdict.h"
 #include "abi/shared/fbt.h"
 #include "net/answer.h"
@@ -18,7 +17,7 @@
 #include "net/skb/fbt.h"
 #include "net/skb/fragment.h"
 #include "net/skb/quote.h"
-#include "overlay/table.h"
+#include "overlay/sessions.h"
 
 /* (VNI, address) to the attachment's number: what of VXLAN is ours. */
 struct {
@@ -69,15 +68,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct overlay_host);
 } hosts SEC(".maps");
-
-/* By number; row 0: what all borrow. Mapped by user space, which frees rows. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4097);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct overlay_tenant);
-} tenants SEC(".maps");
 
 /* By attachment. */
 struct {

@@ -2,25 +2,21 @@
 /* Sessions: how they begin, and what the programs note of their segments. */
 #pragma once
 
-#include "overlay/quota.h"
+#include "net/session/quota.h"
+#include "overlay/maps.h"
 #include "overlay/statistics.h"
 
-/* A client's segment of another host is of the same client if its number is so
- * near. */
-enum { OVERLAY_MOVE_WINDOW = 1 << 16 };
-
-/* Notes events, and returns those that were noted before: to each CPU another set if both note one.
- */
-static __always_inline __u32 session_note(struct overlay_session *s, __u32 set, __u32 clear)
+/* As quota_reserve(). */
+static __always_inline enum verdict quota_take(__u32 tenant)
 {
-	__u32 *word = (__u32 *)&s->client_mac[4]; /* events are its upper half */
-	__u32 was = s->events;
-
-	if (set & ~was)
-		was = __sync_fetch_and_or(word, set << 16) >> 16;
-	if (clear & s->events)
-		__sync_fetch_and_and(word, ~(clear << 16));
-	return was;
+	switch (quota_reserve(tenant)) {
+	case QUOTA_GRANTED:
+		return VERDICT_NONE;
+	case QUOTA_HALF_OPEN:
+		return VERDICT_DROP_HALF_OPEN;
+	default:
+		return VERDICT_DROP_QUOTA;
+	}
 }
 
 /* Does the server still owe the answer to a handshake by proxy? */
@@ -39,14 +35,6 @@ static __always_inline __u32 session_shift(const struct overlay_session *s)
 	/* In this order: the shift is there before the event. */
 	return (*(volatile __u16 *)&s->events & learnt) == learnt ? *(volatile __u32 *)&s->shift
 								   : 0;
-}
-
-static __always_inline void session_seen(struct overlay_session *s)
-{
-	__u32 now = overlay_now();
-
-	if (s->seen != now)
-		s->seen = now;
 }
 
 /* The rule of a packet's VIP and port behind the tunnel that it came by. */
@@ -194,12 +182,6 @@ static __noinline enum verdict session_at_host(struct overlay_ctx *a)
 	if (a->from_mux)
 		session_note(s, a->via ? OVERLAY_VIA_MUX : 0, a->via ? 0 : OVERLAY_VIA_MUX);
 	return VERDICT_NONE;
-}
-
-/* Is a number, counted on from another one, at most so far ahead of it? */
-static __always_inline bool number_follows(__u32 number, __u32 from)
-{
-	return number - from <= 1U << 30;
 }
 
 /* The first segment that the client acknowledges, or the server's first datagram: no more

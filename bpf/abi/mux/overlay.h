@@ -6,10 +6,12 @@
 #include "abi/enum.h"
 #include "abi/shared/address.h"
 
-/* Bits of attached_vip.flags: whose answers go by muxes. */
+/* Bits of attached_vip.flags: whose answers go by muxes, and full NAT in the mux. */
 enum attached_flag {
 	ATTACHED_FULL_NAT = 0x1, /* those to all clients */
 	ATTACHED_RELAY = 0x2, /* those to clients whose host has no agent */
+	ATTACHED_NAT = 0x4, /* connections that begin have full NAT in the mux */
+	ATTACHED_SESSIONS = 0x8, /* sessions of that may live: they go before all else */
 };
 ABI_ENUM(attached_flag);
 

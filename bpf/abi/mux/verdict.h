@@ -81,5 +81,18 @@ enum verdict {
 	VERDICT_DROP_FRAGMENT_EARLY, /* the first one of its datagram did not come, or is forgotten
 				      */
 
+	/* Full NAT. */
+	VERDICT_FORWARD_NAT, /* from a client, to the backend of its session */
+	VERDICT_REPLY_NAT, /* from a backend, in VXLAN to the client's host */
+	VERDICT_DROP_NO_SESSION, /* a segment of none, or to a NAT address and port of none */
+	VERDICT_DROP_SESSION_FULL, /* no row is free for a new connection */
+	VERDICT_DROP_SESSION_PENDING, /* another CPU is making the session */
+	VERDICT_DROP_QUOTA, /* the tenant of the network has its sessions */
+	VERDICT_DROP_HALF_OPEN, /* it has its half-open ones */
+	VERDICT_DROP_OTHER_HOST, /* the session's client is elsewhere */
+	VERDICT_DROP_ECN, /* congestion met in VXLAN by a packet that can't tell it (RFC 6040) */
+	VERDICT_DROP_NAT_SOURCE, /* to a NAT address, not from the session's backend */
+	VERDICT_DROP_NAT_OTHER, /* to a NAT address, and not TCP in one piece: ICMP, fragments */
+
 	VERDICT_COUNT,
 };

@@ -23,6 +23,8 @@ struct vxlan_ctx {
 	__u32 attachment;
 	__u32 routed; /* the byte behind the VNI: VXLAN_ROUTE, VXLAN_ANSWER, or 0 */
 	__u32 agent; /* the client's host has one */
+	__u32 attached; /* flags of the attachment */
+	struct address service; /* of an attachment with flags */
 	/* Of what is sent. */
 	__be16 ethertype; /* of the packet inside */
 	__u8 next; /* that its IP header says */
@@ -218,9 +220,9 @@ static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v,
 	}
 }
 
-/* Writes UDP, VXLAN, and the head of the packet inside, with the FBT or the bypass header. */
-static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, const bool inner4,
-					const bool tcp)
+/* Writes UDP, VXLAN, and the head of the packet inside. Returns where that ends. */
+static __always_inline __u32 *write_vxlan(__u32 *to, const struct vxlan_ctx *v, const bool inner4,
+					  const bool tcp)
 {
 	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
 
@@ -243,9 +245,7 @@ static __always_inline void write_vxlan(__u32 *to, const struct vxlan_ctx *v, co
 			to[i] = v->tcp[i];
 		to += 5;
 	}
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		to[i] = v->fbt[i];
+	return to;
 }
 
 /* Moves the head of the frame and writes it anew. False: there is no room. */
@@ -259,6 +259,7 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 	__u32 l3 = v->outer.l3, type; /* offset of the frame's ethertype */
 	struct vlan_tags vlan = {};
 	void *data, *to;
+	__u32 *behind;
 
 	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
 		return false;
@@ -279,7 +280,10 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 	*(__be16 *)to = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	to += sizeof(__be16);
 	write_vxlan_ip(to, v, v4);
-	write_vxlan(to + ip, v, inner4, tcp);
+	behind = write_vxlan(to + ip, v, inner4, tcp);
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		behind[i] = v->fbt[i]; /* the FBT, or the bypass header */
 	return true;
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A packet of a virtual network's client (NGLB, section IV-A): out of VXLAN, to a backend of the
- * VIP that it is for in that network, and into VXLAN again. Nothing is remembered of it.
+ * VIP that it is for in that network, and into VXLAN again. Nothing is remembered of it, but where
+ * it has full NAT (mux/nat).
  */
 #pragma once
 
 #include "mux/ctx.h"
 #include "mux/martian.h"
+#include "mux/nat/forward.h"
 #include "mux/overlay/answer.h"
 #include "mux/overlay/echo.h"
 #include "mux/overlay/maps.h"
@@ -152,6 +154,9 @@ static __always_inline enum verdict vxlan_inner(struct xdp_md *ctx, struct mux_c
 	if (vip->flags & ATTACHED_FULL_NAT || (!v->agent && vip->flags & ATTACHED_RELAY))
 		v->says.flags |= FBT_VIA;
 	v->attachment = vip->attachment;
+	v->attached = vip->flags & (ATTACHED_NAT | ATTACHED_SESSIONS);
+	if (v->attached)
+		v->service = vip->service;
 	w->endpoint_port = p->destination_port;
 	key.address = vip->service;
 	w->endpoint = endpoint_of(&key.address, p->protocol, &w->endpoint_port);
@@ -191,6 +196,7 @@ static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, const struct
 	return VERDICT_NONE;
 }
 
+/* VERDICT_NONE: nat_forward() goes on. */
 static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
 {
 	__u32 row = 0;
@@ -206,6 +212,8 @@ static __always_inline enum verdict vxlan_handle(struct xdp_md *ctx)
 	verdict = verdict ?: vxlan_sender(v);
 	verdict = verdict ?: vxlan_inner(ctx, &w, v);
 	verdict = verdict ?: police(&w, false);
+	if (!verdict && v->attached && nat_takes(&w, v))
+		return v->numbered ? VERDICT_NONE : VERDICT_DROP_INNER_OTHER;
 	verdict = verdict ?: vxlan_choose(&w, v);
 	verdict = verdict ?: vxlan_handshake(ctx, &w, v);
 	verdict = verdict ?: push_vxlan(ctx, &w, v);

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/datapath/mux/limit"
+	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
@@ -39,6 +40,7 @@ type Datapath struct {
 	*endpoint.SYNCookies
 	*snat.Ranges
 	*overlay.Networks
+	*nat.NAT
 	*SlowPath
 	*Counters
 	*trace.Tracer
@@ -55,6 +57,7 @@ type Datapath struct {
 	endpoints   *endpoint.Table
 	members     *pool.Members
 	shares      *share.Table
+	full        *nat.Table
 	predecessor *predecessor // forwards until TakeOver; nil: we do
 }
 
@@ -72,13 +75,14 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 		SNAT: snat.New(tables, sizes, rows, hops, tunnels), Hops: hops, Tunnels: tunnels, Pool: row,
 	}, sizes, log)
 	d.members, d.shares = pool.NewMembers(tables, hops), share.New(d.endpoints)
-	d.Services, d.SYNCookies = endpoint.NewServices(&d.mu, d.endpoints, d.members), endpoint.NewSYNCookies(&d.mu, d.endpoints)
+	d.full = nat.New(tables, sizes.NATBackends(), hops, tunnels)
+	d.Services, d.SYNCookies = endpoint.NewServices(&d.mu, d.endpoints, d.members, d.full), endpoint.NewSYNCookies(&d.mu, d.endpoints)
 	d.PrefixLists = acl.NewPrefixLists(&d.mu, d.endpoints.Lists)
 	d.Pool = pool.New(&d.mu, row, d.members)
 	d.Flows = flow.NewFlows(&d.mu, flows)
 	d.Shares = share.NewShares(&d.mu, d.shares)
 	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
-	d.Networks = overlay.New(&d.mu, tables)
+	d.Networks, d.NAT = overlay.New(&d.mu, tables, d.full), nat.NewNAT(&d.mu, d.full)
 	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
 	d.Counters = &Counters{tables}
 	d.Tracer = trace.New(trace.Config{
@@ -150,6 +154,7 @@ func (d *Datapath) closeShared() {
 	d.endpoints.SNAT.Close()
 	d.endpoints.Lists.Close()
 	d.endpoints.Policers.Close()
+	d.full.Close()
 }
 
 // readLive restores what this process must know of adopted tables: which rows are in use and by
@@ -157,7 +162,8 @@ func (d *Datapath) closeShared() {
 func (d *Datapath) readLive() error {
 	e := d.endpoints
 	for _, adopt := range []func() error{
-		e.Rows.Adopt, e.SNAT.Adopt, e.Adopt, e.Policers.Adopt, d.shares.Adopt, e.AdoptEndpointIndex, d.members.Adopt, e.Hops.Read,
+		e.Rows.Adopt, e.SNAT.Adopt, e.Adopt, e.Policers.Adopt, d.shares.Adopt, e.AdoptEndpointIndex, d.members.Adopt, d.full.Adopt,
+		e.Hops.Read,
 		d.Adopt,
 	} {
 		if err := adopt(); err != nil {

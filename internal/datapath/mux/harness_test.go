@@ -21,7 +21,7 @@ const testMTU = 1500
 
 var (
 	// Small tables: a test that leaks rows runs out of them.
-	testSizes = bpf.Sizes{Endpoints: 64, BucketRows: 256, Backends: 1024, FlowSets: 1024, FlowLimit: 2048, SNATVIPs: 4}
+	testSizes = bpf.Sizes{Endpoints: 64, BucketRows: 256, Backends: 1024, FlowSets: 1024, FlowLimit: 2048, SNATVIPs: 4, NATSets: 64}
 
 	source4, source6 = netip.MustParseAddr("10.255.0.1"), netip.MustParseAddr("fd00:ff::1")
 

@@ -207,7 +207,7 @@ func optionsLength(p pkt.Packet) (n int) {
 func TestNetworksAreSetExactly(t *testing.T) {
 	d := newUnattached(t, testSizes)
 	setNetworks(t, d)
-	again := overlay.New(&d.mu, &d.tables)
+	again := overlay.New(&d.mu, &d.tables, d.full)
 	if err := again.Adopt(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestNetworksAreSetExactly(t *testing.T) {
 	if vips, vteps := rowsOf(t, d.tables.NetworkVIPs), rowsOf(t, d.tables.VTEPs); vips != 1 || vteps != len(oracleHosts[0].Addresses)*len(oracleVNIs) {
 		t.Errorf("%d VIPs, %d VTEPs", vips, vteps)
 	}
-	third := overlay.New(&d.mu, &d.tables)
+	third := overlay.New(&d.mu, &d.tables, d.full)
 	if err := third.Adopt(); err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func familyClasses(s scene) []oracleClass {
 			return p
 		}},
 	}
-	return slices.Concat(classes, choiceClasses(s), poolClasses(s), shapeClasses(s), tooBigClasses(s), icmpClasses(s), fragmentClasses(s), networkClasses(s), answerClasses(s))
+	return slices.Concat(classes, choiceClasses(s), poolClasses(s), shapeClasses(s), tooBigClasses(s), icmpClasses(s), fragmentClasses(s), networkClasses(s), answerClasses(s), natClasses(s))
 }
 
 // choiceClasses are the ways to a backend.

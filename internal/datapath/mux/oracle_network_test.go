@@ -27,6 +27,11 @@ var (
 		5: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.2"), Service: oracleAllPorts[0], FullNAT: true},
 		6: {VNI: 100, VIP: netip.MustParseAddr("fd12::98"), Service: oracleAllPorts[1]},
 		7: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.3"), Service: oracleSNAT[0]}, // has no endpoints
+		// With full NAT, twice in each family, for two networks have the same addresses.
+		8:  {VNI: 100, VIP: netip.MustParseAddr("10.99.0.8"), Service: oracleVIPs[0], NAT: true, Tenant: 1, GatewayMAC: oracleGateway},
+		9:  {VNI: 0xabcdef, VIP: netip.MustParseAddr("10.99.0.8"), Service: oracleVIPs[0], NAT: true, Tenant: 2, GatewayMAC: oracleGateway},
+		10: {VNI: 100, VIP: netip.MustParseAddr("fd12::97"), Service: oracleVIPs[1], NAT: true, Tenant: 1, GatewayMAC: oracleGateway},
+		11: {VNI: 100, VIP: netip.MustParseAddr("10.99.0.9"), Service: oracleAllPorts[0], NAT: true, Tenant: 1, GatewayMAC: oracleGateway},
 	}
 	oracleVNIs  = []uint32{100, 101, 0xabcdef}
 	oracleHosts = []overlay.Host{
@@ -63,6 +68,7 @@ func setNetworks(t testing.TB, d *Datapath) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	setNAT(t, d)
 }
 
 // oracleNetwork is the same for the oracle.
@@ -93,6 +99,7 @@ func oracleNetwork() oracle.Network {
 	for host, all := range keys {
 		n.Keys[host] = all[1]
 	}
+	n.NAT = oracleNAT()
 	return n
 }
 
@@ -186,7 +193,7 @@ func headedClasses(s scene) []oracleClass {
 func (s scene) tenantEnds(r *rand.Rand, ports ...uint16) (from, to netip.AddrPort, vni uint32) {
 	var numbers []uint32
 	for number, a := range oracleAttachments {
-		if a.VIP.Is4() == s.vip.Is4() && a.Service != oracleSNAT[0] {
+		if a.VIP.Is4() == s.vip.Is4() && a.Service != oracleSNAT[0] && !a.NAT {
 			numbers = append(numbers, number)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // oracleSizes leave so much room in the table of flows that none is ever given up.
 var oracleSizes = bpf.Sizes{
 	Endpoints: 256, BucketRows: 4096, Backends: 32768, FlowSets: 1 << 13, SNATVIPs: 8,
-	Tokens: tokensEach(1 << 40), FragmentLife: 1 << 60,
+	Tokens: tokensEach(1 << 40), FragmentLife: 1 << 60, NATSets: oracleNATSets,
 }
 
 // rig is a data plane and an oracle that were told the same.
@@ -75,11 +75,15 @@ func newRig(t testing.TB, seed uint64) *rig {
 		}
 	}
 	maps.Copy(g.hops, oracleMemberHops)
+	maps.Copy(g.hops, oracleNATHops())
 	if err := g.datapath.SetNextHops(g.hops); err != nil {
 		t.Fatal(err)
 	}
 	g.setAlone(t, false)
 	setNetworks(t, g.datapath)
+	if err := g.datapath.SetNextHops(g.hops); err != nil {
+		t.Fatal(err)
+	}
 	g.reset(t)
 	return g
 }
@@ -130,6 +134,8 @@ func (g *rig) reset(t testing.TB) {
 	wipe[bpf.MuxFlowSet](t, g.datapath.tables.Flows)
 	wipe[bpf.MuxFlowUsage](t, g.datapath.tables.VIPUsage)
 	wipe[bpf.MuxDatagramSet](t, g.datapath.tables.Fragments)
+	wipe[bpf.MuxOverlaySet](t, g.datapath.tables.NATSessions)
+	g.restoreNATQuotas(t)
 	for g.punts.reader.SetDeadline(time.Now()); ; { // what a difference left there
 		if _, err := g.punts.Read(); err != nil {
 			break

@@ -14,7 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
-// The table's layout; see bpf/abi/overlay/session.h.
+// The table's layout; see bpf/abi/shared/session.h.
 const (
 	Ways    = 16 // rows of a set
 	RowSize = 56

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // endpoint is an endpoint, and the flows that are remembered of it.
@@ -158,3 +159,5 @@ func anyMoved(old, next []model.Slot) bool {
 	}
 	return false
 }
+
+func (m *Mux) keyedHash(f model.Flow) uint64 { return inet.KeyedHash(m.HashKey, f) }

@@ -15,4 +15,6 @@ var (
 	isHost      = inet.IsHost
 	turn        = inet.Turn
 	pseudoUDP   = inet.PseudoUDP
+	vxlanAgain  = inet.VXLAN
+	finish      = inet.Finish
 )

@@ -54,6 +54,9 @@ func (m *Mux) Handle(frame []byte) Outcome {
 		return Outcome{Verdict: "pass_other_mac"}
 	}
 	p, verdict := parse(frame)
+	if nat := m.Network.NAT; verdict != "pass_malformed" && nat != nil && nat.Covers(p.to) {
+		return nat.reply(m, p)
+	}
 	switch verdict {
 	case "":
 		return m.whole(p)

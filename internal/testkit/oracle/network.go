@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"net/netip"
@@ -10,7 +9,6 @@ import (
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/oracle/answer"
-	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // Network is a mux's side of load-balancer bypass (NGLB, section IV-A): what it is given of virtual networks.
@@ -20,6 +18,7 @@ type Network struct {
 	Hosts     map[netip.Addr]NetworkHost
 	Keys      map[uint32]fbt.Key // that make FBTs, by the number of the receiving host
 	Answers   answer.Mux         // what it is given of answers that go by muxes
+	NAT       *NAT               // nil: none
 
 	datagrams map[networkDatagram]told // whose first fragment came
 }
@@ -182,11 +181,13 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 	at := p.flow
 	at.Destination = netip.AddrPortFrom(service, at.Destination.Port())
 	e := m.endpointOf(at)
-	if e == nil {
+	switch {
+	case e == nil:
 		return Outcome{Verdict: "drop_no_endpoint"}
-	}
-	if !e.Takes(p.from, nil) {
+	case !e.Takes(p.from, nil):
 		return Outcome{Verdict: "drop_acl"}
+	case n.NAT.takes(p):
+		return n.NAT.forward(m, outer, p, part, e, service, says.Number)
 	}
 	slot, previous := m.bucket(e, p.flow)
 	if part.slot != 0 {
@@ -231,34 +232,4 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 	to := toHost{key: key, tunnel: b.Tunnel, source: source, says: says}
 	out := append(outer.ethernet(hop, b.Tunnel.Is6()), to.wrap(m.keyedHash(p.flow), outer.tos, p, part)...)
 	return Outcome{Verdict: verdict, Frame: append(out, outer.frame[p.l3+len(p.ip):]...)}
-}
-
-// vxlanAgain is a frame of a virtual network in IP, UDP and VXLAN. Over IPv6 UDP's checksum, if there is to be one, is
-// right if that inside is.
-func vxlanAgain(hash uint64, tos uint8, f model.Flow, inside []byte, from, to netip.Addr, checked bool) []byte {
-	udp := binary.BigEndian.AppendUint16(nil, 49152+uint16(hash>>32%16384))
-	udp = binary.BigEndian.AppendUint16(udp, vxlanPort)
-	udp = binary.BigEndian.AppendUint16(udp, uint16(16+len(inside)))
-	udp = append(udp, 0, 0, 8, 0, 0, 0)
-	udp = binary.BigEndian.AppendUint32(udp, f.VNI<<8)
-	if to.Is6() && checked {
-		sum := checksum(pseudoUDP(from, to, 16+len(inside)), append(bytes.Clone(udp), rightInside(f, inside)...))
-		if sum == 0 {
-			sum = 0xffff // 0 says that there is none
-		}
-		binary.BigEndian.PutUint16(udp[6:], sum)
-	}
-	udp = append(udp, inside...)
-	header := inet.Header{Source: from, Destination: to, TOS: tos, Protocol: protocolUDP, Length: len(udp), Label: uint32(hash)}
-	return append(header.Bytes(), udp...)
-}
-
-// rightInside is the frame with the checksum that its segment should have.
-func rightInside(f model.Flow, inside []byte) []byte {
-	inside = bytes.Clone(inside)
-	segment := inside[14+fixedHeader(f.Source.Addr().Is4()):]
-	segment[16], segment[17] = 0, 0
-	sum := checksum(pseudo(f.Source.Addr(), f.Destination.Addr(), len(segment)), segment)
-	binary.BigEndian.PutUint16(segment[16:], sum)
-	return inside
 }

@@ -31,6 +31,11 @@ const (
 	benchMapHostKeys               = "host_keys"
 	benchMapLost                   = "lost"
 	benchMapLostDatagrams          = "lost_datagrams"
+	benchMapNatAttachments         = "nat_attachments"
+	benchMapNatBackends            = "nat_backends"
+	benchMapNatCtxs                = "nat_ctxs"
+	benchMapNatHosts               = "nat_hosts"
+	benchMapNatSlots               = "nat_slots"
 	benchMapNetworkCounts          = "network_counts"
 	benchMapNetworkVips            = "network_vips"
 	benchMapNextHops               = "next_hops"
@@ -38,6 +43,7 @@ const (
 	benchMapPunts                  = "punts"
 	benchMapRedirectMemory         = "redirect_memory"
 	benchMapRedirects              = "redirects"
+	benchMapSessionSets            = "session_sets"
 	benchMapSlowpathProgs          = "slowpath_progs"
 	benchMapSnatOwners             = "snat_owners"
 	benchMapSnatRanges             = "snat_ranges"
@@ -50,6 +56,7 @@ const (
 	benchMapSynProofs              = "syn_proofs"
 	benchMapSynSamples             = "syn_samples"
 	benchMapTenantUsage            = "tenant_usage"
+	benchMapTenants                = "tenants"
 	benchMapTraceRecords           = "trace_records"
 	benchMapVerdicts               = "verdicts"
 	benchMapVipDrops               = "vip_drops"
@@ -79,7 +86,9 @@ const (
 	benchProgSlowpathFrags         = "slowpath_frags"
 	benchProgSlowpathGue           = "slowpath_gue"
 	benchProgSlowpathIcmp          = "slowpath_icmp"
+	benchProgSlowpathOfDip         = "slowpath_of_dip"
 	benchProgSlowpathSyn           = "slowpath_syn"
+	benchProgSlowpathToDip         = "slowpath_to_dip"
 	benchProgSlowpathVxlan         = "slowpath_vxlan"
 	benchProgVxlanEmpty            = "vxlan_empty"
 	benchProgVxlanFloor            = "vxlan_floor"
@@ -93,6 +102,9 @@ const (
 	benchVarAbiFlowLayout          = "abi_flow_layout"
 	benchVarAbiGueControlFormat    = "abi_gue_control_format"
 	benchVarAbiGueFormat           = "abi_gue_format"
+	benchVarAbiNatLayout           = "abi_nat_layout"
+	benchVarAbiOverlayEvent        = "abi_overlay_event"
+	benchVarAbiOverlayLayout       = "abi_overlay_layout"
 	benchVarAbiPoolMemberSize      = "abi_pool_member_size"
 	benchVarAbiPuntSize            = "abi_punt_size"
 	benchVarAbiShareLayout         = "abi_share_layout"
@@ -113,6 +125,7 @@ const (
 	benchVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows               = "cfg_flows"
 	benchVarCfgKeep                = "cfg_keep"
+	benchVarCfgNatSetMask          = "cfg_nat_set_mask"
 	benchVarCfgRatelimitBurst      = "cfg_ratelimit_burst"
 	benchVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
 	benchVarCfgSnapLength          = "cfg_snap_length"
@@ -120,6 +133,7 @@ const (
 	benchVarCfgV6                  = "cfg_v6"
 	benchVarCookieAt               = "cookie_at"
 	benchVarFlow                   = "flow"
+	benchVarNat                    = "nat"
 	benchVarOverlay                = "overlay"
 	benchVarPoolMembers            = "pool_members"
 	benchVarRatelimitTat           = "ratelimit_tat"
@@ -195,7 +209,9 @@ type benchProgramSpecs struct {
 	SlowpathFrags *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathOfDip *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathToDip *ebpf.ProgramSpec `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
 	VxlanEmpty    *ebpf.ProgramSpec `ebpf:"vxlan_empty"`
 	VxlanFloor    *ebpf.ProgramSpec `ebpf:"vxlan_floor"`
@@ -220,6 +236,11 @@ type benchMapSpecs struct {
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	NatAttachments *ebpf.MapSpec `ebpf:"nat_attachments"`
+	NatBackends    *ebpf.MapSpec `ebpf:"nat_backends"`
+	NatCtxs        *ebpf.MapSpec `ebpf:"nat_ctxs"`
+	NatHosts       *ebpf.MapSpec `ebpf:"nat_hosts"`
+	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
@@ -227,6 +248,7 @@ type benchMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
+	SessionSets    *ebpf.MapSpec `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -239,6 +261,7 @@ type benchMapSpecs struct {
 	SynProofs      *ebpf.MapSpec `ebpf:"syn_proofs"`
 	SynSamples     *ebpf.MapSpec `ebpf:"syn_samples"`
 	TenantUsage    *ebpf.MapSpec `ebpf:"tenant_usage"`
+	Tenants        *ebpf.MapSpec `ebpf:"tenants"`
 	TraceRecords   *ebpf.MapSpec `ebpf:"trace_records"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
 	VipDrops       *ebpf.MapSpec `ebpf:"vip_drops"`
@@ -263,6 +286,9 @@ type benchVariableSpecs struct {
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiNatLayout           *ebpf.VariableSpec `ebpf:"abi_nat_layout"`
+	AbiOverlayEvent        *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout       *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
 	AbiPuntSize            *ebpf.VariableSpec `ebpf:"abi_punt_size"`
 	AbiShareLayout         *ebpf.VariableSpec `ebpf:"abi_share_layout"`
@@ -283,6 +309,7 @@ type benchVariableSpecs struct {
 	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows               *ebpf.VariableSpec `ebpf:"cfg_flows"`
 	CfgKeep                *ebpf.VariableSpec `ebpf:"cfg_keep"`
+	CfgNatSetMask          *ebpf.VariableSpec `ebpf:"cfg_nat_set_mask"`
 	CfgRatelimitBurst      *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
 	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
@@ -290,6 +317,7 @@ type benchVariableSpecs struct {
 	CfgV6                  *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                   *ebpf.VariableSpec `ebpf:"flow"`
+	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
@@ -337,6 +365,11 @@ type benchMaps struct {
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	NatAttachments *ebpf.Map `ebpf:"nat_attachments"`
+	NatBackends    *ebpf.Map `ebpf:"nat_backends"`
+	NatCtxs        *ebpf.Map `ebpf:"nat_ctxs"`
+	NatHosts       *ebpf.Map `ebpf:"nat_hosts"`
+	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
@@ -344,6 +377,7 @@ type benchMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
+	SessionSets    *ebpf.Map `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.Map `ebpf:"snat_ranges"`
@@ -356,6 +390,7 @@ type benchMaps struct {
 	SynProofs      *ebpf.Map `ebpf:"syn_proofs"`
 	SynSamples     *ebpf.Map `ebpf:"syn_samples"`
 	TenantUsage    *ebpf.Map `ebpf:"tenant_usage"`
+	Tenants        *ebpf.Map `ebpf:"tenants"`
 	TraceRecords   *ebpf.Map `ebpf:"trace_records"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	VipDrops       *ebpf.Map `ebpf:"vip_drops"`
@@ -383,6 +418,11 @@ func (m *benchMaps) Close() error {
 		m.HostKeys,
 		m.Lost,
 		m.LostDatagrams,
+		m.NatAttachments,
+		m.NatBackends,
+		m.NatCtxs,
+		m.NatHosts,
+		m.NatSlots,
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
@@ -390,6 +430,7 @@ func (m *benchMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
+		m.SessionSets,
 		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
@@ -402,6 +443,7 @@ func (m *benchMaps) Close() error {
 		m.SynProofs,
 		m.SynSamples,
 		m.TenantUsage,
+		m.Tenants,
 		m.TraceRecords,
 		m.Verdicts,
 		m.VipDrops,
@@ -427,6 +469,9 @@ type benchVariables struct {
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiNatLayout           *ebpf.Variable `ebpf:"abi_nat_layout"`
+	AbiOverlayEvent        *ebpf.Variable `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout       *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
 	AbiPuntSize            *ebpf.Variable `ebpf:"abi_punt_size"`
 	AbiShareLayout         *ebpf.Variable `ebpf:"abi_share_layout"`
@@ -447,6 +492,7 @@ type benchVariables struct {
 	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows               *ebpf.Variable `ebpf:"cfg_flows"`
 	CfgKeep                *ebpf.Variable `ebpf:"cfg_keep"`
+	CfgNatSetMask          *ebpf.Variable `ebpf:"cfg_nat_set_mask"`
 	CfgRatelimitBurst      *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
 	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
@@ -454,6 +500,7 @@ type benchVariables struct {
 	CfgV6                  *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                   *ebpf.Variable `ebpf:"flow"`
+	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
@@ -491,7 +538,9 @@ type benchPrograms struct {
 	SlowpathFrags *ebpf.Program `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathOfDip *ebpf.Program `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathToDip *ebpf.Program `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
 	VxlanEmpty    *ebpf.Program `ebpf:"vxlan_empty"`
 	VxlanFloor    *ebpf.Program `ebpf:"vxlan_floor"`
@@ -520,7 +569,9 @@ func (p *benchPrograms) Close() error {
 		p.SlowpathFrags,
 		p.SlowpathGue,
 		p.SlowpathIcmp,
+		p.SlowpathOfDip,
 		p.SlowpathSyn,
+		p.SlowpathToDip,
 		p.SlowpathVxlan,
 		p.VxlanEmpty,
 		p.VxlanFloor,

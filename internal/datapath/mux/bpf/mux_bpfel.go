@@ -53,6 +53,8 @@ type MuxAttachedFlag uint32
 const (
 	MuxAttachedFlagATTACHED_FULL_NAT MuxAttachedFlag = 1
 	MuxAttachedFlagATTACHED_RELAY    MuxAttachedFlag = 2
+	MuxAttachedFlagATTACHED_NAT      MuxAttachedFlag = 4
+	MuxAttachedFlagATTACHED_SESSIONS MuxAttachedFlag = 8
 )
 
 type MuxAttachedVip struct {
@@ -299,6 +301,19 @@ type MuxHeavyHitter struct {
 	Lead      uint64
 }
 
+type MuxMuxNat struct {
+	_        structs.HostLayout
+	Prefixes [2]struct {
+		_       structs.HostLayout
+		Address struct {
+			_     structs.HostLayout
+			Words [4]uint32
+		}
+		Mask uint32
+		Bits uint32
+	}
+}
+
 type MuxMuxOverlay struct {
 	_         structs.HostLayout
 	Addresses [2]struct {
@@ -337,6 +352,100 @@ type MuxMuxSettings struct {
 	Mac        uint64
 }
 
+type MuxNatAttachment struct {
+	_          structs.HostLayout
+	Vip        MuxAddress
+	Vni        uint32
+	Tenant     uint32
+	GatewayMac [6]uint8
+	Pad        [2]uint8
+}
+
+type MuxNatBackend struct {
+	_       structs.HostLayout
+	Address MuxAddress
+	NextHop uint32
+	Port    uint16
+	Pad     uint16
+}
+
+type MuxNatCtx struct {
+	_     structs.HostLayout
+	Inner struct {
+		_               structs.HostLayout
+		Source          MuxAddress
+		Destination     MuxAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Key struct {
+		_          structs.HostLayout
+		Client     MuxAddress
+		Attachment uint32
+		ClientPort uint16
+		VipPort    uint16
+		Hash       uint64
+		Udp        uint32
+		Pad        uint32
+	}
+	Service      MuxAddress
+	Slices       uint64
+	Vni          uint32
+	Affinity     bool
+	_            [3]byte
+	Endpoint     uint32
+	EndpointPort uint16
+	OverV6       bool
+	ClientMac    [6]uint8
+	_            [3]byte
+	Host         uint32
+	Number       uint32
+	Tag          uint32
+	Backend      MuxNatBackend
+	Address      MuxAddress
+	Port         uint16
+	_            [2]byte
+}
+
+type MuxNatHost struct {
+	_        structs.HostLayout
+	V4       MuxAddress
+	V6       MuxAddress
+	NextHop4 uint32
+	NextHop6 uint32
+}
+
+type MuxNatLayout uint32
+
+const (
+	MuxNatLayoutNAT_PORT      MuxNatLayout = 32768
+	MuxNatLayoutNAT_PORT_BITS MuxNatLayout = 15
+	MuxNatLayoutNAT_HOST_V6   MuxNatLayout = 16384
+)
+
+type MuxNatSlot struct {
+	_        structs.HostLayout
+	Service  MuxAddress
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+	Slot     uint32
+}
+
 type MuxNetworkAddress struct {
 	_       structs.HostLayout
 	Vni     uint32
@@ -349,11 +458,42 @@ type MuxNextHop struct {
 	Pad  uint32
 }
 
+type MuxOverlayEvent uint32
+
+const (
+	MuxOverlayEventOVERLAY_CLIENT_ACK    MuxOverlayEvent = 1
+	MuxOverlayEventOVERLAY_SERVER_ANSWER MuxOverlayEvent = 2
+	MuxOverlayEventOVERLAY_CLIENT_FIN    MuxOverlayEvent = 4
+	MuxOverlayEventOVERLAY_SERVER_FIN    MuxOverlayEvent = 8
+	MuxOverlayEventOVERLAY_RESET         MuxOverlayEvent = 16
+	MuxOverlayEventOVERLAY_VIA_MUX       MuxOverlayEvent = 32
+	MuxOverlayEventOVERLAY_PROXIED       MuxOverlayEvent = 64
+	MuxOverlayEventOVERLAY_UDP           MuxOverlayEvent = 128
+)
+
 type MuxOverlayHost struct {
 	_  structs.HostLayout
 	V4 MuxAddress
 	V6 MuxAddress
 }
+
+type MuxOverlayLayout uint32
+
+const (
+	MuxOverlayLayoutOVERLAY_WAYS            MuxOverlayLayout = 16
+	MuxOverlayLayoutOVERLAY_WAY_BITS        MuxOverlayLayout = 4
+	MuxOverlayLayoutOVERLAY_ROW_BITS        MuxOverlayLayout = 22
+	MuxOverlayLayoutOVERLAY_PENDING         MuxOverlayLayout = 1
+	MuxOverlayLayoutOVERLAY_LIVE            MuxOverlayLayout = 2
+	MuxOverlayLayoutOVERLAY_STATE_MASK      MuxOverlayLayout = 3
+	MuxOverlayLayoutOVERLAY_GENERATION      MuxOverlayLayout = 4
+	MuxOverlayLayoutOVERLAY_GENERATION_MASK MuxOverlayLayout = 28
+	MuxOverlayLayoutOVERLAY_HASH_SHIFT      MuxOverlayLayout = 5
+	MuxOverlayLayoutOVERLAY_TICK_SHIFT      MuxOverlayLayout = 24
+	MuxOverlayLayoutOVERLAY_HALF_OPEN_TICKS MuxOverlayLayout = 1788
+	MuxOverlayLayoutOVERLAY_RESET_TICKS     MuxOverlayLayout = 596
+	MuxOverlayLayoutOVERLAY_CLOSED_TICKS    MuxOverlayLayout = 7153
+)
 
 type MuxOverlayRole uint32
 
@@ -363,6 +503,40 @@ const (
 	MuxOverlayRoleOVERLAY_CLIENT MuxOverlayRole = 4
 	MuxOverlayRoleOVERLAY_BARE   MuxOverlayRole = 8
 )
+
+type MuxOverlaySet struct {
+	_    structs.HostLayout
+	Tags [16]uint32
+	Rows [16]struct {
+		_          structs.HostLayout
+		Client     MuxAddress
+		Host       uint32
+		Attachment uint16
+		Answered   uint16
+		Rule       uint16
+		Counters   uint16
+		ClientPort uint16
+		VipPort    uint16
+		ClientMac  [6]uint8
+		Events     uint16
+		ClientNext uint32
+		ServerNext uint32
+		Seen       uint32
+		Shift      uint32
+	}
+}
+
+type MuxOverlayTenant struct {
+	_            structs.HostLayout
+	Rows         int32
+	HalfOpen     int32
+	Own          uint32
+	Most         uint32
+	HalfOpenMost uint32
+	Pad          uint32
+	Refused      uint64
+	ResetTat     uint64
+}
 
 type MuxOverlayVtep struct {
 	_      structs.HostLayout
@@ -752,7 +926,18 @@ const (
 	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 54
 	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 55
 	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 56
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 57
+	MuxVerdictVERDICT_FORWARD_NAT            MuxVerdict = 57
+	MuxVerdictVERDICT_REPLY_NAT              MuxVerdict = 58
+	MuxVerdictVERDICT_DROP_NO_SESSION        MuxVerdict = 59
+	MuxVerdictVERDICT_DROP_SESSION_FULL      MuxVerdict = 60
+	MuxVerdictVERDICT_DROP_SESSION_PENDING   MuxVerdict = 61
+	MuxVerdictVERDICT_DROP_QUOTA             MuxVerdict = 62
+	MuxVerdictVERDICT_DROP_HALF_OPEN         MuxVerdict = 63
+	MuxVerdictVERDICT_DROP_OTHER_HOST        MuxVerdict = 64
+	MuxVerdictVERDICT_DROP_ECN               MuxVerdict = 65
+	MuxVerdictVERDICT_DROP_NAT_SOURCE        MuxVerdict = 66
+	MuxVerdictVERDICT_DROP_NAT_OTHER         MuxVerdict = 67
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 68
 )
 
 type MuxVipCostLayout uint32
@@ -840,6 +1025,8 @@ type MuxVxlanCtx struct {
 	Attachment uint32
 	Routed     uint32
 	Agent      uint32
+	Attached   uint32
+	Service    MuxAddress
 	Ethertype  uint16
 	Next       uint8
 	Numbered   bool
@@ -848,6 +1035,7 @@ type MuxVxlanCtx struct {
 	Length     uint16
 	_          [2]byte
 	InnerL3    uint32
+	_          [4]byte
 	Hash       uint64
 	Sampled    uint64
 	Tunnel     MuxAddress
@@ -900,6 +1088,11 @@ const (
 	MuxMapHostKeys               = "host_keys"
 	MuxMapLost                   = "lost"
 	MuxMapLostDatagrams          = "lost_datagrams"
+	MuxMapNatAttachments         = "nat_attachments"
+	MuxMapNatBackends            = "nat_backends"
+	MuxMapNatCtxs                = "nat_ctxs"
+	MuxMapNatHosts               = "nat_hosts"
+	MuxMapNatSlots               = "nat_slots"
 	MuxMapNetworkCounts          = "network_counts"
 	MuxMapNetworkVips            = "network_vips"
 	MuxMapNextHops               = "next_hops"
@@ -907,6 +1100,7 @@ const (
 	MuxMapPunts                  = "punts"
 	MuxMapRedirectMemory         = "redirect_memory"
 	MuxMapRedirects              = "redirects"
+	MuxMapSessionSets            = "session_sets"
 	MuxMapSlowpathProgs          = "slowpath_progs"
 	MuxMapSnatOwners             = "snat_owners"
 	MuxMapSnatRanges             = "snat_ranges"
@@ -919,6 +1113,7 @@ const (
 	MuxMapSynProofs              = "syn_proofs"
 	MuxMapSynSamples             = "syn_samples"
 	MuxMapTenantUsage            = "tenant_usage"
+	MuxMapTenants                = "tenants"
 	MuxMapTraceRecords           = "trace_records"
 	MuxMapVerdicts               = "verdicts"
 	MuxMapVipDrops               = "vip_drops"
@@ -936,8 +1131,10 @@ const (
 	MuxProgSlowpathFrags         = "slowpath_frags"
 	MuxProgSlowpathGue           = "slowpath_gue"
 	MuxProgSlowpathIcmp          = "slowpath_icmp"
+	MuxProgSlowpathOfDip         = "slowpath_of_dip"
 	MuxProgSlowpathSyn           = "slowpath_syn"
 	MuxProgSlowpathSynV          = "slowpath_syn_v"
+	MuxProgSlowpathToDip         = "slowpath_to_dip"
 	MuxProgSlowpathVxlan         = "slowpath_vxlan"
 	MuxVarAbiAttachedFlag        = "abi_attached_flag"
 	MuxVarAbiBucketLayout        = "abi_bucket_layout"
@@ -949,6 +1146,9 @@ const (
 	MuxVarAbiFlowLayout          = "abi_flow_layout"
 	MuxVarAbiGueControlFormat    = "abi_gue_control_format"
 	MuxVarAbiGueFormat           = "abi_gue_format"
+	MuxVarAbiNatLayout           = "abi_nat_layout"
+	MuxVarAbiOverlayEvent        = "abi_overlay_event"
+	MuxVarAbiOverlayLayout       = "abi_overlay_layout"
 	MuxVarAbiPoolMemberSize      = "abi_pool_member_size"
 	MuxVarAbiPuntSize            = "abi_punt_size"
 	MuxVarAbiShareLayout         = "abi_share_layout"
@@ -967,10 +1167,12 @@ const (
 	MuxVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
 	MuxVarCfgFlowSetMask         = "cfg_flow_set_mask"
 	MuxVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
+	MuxVarCfgNatSetMask          = "cfg_nat_set_mask"
 	MuxVarCfgRatelimitBurst      = "cfg_ratelimit_burst"
 	MuxVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
 	MuxVarCfgSnapLength          = "cfg_snap_length"
 	MuxVarCfgTrace               = "cfg_trace"
+	MuxVarNat                    = "nat"
 	MuxVarOverlay                = "overlay"
 	MuxVarPoolMembers            = "pool_members"
 	MuxVarRatelimitTat           = "ratelimit_tat"
@@ -1031,8 +1233,10 @@ type MuxProgramSpecs struct {
 	SlowpathFrags *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathOfDip *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
 	SlowpathSynV  *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
+	SlowpathToDip *ebpf.ProgramSpec `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
 }
 
@@ -1055,6 +1259,11 @@ type MuxMapSpecs struct {
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	NatAttachments *ebpf.MapSpec `ebpf:"nat_attachments"`
+	NatBackends    *ebpf.MapSpec `ebpf:"nat_backends"`
+	NatCtxs        *ebpf.MapSpec `ebpf:"nat_ctxs"`
+	NatHosts       *ebpf.MapSpec `ebpf:"nat_hosts"`
+	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
@@ -1062,6 +1271,7 @@ type MuxMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
+	SessionSets    *ebpf.MapSpec `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -1074,6 +1284,7 @@ type MuxMapSpecs struct {
 	SynProofs      *ebpf.MapSpec `ebpf:"syn_proofs"`
 	SynSamples     *ebpf.MapSpec `ebpf:"syn_samples"`
 	TenantUsage    *ebpf.MapSpec `ebpf:"tenant_usage"`
+	Tenants        *ebpf.MapSpec `ebpf:"tenants"`
 	TraceRecords   *ebpf.MapSpec `ebpf:"trace_records"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
 	VipDrops       *ebpf.MapSpec `ebpf:"vip_drops"`
@@ -1098,6 +1309,9 @@ type MuxVariableSpecs struct {
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiNatLayout           *ebpf.VariableSpec `ebpf:"abi_nat_layout"`
+	AbiOverlayEvent        *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout       *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
 	AbiPuntSize            *ebpf.VariableSpec `ebpf:"abi_punt_size"`
 	AbiShareLayout         *ebpf.VariableSpec `ebpf:"abi_share_layout"`
@@ -1116,10 +1330,12 @@ type MuxVariableSpecs struct {
 	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgNatSetMask          *ebpf.VariableSpec `ebpf:"cfg_nat_set_mask"`
 	CfgRatelimitBurst      *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
 	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
@@ -1164,6 +1380,11 @@ type MuxMaps struct {
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	NatAttachments *ebpf.Map `ebpf:"nat_attachments"`
+	NatBackends    *ebpf.Map `ebpf:"nat_backends"`
+	NatCtxs        *ebpf.Map `ebpf:"nat_ctxs"`
+	NatHosts       *ebpf.Map `ebpf:"nat_hosts"`
+	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
@@ -1171,6 +1392,7 @@ type MuxMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
+	SessionSets    *ebpf.Map `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.Map `ebpf:"snat_ranges"`
@@ -1183,6 +1405,7 @@ type MuxMaps struct {
 	SynProofs      *ebpf.Map `ebpf:"syn_proofs"`
 	SynSamples     *ebpf.Map `ebpf:"syn_samples"`
 	TenantUsage    *ebpf.Map `ebpf:"tenant_usage"`
+	Tenants        *ebpf.Map `ebpf:"tenants"`
 	TraceRecords   *ebpf.Map `ebpf:"trace_records"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	VipDrops       *ebpf.Map `ebpf:"vip_drops"`
@@ -1210,6 +1433,11 @@ func (m *MuxMaps) Close() error {
 		m.HostKeys,
 		m.Lost,
 		m.LostDatagrams,
+		m.NatAttachments,
+		m.NatBackends,
+		m.NatCtxs,
+		m.NatHosts,
+		m.NatSlots,
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
@@ -1217,6 +1445,7 @@ func (m *MuxMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
+		m.SessionSets,
 		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
@@ -1229,6 +1458,7 @@ func (m *MuxMaps) Close() error {
 		m.SynProofs,
 		m.SynSamples,
 		m.TenantUsage,
+		m.Tenants,
 		m.TraceRecords,
 		m.Verdicts,
 		m.VipDrops,
@@ -1254,6 +1484,9 @@ type MuxVariables struct {
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiNatLayout           *ebpf.Variable `ebpf:"abi_nat_layout"`
+	AbiOverlayEvent        *ebpf.Variable `ebpf:"abi_overlay_event"`
+	AbiOverlayLayout       *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
 	AbiPuntSize            *ebpf.Variable `ebpf:"abi_punt_size"`
 	AbiShareLayout         *ebpf.Variable `ebpf:"abi_share_layout"`
@@ -1272,10 +1505,12 @@ type MuxVariables struct {
 	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
 	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgNatSetMask          *ebpf.Variable `ebpf:"cfg_nat_set_mask"`
 	CfgRatelimitBurst      *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
 	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
@@ -1298,8 +1533,10 @@ type MuxPrograms struct {
 	SlowpathFrags *ebpf.Program `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathOfDip *ebpf.Program `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
 	SlowpathSynV  *ebpf.Program `ebpf:"slowpath_syn_v"`
+	SlowpathToDip *ebpf.Program `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
 }
 
@@ -1314,8 +1551,10 @@ func (p *MuxPrograms) Close() error {
 		p.SlowpathFrags,
 		p.SlowpathGue,
 		p.SlowpathIcmp,
+		p.SlowpathOfDip,
 		p.SlowpathSyn,
 		p.SlowpathSynV,
+		p.SlowpathToDip,
 		p.SlowpathVxlan,
 	)
 }

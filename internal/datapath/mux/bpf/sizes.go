@@ -20,6 +20,8 @@ const (
 	defaultAttachments = 16384
 	defaultVTEPs       = 65536
 	defaultHosts       = 4096
+	defaultNATSets     = 4096  // of 16 sessions
+	defaultNATBackends = 65535 // sessions have 16 bits for them
 )
 
 // Sizes are the tables' sizes in rows.
@@ -30,6 +32,7 @@ type Sizes struct {
 	Attachments                               uint32        // VIPs of virtual networks; 0: the default
 	VTEPs                                     uint32        // hosts of clients; 0: the default
 	Hosts                                     uint32        // numbers of hosts with backends, from 1 on; 0: the default
+	NATSets                                   uint32        // of sessions of full NAT, a power of two; 0: the default
 	FlowLimit                                 uint32        // 0: half of MaxFlows
 	Tokens                                    []uint64      // of the buckets of bpf/mux/ratelimit.h; nil: those that stand there
 	TokenTime                                 time.Duration // until one comes back; 0: likewise
@@ -55,6 +58,11 @@ func (d Sizes) AttachmentRows() uint32 { return cmp.Or(d.Attachments, defaultAtt
 
 // HostRows are those of keys of hosts, by number; row 0 is not used.
 func (d Sizes) HostRows() uint32 { return cmp.Or(d.Hosts, defaultHosts) + 1 }
+
+// NATBackends are those that sessions of full NAT may have, from 1 on.
+func (d Sizes) NATBackends() uint32 { return defaultNATBackends }
+
+func (d Sizes) natSets() uint32 { return cmp.Or(d.NATSets, defaultNATSets) }
 
 // indexRows are the rows of endpoint_index: four words for each endpoint, so that one endpoint in five collides.
 func (d Sizes) indexRows() uint32 {
@@ -94,6 +102,11 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapVteps:          cmp.Or(d.VTEPs, defaultVTEPs),
 		MuxMapOverlayHosts:   d.HostRows(),
 		MuxMapHostKeys:       d.HostRows(),
+		MuxMapSessionSets:    d.natSets(),
+		MuxMapNatAttachments: d.AttachmentRows(),
+		MuxMapNatSlots:       defaultNATBackends,
+		MuxMapNatBackends:    defaultNATBackends + 1,
+		MuxMapNatHosts:       cmp.Or(d.VTEPs, defaultVTEPs),
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}
@@ -102,6 +115,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[poolMembersMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[overlayMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[natMap].Flags |= unix.BPF_F_MMAPABLE
 	knobs, err := d.knobs()
 	if err != nil {
 		return nil, err
@@ -124,6 +138,7 @@ func (d Sizes) knobs() (map[string]any, error) {
 	knobs := map[string]any{
 		MuxVarCfgEndpointIndexMask:  d.indexRows()*uint32(IndexPerRow) - 1,
 		MuxVarCfgFlowSetMask:        d.FlowSets - 1,
+		MuxVarCfgNatSetMask:         d.natSets() - 1,
 		MuxVarCfgFlowUntrustedTicks: uint32(UntrustedIdle / tick),
 	}
 	if d.Tokens != nil {

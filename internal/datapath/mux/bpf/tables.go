@@ -51,6 +51,13 @@ type Tables struct {
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	Overlay        *ebpf.Map `ebpf:".data.overlay"`
+	NAT            *ebpf.Map `ebpf:".data.nat"`
+	NATSessions    *ebpf.Map `ebpf:"session_sets"`
+	NATTenants     *ebpf.Map `ebpf:"tenants"`
+	NATAttachments *ebpf.Map `ebpf:"nat_attachments"`
+	NATSlots       *ebpf.Map `ebpf:"nat_slots"`
+	NATBackends    *ebpf.Map `ebpf:"nat_backends"`
+	NATHosts       *ebpf.Map `ebpf:"nat_hosts"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -63,6 +70,7 @@ const (
 	poolMembersMap = ".data.pool_members"
 	secretsMap     = ".data.syn"
 	overlayMap     = ".data.overlay"
+	natMap         = ".data.nat"
 
 	constantsMap = ".rodata"
 )
@@ -111,6 +119,13 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"host_keys", MuxMapHostKeys, &t.HostKeys},
 		{"network_counts", MuxMapNetworkCounts, &t.NetworkCounts},
 		{"overlay", overlayMap, &t.Overlay},
+		{"nat", natMap, &t.NAT},
+		{"session_sets", MuxMapSessionSets, &t.NATSessions},
+		{"tenants", MuxMapTenants, &t.NATTenants},
+		{"nat_attachments", MuxMapNatAttachments, &t.NATAttachments},
+		{"nat_slots", MuxMapNatSlots, &t.NATSlots},
+		{"nat_backends", MuxMapNatBackends, &t.NATBackends},
+		{"nat_hosts", MuxMapNatHosts, &t.NATHosts},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -15,11 +16,12 @@ type Services struct {
 	mu      *sync.Mutex
 	table   *Table
 	members *pool.Members
+	nat     *nat.Table
 }
 
 // NewServices are those of the table, under the data plane's lock.
-func NewServices(mu *sync.Mutex, table *Table, members *pool.Members) *Services {
-	return &Services{mu, table, members}
+func NewServices(mu *sync.Mutex, table *Table, members *pool.Members, full *nat.Table) *Services {
+	return &Services{mu, table, members, full}
 }
 
 // Update brings endpoints, and the ranges of workloads, to what they say. Packets see each as it was or
@@ -62,6 +64,9 @@ func (s *Services) SetNextHops(byTunnel map[netip.Addr]model.NextHop) error {
 		return err
 	}
 	if err := s.table.SNAT.Point(moved); err != nil {
+		return err
+	}
+	if err := s.nat.Point(moved); err != nil {
 		return err
 	}
 	return s.members.Rewrite()

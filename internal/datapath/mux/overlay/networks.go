@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -20,14 +21,15 @@ import (
 type Networks struct {
 	mu     *sync.Mutex
 	tables *bpf.Tables
+	nat    *nat.Table
 	keys   map[uint32]bpf.MuxFbtKeys     // rows of host_keys that have keys
 	hosts  map[uint32]bpf.MuxOverlayHost // rows of overlay_hosts that have addresses
 	named  map[uint32]bool               // numbers that attachments have
 }
 
 // New knows no keys yet. The lock is the data plane's.
-func New(mu *sync.Mutex, tables *bpf.Tables) *Networks {
-	return &Networks{mu: mu, tables: tables, keys: map[uint32]bpf.MuxFbtKeys{}, hosts: map[uint32]bpf.MuxOverlayHost{}, named: map[uint32]bool{}}
+func New(mu *sync.Mutex, tables *bpf.Tables, full *nat.Table) *Networks {
+	return &Networks{mu: mu, tables: tables, nat: full, keys: map[uint32]bpf.MuxFbtKeys{}, hosts: map[uint32]bpf.MuxOverlayHost{}, named: map[uint32]bool{}}
 }
 
 // Adopt reads what of adopted tables it must know.
@@ -101,6 +103,8 @@ type Attachment struct {
 	GatewayMAC [6]byte // from where the network's frames come
 	FullNAT    bool    // servers answer all clients by muxes
 	Relay      bool    // likewise, those whose host has no agent
+	NAT        bool    // this mux is the client of backends
+	Tenant     uint32  // of the network, with NAT
 }
 
 // mostVNI is RFC 7348's.
@@ -117,12 +121,21 @@ func readAttachments(t *bpf.Tables) (map[uint32]Attachment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read attachments: %w", err)
 	}
+	more, err := nat.ReadAttachments(t)
+	if err != nil {
+		return nil, err
+	}
 	all := make(map[uint32]Attachment, len(rows))
 	for key, row := range rows {
-		all[row.Attachment] = Attachment{
+		a := Attachment{
 			VNI: key.Vni, VIP: bpf.FromAddress(key.Address), Service: bpf.FromAddress(row.Service), GatewayMAC: row.GatewayMac,
 			FullNAT: row.Flags&uint16(bpf.MuxAttachedFlagATTACHED_FULL_NAT) != 0, Relay: row.Flags&uint16(bpf.MuxAttachedFlagATTACHED_RELAY) != 0,
+			NAT: row.Flags&attachedNAT != 0,
 		}
+		if a.NAT {
+			a.Tenant = more[row.Attachment].Tenant
+		}
+		all[row.Attachment] = a
 	}
 	return all, nil
 }
@@ -154,6 +167,10 @@ func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	full, err := n.withNAT(want, rows)
+	if err != nil {
+		return err
+	}
 	for number := range want {
 		if n.named[number] {
 			continue
@@ -162,14 +179,50 @@ func (n *Networks) SetAttachments(want map[uint32]Attachment) error {
 			return fmt.Errorf("set the counter of attachment %d: %w", number, err)
 		}
 	}
+	if err := n.nat.AddAttachments(full); err != nil {
+		return err
+	}
 	if err := abi.WriteTable(n.tables.NetworkVIPs, rows); err != nil {
 		return fmt.Errorf("set attachments: %w", err)
+	}
+	if err := n.nat.SetAttachments(full); err != nil {
+		return err
 	}
 	clear(n.named)
 	for number := range want {
 		n.named[number] = true
 	}
 	return nil
+}
+
+// What the programs do with an attachment's segments.
+const (
+	attachedNAT      = uint16(bpf.MuxAttachedFlagATTACHED_NAT)
+	attachedSessions = uint16(bpf.MuxAttachedFlagATTACHED_SESSIONS)
+)
+
+// withNAT marks the rows of attachments that have full NAT, or had it: sessions of these may live. It returns those.
+func (n *Networks) withNAT(want map[uint32]Attachment, rows map[bpf.MuxNetworkAddress]bpf.MuxAttachedVip) (map[uint32]nat.Attachment, error) {
+	before, err := nat.ReadAttachments(n.tables)
+	if err != nil {
+		return nil, err
+	}
+	full := map[uint32]nat.Attachment{}
+	for key, row := range rows {
+		a := want[row.Attachment]
+		of := nat.Attachment{VNI: a.VNI, VIP: a.VIP, Tenant: a.Tenant, GatewayMAC: a.GatewayMAC}
+		was, had := before[row.Attachment]
+		switch {
+		case a.NAT:
+			row.Flags |= attachedNAT | attachedSessions
+		case had && was.VNI == a.VNI && was.VIP == a.VIP:
+			row.Flags, of = row.Flags|attachedSessions, was
+		default:
+			continue
+		}
+		rows[key], full[row.Attachment] = row, of
+	}
+	return full, nil
 }
 
 // AttachmentCounter counts the packets that were forwarded for an attachment, since it was set.

@@ -1,4 +1,4 @@
-// Package overlay runs bpf/overlay/table.h for tests, which compare the session table with a map. For tests only.
+// Package overlay runs bpf/net/session/table.h for tests, which compare the session table with a map. For tests only.
 package overlay
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Finds, makes and begins anew rows of the session table for a test. */
-#include "overlay/table.h"
+#include "overlay/sessions.h"
 
 enum { FIND = 0, PUT = 1, RENEW = 2, FILL = 3 };
 

@@ -13,16 +13,16 @@
  * could be freed only where both sets are full.
  *
  * Functions that are not static are verified once, each by itself.
+ *
+ * Who includes this defines before how many sets there are: see sets_mask().
  */
 #pragma once
 
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-#include "abi/overlay/session.h"
-#include "abi/overlay/settings.h"
-#include "abi/shared/flowhash.h"
-#include "net/flowhash.h"
+#include "abi/shared/session.h"
+#include "net/packet.h"
 
 #define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))
 
@@ -35,11 +35,9 @@ struct {
 	__type(value, struct overlay_set);
 } session_sets SEC(".maps");
 
-/* What user space tells the programs besides the tables. */
-struct overlay_settings settings SEC(".data.settings");
-
-/* What connections are hashed with, so that nobody can aim at a set. User space draws it, once. */
-struct flowhash_key hash_key SEC(".data.hash_key");
+/* The number of sets, a power of two, less 1; and likewise before the table grew. */
+__u32 sets_mask(void);
+__u32 sets_old_mask(void);
 
 /* A connection, and its hash. */
 struct overlay_key {
@@ -64,22 +62,6 @@ enum session_refusal {
 static __always_inline __u32 overlay_now(void)
 {
 	return bpf_ktime_get_coarse_ns() >> OVERLAY_TICK_SHIFT;
-}
-
-static __always_inline void overlay_key_hash(struct overlay_key *key)
-{
-	const __u32 *c = key->client.words, *k = hash_key.words;
-	__u32 ports = (__u32)key->vip_port << 16 | key->client_port;
-	__u64 h;
-
-	h = nh_term(c[0], c[1], k) + nh_term(c[2], c[3], k + 2) +
-	    nh_term(key->attachment | key->udp << 31, ports, k + 4);
-	h ^= h >> 33;
-	h *= 0xff51afd7ed558ccdULL;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53ULL;
-	h ^= h >> 33;
-	key->hash = h;
 }
 
 /* The hash as tags have it; never 0, for a free row has that. */
@@ -157,6 +139,38 @@ static __always_inline bool session_is_spent(const struct overlay_session *s, __
 	return quarantine && (__s32)(now - s->seen) > (__s32)quarantine;
 }
 
+/* A client's segment of another host is of the same client if its number is so
+ * near. */
+enum { OVERLAY_MOVE_WINDOW = 1 << 16 };
+
+/* Notes events, and returns those that were noted before: to each CPU another set if both note one.
+ */
+static __always_inline __u32 session_note(struct overlay_session *s, __u32 set, __u32 clear)
+{
+	__u32 *word = (__u32 *)&s->client_mac[4]; /* events are its upper half */
+	__u32 was = s->events;
+
+	if (set & ~was)
+		was = __sync_fetch_and_or(word, set << 16) >> 16;
+	if (clear & s->events)
+		__sync_fetch_and_and(word, ~(clear << 16));
+	return was;
+}
+
+static __always_inline void session_seen(struct overlay_session *s)
+{
+	__u32 now = overlay_now();
+
+	if (s->seen != now)
+		s->seen = now;
+}
+
+/* Is a number, counted on from another one, at most so far ahead of it? */
+static __always_inline bool number_follows(__u32 number, __u32 from)
+{
+	return number - from <= 1U << 30;
+}
+
 /*
  * The number of the row in a set whose tag is tag under mask and that is the connection's, but not
  * the one that is excepted; negative: there is none.
@@ -181,7 +195,7 @@ __noinline int set_find(__u32 number, const struct overlay_key *key __arg_nonnul
 __noinline int sets_find(const struct overlay_key *key __arg_nonnull, __u32 tag, __u32 mask,
 			 __u32 except)
 {
-	__u32 now = settings.set_mask, old = settings.old_mask;
+	__u32 now = sets_mask(), old = sets_old_mask();
 	int row = set_find(set_of(key->hash, now, 0), key, tag, mask, except);
 
 	if (row < 0)
@@ -239,8 +253,7 @@ __noinline int set_find_spent(__u32 number, __u32 now)
  */
 __noinline int sets_find_room(__u64 hash, __u32 now)
 {
-	__u32 first = set_of(hash, settings.set_mask, 0),
-	      second = set_of(hash, settings.set_mask, 1);
+	__u32 first = set_of(hash, sets_mask(), 0), second = set_of(hash, sets_mask(), 1);
 	int a = set_room(first, hash >> 32), b = set_room(second, hash >> 32), row;
 
 	if ((a & 0xff) >= (b & 0xff) && a & 0xff)

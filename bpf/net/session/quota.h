@@ -7,8 +7,20 @@
  */
 #pragma once
 
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#include "abi/shared/tenant.h"
 #include "net/ratelimit.h"
-#include "overlay/maps.h"
+
+/* By number; row 0: what all borrow. Mapped by user space, which frees rows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4097);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct overlay_tenant);
+} tenants SEC(".maps");
 
 /* Resets for segments of no session: so many ns each, and that worth at once.
  */
@@ -42,11 +54,18 @@ __noinline int quota_count(__u32 number, __s32 rows, __s32 half_open)
 	return 0;
 }
 
+/* Why a tenant may have no more sessions. */
+enum quota_refusal {
+	QUOTA_GRANTED = 0,
+	QUOTA_SESSIONS,
+	QUOTA_HALF_OPEN,
+};
+
 /*
- * Counts one more half-open session of a tenant, or says why it may have none.
+ * Counts one more half-open session of a tenant, or says why it may have none: enum quota_refusal.
  * What comes to nothing is counted down by quota_count().
  */
-__noinline int quota_take(__u32 number)
+__noinline int quota_reserve(__u32 number)
 {
 	struct overlay_tenant *tenant = bpf_map_lookup_elem(&tenants, &number), *all;
 	__u32 none = 0;
@@ -54,20 +73,20 @@ __noinline int quota_take(__u32 number)
 
 	all = bpf_map_lookup_elem(&tenants, &none);
 	if (!number || !tenant || !all)
-		return VERDICT_DROP_QUOTA;
+		return QUOTA_SESSIONS;
 	if (__sync_fetch_and_add(&tenant->half_open, 1) >= (__s32)tenant->half_open_most) {
 		__sync_fetch_and_add(&tenant->half_open, -1);
 		__sync_fetch_and_add(&tenant->refused, 1);
-		return VERDICT_DROP_HALF_OPEN;
+		return QUOTA_HALF_OPEN;
 	}
 	was = __sync_fetch_and_add(&tenant->rows, 1);
 	if (was < (__s32)tenant->own)
-		return VERDICT_NONE;
+		return QUOTA_GRANTED;
 	if (__sync_fetch_and_add(&all->rows, 1) < (__s32)all->own && was < (__s32)tenant->most)
-		return VERDICT_NONE;
+		return QUOTA_GRANTED;
 	quota_count(number, -1, -1);
 	__sync_fetch_and_add(&tenant->refused, 1);
-	return VERDICT_DROP_QUOTA;
+	return QUOTA_SESSIONS;
 }
 
 /* May one more segment of no session be answered? */
