@@ -61,7 +61,9 @@ func (c *Controller) sweep() {
 		left, err := c.datapath.SweepFlows(overlay.Now())
 		c.state.flows = left
 		c.note("flows", err)
-		c.note("clock", c.datapath.SetSYNClock())
+		if c.heard {
+			c.note("clock", c.datapath.SetSYNSecrets(c.secrets)) // the clock may have been set
+		}
 	}
 	if c.heard && c.state.sweeps%socketEvery == 0 {
 		c.note("sockets", keepSockets(c.wanted.tunnels()))

@@ -10,7 +10,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// SetSYNSecrets tells which secrets make the muxes' SYN cookies right; with none, no cookie is.
+// SetSYNSecrets tells which secrets make the muxes' SYN cookies right, by the system's clock as it is now; with none, no
+// cookie is.
 func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	var before, next overlaySynSecrets
 	if err := d.objects.SynSecrets.Get(&before); err != nil {
@@ -31,22 +32,6 @@ func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	}
 	if err := d.objects.SynSecrets.Set(&next); err != nil {
 		return fmt.Errorf("set syn secrets: %w", err)
-	}
-	return nil
-}
-
-// SetSYNClock has SYN cookies judged by the system's clock as it is now, which may have been set.
-func (d *Datapath) SetSYNClock() error {
-	var row overlaySynSecrets
-	if err := d.objects.SynSecrets.Get(&row); err != nil {
-		return fmt.Errorf("read syn secrets: %w", err)
-	}
-	if row.Clock == 0 {
-		return nil
-	}
-	row.Clock = synClock()
-	if err := d.objects.SynSecrets.Set(&row); err != nil {
-		return fmt.Errorf("set the clock of syn cookies: %w", err)
 	}
 	return nil
 }

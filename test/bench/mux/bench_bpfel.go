@@ -88,6 +88,7 @@ const (
 	benchProgSlowpathIcmp          = "slowpath_icmp"
 	benchProgSlowpathOfDip         = "slowpath_of_dip"
 	benchProgSlowpathSyn           = "slowpath_syn"
+	benchProgSlowpathSynV          = "slowpath_syn_v"
 	benchProgSlowpathToDip         = "slowpath_to_dip"
 	benchProgSlowpathVxlan         = "slowpath_vxlan"
 	benchProgVxlanEmpty            = "vxlan_empty"
@@ -211,6 +212,7 @@ type benchProgramSpecs struct {
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
 	SlowpathOfDip *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathSynV  *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
 	SlowpathToDip *ebpf.ProgramSpec `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
 	VxlanEmpty    *ebpf.ProgramSpec `ebpf:"vxlan_empty"`
@@ -540,6 +542,7 @@ type benchPrograms struct {
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
 	SlowpathOfDip *ebpf.Program `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathSynV  *ebpf.Program `ebpf:"slowpath_syn_v"`
 	SlowpathToDip *ebpf.Program `ebpf:"slowpath_to_dip"`
 	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
 	VxlanEmpty    *ebpf.Program `ebpf:"vxlan_empty"`
@@ -571,6 +574,7 @@ func (p *benchPrograms) Close() error {
 		p.SlowpathIcmp,
 		p.SlowpathOfDip,
 		p.SlowpathSyn,
+		p.SlowpathSynV,
 		p.SlowpathToDip,
 		p.SlowpathVxlan,
 		p.VxlanEmpty,

@@ -50,6 +50,7 @@ const (
 	twinOverlayEventOVERLAY_SERVER_FIN    twinOverlayEvent = 8
 	twinOverlayEventOVERLAY_RESET         twinOverlayEvent = 16
 	twinOverlayEventOVERLAY_VIA_MUX       twinOverlayEvent = 32
+	twinOverlayEventOVERLAY_PROXIED       twinOverlayEvent = 64
 	twinOverlayEventOVERLAY_UDP           twinOverlayEvent = 128
 )
 
