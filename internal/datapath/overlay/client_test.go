@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -330,22 +331,22 @@ type icmp struct {
 func icmpOf(t *testing.T, frame []byte) icmp {
 	t.Helper()
 	m := icmp{mac: pkt.MAC(frame)}
-	pseudo := uint32(0)
+	pseudo := []byte{}
 	if frame[12] == 0x08 {
 		m.from, m.to, m.hops = netip.AddrFrom4([4]byte(frame[26:])), netip.AddrFrom4([4]byte(frame[30:])), frame[22]
 		m.body = frame[34:]
-		if int(binary.BigEndian.Uint16(frame[16:])) != len(frame)-14 || fold(onesSum(frame[14:34], 0)) != 0xffff {
+		if int(binary.BigEndian.Uint16(frame[16:])) != len(frame)-14 || reset.Checksum(frame[14:34], 0) != 0 {
 			t.Errorf("IP header %x", frame[14:34])
 		}
 	} else {
 		m.from, m.to, m.hops = netip.AddrFrom16([16]byte(frame[22:])), netip.AddrFrom16([16]byte(frame[38:])), frame[21]
 		m.body = frame[54:]
-		pseudo = onesSum(frame[22:54], 58+uint32(len(m.body)))
+		pseudo = append(binary.BigEndian.AppendUint32(pseudo, 58+uint32(len(m.body))), frame[22:54]...)
 		if int(binary.BigEndian.Uint16(frame[18:])) != len(m.body) {
 			t.Errorf("IP header %x", frame[14:54])
 		}
 	}
-	if fold(onesSum(m.body, pseudo)) != 0xffff {
+	if reset.Checksum(append(pseudo, m.body...), 0) != 0 {
 		t.Errorf("wrong checksum of ICMP: %x", frame)
 	}
 	m.body[2], m.body[3] = 0, 0
@@ -373,7 +374,7 @@ func TestTooLargePacketsAreAnswered(t *testing.T) {
 		quote := frame[14 : l4+20]
 		at := 8 + len(quote) - 4
 		copy(quote[len(quote)-4:], got.body[at:at+2]) // stays as it is, whoever fills it in
-		filled := ^fold(onesSum(got.body[at-16:], 0))
+		filled := reset.Checksum(got.body[at-16:], 0)
 		if binary.BigEndian.Uint16(got.body[at:]) != filled {
 			t.Errorf("the checksum that is quoted, %x, becomes %x where a device fills it in", got.body[at:at+2], filled)
 		}

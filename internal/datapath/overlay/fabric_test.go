@@ -353,14 +353,14 @@ func (m *standInMux) insert(p []byte, host uint32) []byte {
 	ip, segment := out[l3:l4], out[l4:]
 	segment[12] += fbt.Length / 4 << 4
 	segment[16], segment[17] = 0, 0
-	sum := onesSum(from.AsSlice(), onesSum(to.AsSlice(), 6+uint32(len(segment))))
-	binary.BigEndian.PutUint16(segment[16:], ^fold(onesSum(slices.Concat(segment, make([]byte, len(segment)%2)), sum)))
+	summed := slices.Concat(from.AsSlice(), to.AsSlice(), segment, make([]byte, len(segment)%2))
+	binary.BigEndian.PutUint16(segment[16:], reset.Checksum(summed, 6+uint32(len(segment))))
 	if !v4 {
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(segment)))
 		return out
 	}
 	binary.BigEndian.PutUint16(ip[2:], uint16(20+len(segment)))
 	ip[10], ip[11] = 0, 0
-	binary.BigEndian.PutUint16(ip[10:], ^fold(onesSum(ip, 0)))
+	binary.BigEndian.PutUint16(ip[10:], reset.Checksum(ip, 0))
 	return out
 }

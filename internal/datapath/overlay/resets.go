@@ -28,9 +28,9 @@ func (n *Network) resets(s Session) (r Resets, ok bool) {
 	if server.Port() == 0 {
 		server = netip.AddrPortFrom(server.Addr(), s.Port)
 	}
-	r.ToServer, r.Server = resetPacket(n.local(s), server, s.ClientNext), server.Addr()
+	r.ToServer, r.Server = reset.Packet(n.local(s), server, s.ClientNext), server.Addr()
 	r.ToClient = vxlanHeader(attachment, s.ClientMAC, s.Client.Addr().Is4())
-	r.ToClient = append(r.ToClient, resetPacket(netip.AddrPortFrom(attachment.VIP, s.Port), s.Client, s.ServerNext)...)
+	r.ToClient = append(r.ToClient, reset.Packet(netip.AddrPortFrom(attachment.VIP, s.Port), s.Client, s.ServerNext)...)
 	host := n.hosts[s.Host]
 	if _, attached := n.attachments[s.Attachment]; attached && s.Events&ViaMux != 0 { // else muxes send nothing on
 		ok = n.resetByMux(&r, attachment, s, host)
@@ -79,39 +79,4 @@ func vxlanHeader(a Attachment, to [6]byte, v4 bool) []byte {
 		return append(b, 0x08, 0x00)
 	}
 	return append(b, 0x86, 0xdd)
-}
-
-// resetPacket is a TCP reset with its IP header.
-func resetPacket(from, to netip.AddrPort, seq uint32) []byte {
-	const hops, tcp, rst, words = 64, 6, 0x04, 5
-	s := binary.BigEndian.AppendUint16(nil, from.Port())
-	s = binary.BigEndian.AppendUint16(s, to.Port())
-	s = binary.BigEndian.AppendUint32(s, seq)
-	s = append(s, 0, 0, 0, 0, words<<4, rst, 0, 0, 0, 0, 0, 0)
-	source, destination := from.Addr().AsSlice(), to.Addr().AsSlice()
-	sum := onesSum(source, 0) + onesSum(destination, 0) + tcp + uint32(len(s))
-	binary.BigEndian.PutUint16(s[16:], ^fold(onesSum(s, sum)))
-	if to.Addr().Is6() {
-		header := []byte{0x60, 0, 0, 0, 0, byte(len(s)), tcp, hops}
-		return append(append(append(header, source...), destination...), s...)
-	}
-	header := []byte{0x45, 0, 0, byte(20 + len(s)), 0, 0, 0x40, 0, hops, tcp, 0, 0}
-	header = append(append(header, source...), destination...)
-	binary.BigEndian.PutUint16(header[10:], ^fold(onesSum(header, 0)))
-	return append(header, s...)
-}
-
-// onesSum adds data, of an even length, to a ones' complement sum that fold ends.
-func onesSum(data []byte, sum uint32) uint32 {
-	for i := 0; i < len(data); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(data[i:]))
-	}
-	return sum
-}
-
-func fold(sum uint32) uint16 {
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
 }
