@@ -153,10 +153,15 @@ func hostileOutcome(action uint32, frame, out []byte, tunnels map[netip.Addr]map
 	if err != nil {
 		return err
 	}
-	if outer.from == source4 || outer.from == source6 {
+	in, err := readHeader(readIP(frame))
+	switch {
+	case isNAT(outer.from):
+		return natted(outer, frame)
+	case err == nil && isNAT(in.to):
+		return natAnswered(outer, in)
+	case outer.from == source4 || outer.from == source6:
 		return encapsulated(outer, frame, tunnels)
 	}
-	in, err := readHeader(readIP(frame))
 	if err == nil && len(in.behind) > 50 && in.behind[15]&^3 == 0x58 && (outer.from == overlay4 || outer.from == overlay6) {
 		return answered(outer, in)
 	}

@@ -228,7 +228,7 @@ func (s scene) otherOfTenant(r *rand.Rand) tenantDraft {
 		f.protocol = sometimes(r, byte(17), 1, 58)
 	case 4:
 		if f.to.Is4() {
-			f.fragment = uint16(r.Uint32())
+			f.fragment = sometimes(r, uint16(r.Uint32()), 0)
 			f.options = slices.Repeat([]byte{1}, 4*r.IntN(11))
 			break
 		}
