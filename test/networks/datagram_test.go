@@ -47,11 +47,12 @@ func (w *world) serveDatagrams(ns *netns.NS, a netip.Addr) error {
 func (w *world) datagramsPass() {
 	w.Helper()
 	var conns []net.Conn
+	ports := map[netip.Addr]int{overlay.VIP4: 50000, overlay.VIP6: 50001}
 	for _, tenant := range []string{"acme1", "bolt1"} {
 		for _, vip := range []netip.Addr{overlay.VIP4, overlay.VIP6} {
 			var conn net.Conn
 			must(w.T, w.space(tenant).Do(func() (err error) {
-				dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: 50000}}
+				dialer := net.Dialer{LocalAddr: &net.UDPAddr{Port: ports[vip]}}
 				conn, err = dialer.Dial("udp", netip.AddrPortFrom(vip, 80).String())
 				return err
 			}))
