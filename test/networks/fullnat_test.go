@@ -17,6 +17,7 @@ import (
 func (w *world) fullNAT() {
 	w.Helper()
 	w.apply(func(text string) string {
+		text = regexp.MustCompile(`(?m)^ *- protocol: UDP\n(?: {6,}.*\n)+`).ReplaceAllString(text, "") // full NAT is of TCP
 		return regexp.MustCompile(`(?m)^( *- {network: bolt-prod.*)}$`).ReplaceAllString(text, "$1, mode: full-nat}")
 	})
 	_, direct := w.counts("chost1")

@@ -28,13 +28,15 @@ struct too_big_v6 {
 	struct too_big icmp;
 };
 
-/* What of the uplink's MTU is left. Muxes put a header before all datagrams. */
+/*
+ * What of the uplink's MTU is left. Muxes put a header before all datagrams, and send them on by
+ * IPv6 where the server's host takes VXLAN by that.
+ */
 static __always_inline __u32 client_room(const struct overlay_ctx *a, bool direct)
 {
-	bool header = !direct && a->inner.protocol == IPPROTO_UDP;
-
-	return settings.mtu - overlay_overhead(&a->path.to) -
-	       (header ? sizeof(struct bypass_header) : 0);
+	if (!direct && a->inner.protocol == IPPROTO_UDP)
+		return settings.mtu - OVERLAY_OVERHEAD6 - sizeof(struct bypass_header);
+	return settings.mtu - overlay_overhead(&a->path.to);
 }
 
 /* Is a packet, or are the segments that it is to be cut into, too large for the uplink? */

@@ -99,8 +99,8 @@ func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole 
 	}
 	own := sameFamily(o.Own, to)
 	room := o.MTU - vxlanRoom(to)
-	if p.protocol == protocolUDP { // which gets a header from the muxes
-		room -= fbt.Length
+	if p.protocol == protocolUDP { // which gets a header from the muxes, and leaves them by either family
+		room = o.MTU - vxlanRoom6 - fbt.Length
 	}
 	if len(p.ip) > room {
 		return tooBig(p, room, whole)
