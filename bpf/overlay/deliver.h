@@ -113,8 +113,9 @@ static __noinline int deliver_rewrite(struct __sk_buff *skb, struct overlay_ctx 
 	err = rewrite_begin(skb, p, SOURCE, &local, p->source_port, &difference);
 	err = err ?: rewrite_begin(skb, p, DESTINATION, &dip, port, &difference);
 	if (a->shift && p->tcp_flags & TCP_FLAG_ACK)
-		err = err ?: shift_number(skb, p, offsetof(struct tcphdr, ack_seq),
-					  a->head.tcp.ack_seq, -a->shift, &difference);
+		err = err
+			      ?: shift_number(skb, p, offsetof(struct tcphdr, ack_seq),
+					      a->head.tcp.ack_seq, -a->shift, &difference);
 	err = err ?: rewrite_end(skb, p, difference);
 	return err ?: overlay_clamp(skb, p, answer_overhead(a));
 }
@@ -171,9 +172,8 @@ static __noinline enum verdict deliver(struct __sk_buff *skb, struct overlay_ctx
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, &p))
 		return VERDICT_DROP_REWRITE;
-	if (a->from_mux &&
-	    (a->header.length ? bypass_header_strip(skb, &p, a->header.next)
-			      : fbt_strip(skb, &p, &head)))
+	if (a->from_mux && (a->header.length ? bypass_header_strip(skb, &p, a->header.next)
+					     : fbt_strip(skb, &p, &head)))
 		return VERDICT_DROP_REWRITE;
 	if (deliver_rewrite(skb, a, &p))
 		return VERDICT_DROP_REWRITE;
