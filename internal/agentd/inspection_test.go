@@ -28,7 +28,9 @@ func TestTasksAreAnswered(t *testing.T) {
 		return &weirv1.NodeTask_Connections{Connections: &weirv1.ListConnectionsTask{Vip: vip, Count: 1 << 31}}
 	}
 	i.enqueue([]*weirv1.NodeTask{
-		{Id: 1, Task: &weirv1.NodeTask_Cancel{Cancel: true}}, {Id: 2, Task: list("203.0.113.10")}, {Id: 3, Task: list("nobody")},
+		{Id: 1, Task: &weirv1.NodeTask_Cancel{Cancel: true}},
+		{Id: 2, Task: list("203.0.113.10")},
+		{Id: 3, Task: list("nobody")},
 		{Id: 4, Task: &weirv1.NodeTask_Capture{Capture: &weirv1.CaptureTask{}}},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

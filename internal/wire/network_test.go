@@ -22,8 +22,10 @@ func drawNumber(t *rapid.T) uint32 { return rapid.Uint32Range(1, vnet.MaxHosts).
 
 func drawAttachment(t *rapid.T) vnet.Attachment {
 	v4 := rapid.Bool().Draw(t, "v4")
-	return vnet.Attachment{AttachmentKey: vnet.AttachmentKey{VNI: drawVNI(t), VIP: drawAddr(t, v4)}, Service: drawAddr(t, v4), Network: "prod", GatewayMAC: rapid.SampledFrom([]vnet.MAC{{}, vnet.DefaultGatewayMAC}).Draw(t, "mac"),
-		WithoutAgent: rapid.Bool().Draw(t, "without agent"), FullNAT: rapid.Bool().Draw(t, "full NAT"), Relay: rapid.Bool().Draw(t, "relay")}
+	return vnet.Attachment{
+		AttachmentKey: vnet.AttachmentKey{VNI: drawVNI(t), VIP: drawAddr(t, v4)}, Service: drawAddr(t, v4), Network: "prod", GatewayMAC: rapid.SampledFrom([]vnet.MAC{{}, vnet.DefaultGatewayMAC}).Draw(t, "mac"),
+		WithoutAgent: rapid.Bool().Draw(t, "without agent"), FullNAT: rapid.Bool().Draw(t, "full NAT"), Relay: rapid.Bool().Draw(t, "relay"),
+	}
 }
 
 func TestNetworksOfMuxesComeBack(t *testing.T) {

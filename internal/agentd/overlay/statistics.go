@@ -130,6 +130,6 @@ func statisticsOf(c *Controller) ([]Statistics, error) {
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b Statistics) int { return a.AttachmentKey.Compare(b.AttachmentKey) })
+	slices.SortFunc(all, func(a, b Statistics) int { return a.Compare(b.AttachmentKey) })
 	return all, nil
 }

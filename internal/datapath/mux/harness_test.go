@@ -90,7 +90,7 @@ func (l *loaded) datapath(t testing.TB, sizes bpf.Sizes) *Datapath {
 
 func testSettings() pool.Settings {
 	key := flowhash.Key{}
-	rand.NewChaCha8([32]byte{}).Read(key[:]) //nolint:errcheck // never fails; words in a progression would make flows collide
+	rand.NewChaCha8([32]byte{}).Read(key[:]) // words in a progression would make flows collide
 	return pool.Settings{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: pool.IPIP}
 }
 

@@ -312,7 +312,7 @@ func (s scene) answer(r *rand.Rand) draft {
 	if other := netip.MustParseAddr(sometimes(r, "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.7.7.7")); v4 && r.IntN(8) == 0 {
 		from = other
 	}
-	all := append(header, frame...)
+	all := slices.Concat(header, frame)
 	if r.IntN(4) == 0 { // VXLAN, Ethernet, addresses
 		all[r.IntN(50)] ^= 1 << r.IntN(8)
 	}

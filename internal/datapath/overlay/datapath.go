@@ -93,7 +93,7 @@ func (d *Datapath) start() error {
 	}
 	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
 	d.Clients = newClients(&d.objects, d.links, &d.mu)
-	d.Statistics = d.Network.statistics
+	d.Statistics = d.statistics
 	if d.folder == nil {
 		return nil
 	}

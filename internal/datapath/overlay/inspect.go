@@ -81,7 +81,7 @@ func (v *View) open(live map[string]*ebpf.Map) error {
 	}
 	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
 	d.Clients = newClients(&d.objects, d.links, &d.mu)
-	d.Statistics = d.Network.statistics
+	d.Statistics = d.statistics
 	if err := d.Network.read(); err != nil {
 		return err
 	}

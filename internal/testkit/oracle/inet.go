@@ -14,7 +14,6 @@ var (
 	timestamps  = inet.Timestamps
 	isHost      = inet.IsHost
 	turn        = inet.Turn
-	pseudoUDP   = inet.PseudoUDP
 	vxlanAgain  = inet.VXLAN
 	finish      = inet.Finish
 )

@@ -42,15 +42,16 @@ const (
 	routeFlag  = 0x57
 )
 
-// handle is a packet to a port that no endpoint has, if it is VXLAN to the muxes; false: it is not.
-func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
-	ours := false
-	for _, a := range n.Addresses {
-		ours = ours || a == p.to
-	}
+// isFor says whether a packet is VXLAN to the muxes.
+func (n *Network) isFor(p *packet) bool {
 	header := len(p.ip) - len(p.l4)
 	plain := p.v4 || header == 40 // no VTEP sends extension headers
-	if !ours || !plain || p.protocol != protocolUDP || p.flow.Destination.Port() != vxlanPort {
+	return plain && slices.Contains(n.Addresses, p.to) && p.protocol == protocolUDP && p.flow.Destination.Port() == vxlanPort
+}
+
+// handle is a packet to a port that no endpoint has, if it is VXLAN to the muxes; false: it is not.
+func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
+	if !n.isFor(p) {
 		return Outcome{}, false
 	}
 	inner, vni, verdict := p.unwrap()
@@ -78,8 +79,7 @@ func (n *Network) handle(m *Mux, p *packet) (Outcome, bool) {
 	case verdict == "":
 		verdict = n.read(inner, vni, &part)
 	}
-	switch {
-	case verdict == "" && (!isHost(inner.from) || inner.from == inner.to):
+	if verdict == "" && (!isHost(inner.from) || inner.from == inner.to) {
 		verdict = "drop_martian"
 	}
 	if verdict != "" {
@@ -206,30 +206,39 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 	if p.fragment != nil && !moves {
 		n.datagrams[networkDatagram{p.datagram(), p.flow.VNI}] = told{flow: p.flow, slot: slot}
 	}
-	hop, resolved := m.Hops[b.Tunnel]
-	source := m.Source4
+	to := toHost{tunnel: b.Tunnel, source: m.Source4, says: says}
 	if b.Tunnel.Is6() {
-		source = m.Source6
+		to.source = m.Source6
 	}
-	key, known := n.Keys[b.Host]
-	length := vxlanRoom(b.Tunnel) + len(p.ip) + fbt.Length
-	switch {
-	case moves:
+	if moves {
 		return Outcome{Verdict: "drop_bucket_moves"}
-	case !resolved || !hop.Resolved():
-		return Outcome{Verdict: "drop_no_next_hop"}
-	case !source.IsValid():
-		return Outcome{Verdict: "drop_no_source"}
-	case p.v4 && len(p.ip)-len(p.l4) != fixedHeader(true):
-		return Outcome{Verdict: "drop_fbt_no_room"}
-	case length > m.MTU && len(outer.ip) > m.MTU:
-		return Outcome{Verdict: "drop_merged"}
-	case length > m.MTU:
-		return Outcome{Verdict: "drop_too_big"}
-	case !known:
+	}
+	if verdict := n.refuses(m, outer, p, to); verdict != "" {
+		return Outcome{Verdict: verdict}
+	}
+	var known bool
+	if to.key, known = n.Keys[b.Host]; !known {
 		return Outcome{Verdict: "drop_no_host_key"}
 	}
-	to := toHost{key: key, tunnel: b.Tunnel, source: source, says: says}
-	out := append(outer.ethernet(hop, b.Tunnel.Is6()), to.wrap(m.keyedHash(p.flow), outer.tos, p, part)...)
+	out := append(outer.ethernet(m.Hops[b.Tunnel], b.Tunnel.Is6()), to.wrap(m.keyedHash(p.flow), outer.tos, p, part)...)
 	return Outcome{Verdict: verdict, Frame: append(out, outer.frame[p.l3+len(p.ip):]...)}
+}
+
+// refuses says why a packet can't be sent to a backend's host, if so.
+func (*Network) refuses(m *Mux, outer, p *packet, to toHost) (verdict string) {
+	hop, resolved := m.Hops[to.tunnel]
+	length := vxlanRoom(to.tunnel) + len(p.ip) + fbt.Length
+	switch {
+	case !resolved || !hop.Resolved():
+		return "drop_no_next_hop"
+	case !to.source.IsValid():
+		return "drop_no_source"
+	case p.v4 && len(p.ip)-len(p.l4) != fixedHeader(true):
+		return "drop_fbt_no_room"
+	case length > m.MTU && len(outer.ip) > m.MTU:
+		return "drop_merged"
+	case length > m.MTU:
+		return "drop_too_big"
+	}
+	return ""
 }

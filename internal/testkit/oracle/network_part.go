@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"bytes"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -85,12 +84,12 @@ func (h toHost) wrap(hash uint64, tos uint8, p *packet, part networkPart) []byte
 	if part.numbered {
 		of.Seq = binary.BigEndian.Uint32(p.l4[4:])
 	}
-	ethernet := bytes.Clone(p.frame[p.l3-14 : p.l3])
+	ethernet := p.frame[p.l3-14 : p.l3]
 	if !part.numbered || part.next != protocolTCP || int(p.l4[12]>>4)*4+fbt.Length > 60 {
-		inside := append(ethernet, withHeader(p, fbt.EncodeHeader(h.key, part.next, of, h.says))...)
+		inside := slices.Concat(ethernet, withHeader(p, fbt.EncodeHeader(h.key, part.next, of, h.says)))
 		return vxlanAgain(hash, tos, p.flow, inside, h.source, h.tunnel, false)
 	}
 	segment, _ := fbt.Insert(p.l4, fbt.Encode(h.key, of, h.says))
-	inside := append(ethernet, p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos)...)
+	inside := slices.Concat(ethernet, p.withEnds(segment, p.flow.Source, p.flow.Destination, p.tos))
 	return vxlanAgain(hash, tos, p.flow, inside, h.source, h.tunnel, true)
 }

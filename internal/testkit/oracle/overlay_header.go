@@ -89,16 +89,23 @@ func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 // isLater says whether it is a fragment without ports.
 func isLater(p *packet) bool { return p.fragment != nil && p.fragment.offset != 0 }
 
+// readHeader takes the bypass header, if there is one, and says what was said of the packet behind it.
+func (v *vxlanSegment) readHeader(verdict string) string {
+	if verdict != "" && verdict != "pass_fragment" || v.inner.protocol != fbt.HeaderProtocol {
+		return verdict
+	}
+	if !v.takeHeader() {
+		return "pass_malformed"
+	}
+	if !v.inner.v4 && isExtension(v.inner.protocol) {
+		return v.inner.skipExtensions(v.inner.protocol)
+	}
+	return verdict
+}
+
 // read reads what is behind the IP header inside, of which verdict was said.
 func (v *vxlanSegment) read(verdict string) string {
-	if (verdict == "" || verdict == "pass_fragment") && v.inner.protocol == fbt.HeaderProtocol {
-		if !v.takeHeader() {
-			return "drop_inner_malformed"
-		}
-		if !v.inner.v4 && isExtension(v.inner.protocol) {
-			verdict = v.inner.skipExtensions(v.inner.protocol)
-		}
-	}
+	verdict = v.readHeader(verdict)
 	p, headed := v.inner, v.header != nil
 	switch {
 	case verdict == "pass_malformed":
