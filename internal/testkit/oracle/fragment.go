@@ -3,7 +3,6 @@ package oracle
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/fnv"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
@@ -39,7 +38,7 @@ func (m *Mux) fragment(p *packet) Outcome {
 	}
 	if _, known := m.datagrams[p.datagram()]; !known {
 		hash := m.commonHash(p)
-		if owner := m.Members.owner(m.Self, hash); owner.Name != m.Self {
+		if owner := m.Members.Owner(m.Self, hash); owner.Name != m.Self {
 			if out := m.relay(p, owner, hash); out.Verdict != "" {
 				return out
 			}
@@ -66,28 +65,10 @@ func (m *Mux) commonHash(p *packet) uint64 {
 	})
 }
 
-// pool are the muxes that hold the same tables.
-type pool []model.PoolMember
-
-// owner is the member whose name, hashed with the lower half of a datagram's hash, is the highest; self, if there is
-// none.
-func (p pool) owner(self string, hash uint64) model.PoolMember {
-	best, most := model.PoolMember{Name: self}, uint64(0)
-	for _, member := range p {
-		seed := fnv.New64a()
-		seed.Write([]byte(member.Name))
-		score := finish(hash&0xffffffff ^ seed.Sum64())
-		if score >= most {
-			best, most = member, score
-		}
-	}
-	return best
-}
-
 // relay hands the packet to another mux, by IPv4 if that can be. There may be no way: no verdict.
 func (m *Mux) relay(p *packet, to model.PoolMember, hash uint64) Outcome {
 	for _, v4 := range []bool{true, false} {
-		source, destination := m.Members.address(m.Self, v4), m.Members.address(to.Name, v4)
+		source, destination := m.Members.Address(m.Self, v4), m.Members.Address(to.Name, v4)
 		hop := m.Hops[destination]
 		if !source.IsValid() || !destination.IsValid() || !hop.Resolved() {
 			continue
@@ -96,18 +77,6 @@ func (m *Mux) relay(p *packet, to model.PoolMember, hash uint64) Outcome {
 		return Outcome{Verdict: "relay_fragment", Frame: p.behind(hop, outer)}
 	}
 	return Outcome{}
-}
-
-// address is the first one of the member in the family.
-func (p pool) address(name string, v4 bool) netip.Addr {
-	for _, member := range p {
-		for _, a := range member.Addresses {
-			if member.Name == name && a.Is4() == v4 {
-				return a
-			}
-		}
-	}
-	return netip.Addr{}
 }
 
 // forwardFragment sends a fragment of ours to the backend of its datagram.
@@ -178,14 +147,14 @@ func (m *Mux) relayed(p *packet) Outcome {
 	pass := Outcome{Verdict: "pass_no_endpoint"}
 	const head = 8 + 4 + 8 // UDP, GUE, and what Weir says, without an address
 	if p.flow.Protocol != model.UDP || p.flow.Destination.Port() != 6080 || len(p.l4) < head ||
-		p.to != m.Members.address(m.Self, p.v4) {
+		p.to != m.Members.Address(m.Self, p.v4) {
 		return pass
 	}
 	gue, says := p.l4[8:12], p.l4[12:20]
 	if gue[0] != 2 || gue[2] != 0 || gue[3] != 0 || says[0] != 1 || says[1] != 0 || says[2] != gueKindRelay {
 		return pass
 	}
-	if !m.Members.isMember(p.from) {
+	if !m.Members.IsMember(p.from) {
 		return Outcome{Verdict: "drop_not_a_mux"}
 	}
 	ethertype := map[byte]uint16{protocolIPv4: 0x0800, protocolIPv6: 0x86dd}[gue[1]]
@@ -200,13 +169,4 @@ func (m *Mux) relayed(p *packet) Outcome {
 		return Outcome{Verdict: "drop_relay_invalid"}
 	}
 	return out
-}
-
-func (p pool) isMember(a netip.Addr) bool {
-	for _, member := range p {
-		if p.address(member.Name, a.Is4()) == a {
-			return true
-		}
-	}
-	return false
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // Mux is a mux's tables, and what it remembers.
@@ -17,7 +18,7 @@ type Mux struct {
 	MAC              [6]byte                      // of the interface
 	Hops             map[netip.Addr]model.NextHop // by tunnel, and by address of a mux
 	Self             string                       // name among Members
-	Members          pool                         // empty: this mux is alone
+	Members          inet.Pool                    // empty: this mux is alone
 
 	SNAT []model.MuxSNAT // whose ports are whose
 
