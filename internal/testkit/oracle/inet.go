@@ -15,5 +15,4 @@ var (
 	isHost      = inet.IsHost
 	turn        = inet.Turn
 	vxlanAgain  = inet.VXLAN
-	finish      = inet.Finish
 )
