@@ -347,7 +347,7 @@ func (m *standInMux) insert(p []byte, host uint32) []byte {
 	option := fbt.Encode(m.fabric.key, fbt.Segment{
 		Outer: netip.MustParseAddr(m.fabric.tunnel), Seq: binary.BigEndian.Uint32(segment[4:]),
 		Client: netip.AddrPortFrom(from, binary.BigEndian.Uint16(segment)), VIP: netip.AddrPortFrom(to, binary.BigEndian.Uint16(segment[2:])),
-	}, fbt.Content{VNI: binary.BigEndian.Uint32(p[4:]) >> 8, Number: host, Via: p[7] != pkt.Route})
+	}, fbt.Content{VNI: binary.BigEndian.Uint32(p[4:]) >> 8, Number: host}) // hosts answer directly
 	out := slices.Concat(p[:l4+20], option[:], p[l4+20:])
 	out[7] = 0
 	ip, segment := out[l3:l4], out[l4:]
