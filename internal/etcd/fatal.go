@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -26,7 +25,6 @@ func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	f.log.Error("stop: the embedded etcd can't go on", "err", reason, "remedy", advice(f.dir))
-	fmt.Fprintf(os.Stderr, "etcd: %s\n%s", reason, debug.Stack()) // also if the log is not written at once
 	os.Exit(1)
 }
 
