@@ -105,7 +105,8 @@ func TestNetworksReachMuxesAndHosts(t *testing.T) {
 	mux.mu.Lock()
 	n, masters := mux.networks, mux.networks.last.Masters
 	server, client := n.host("host1"), n.host("host2")
-	if n.attachments[bayKey] != (vnet.Attachment{AttachmentKey: bayKey, Service: dockKey.VIP, Network: "bay"}) {
+	want := vnet.Attachment{AttachmentKey: bayKey, Service: dockKey.VIP, Network: "bay", GatewayMAC: vnet.DefaultGatewayMAC, Relay: true}
+	if n.attachments[bayKey] != want {
 		t.Errorf("attachments are %v", n.attachments)
 	}
 	if !server.Server || server.VNIs != nil || client.Server || !slices.Equal(client.VNIs, []uint32{100}) || !server.Agent || !client.Agent {
