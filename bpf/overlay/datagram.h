@@ -9,8 +9,8 @@
 #include "overlay/deliver.h"
 
 /*
- * Finds the session of a client's datagram, or makes it. The client is where the mux says. Fragments
- * of TCP have no numbers either: they begin nothing, and no client moves by them.
+ * Finds the session of a client's datagram, or makes it. The client is where the mux says.
+ * Fragments of TCP have no numbers either: they begin nothing, and no client moves by them.
  */
 static __noinline enum verdict datagram_session(struct overlay_ctx *a)
 {

@@ -81,8 +81,7 @@ static __noinline enum verdict error_inbound(struct __sk_buff *skb, struct overl
 	local_address(&local, &a->key.client, a->attachment.vni, a->number);
 
 	/* From here on the packet is touched: fail closed. */
-	if (decap(skb, &a->outer, &a->tunnel, &p) ||
-	    bypass_header_strip(skb, &p, a->header.next))
+	if (decap(skb, &a->outer, &a->tunnel, &p) || bypass_header_strip(skb, &p, a->header.next))
 		return VERDICT_DROP_REWRITE;
 	quoted.l3 -= removed;
 	quoted.l4 -= removed;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A proxy for the handshakes of clients that a mux has answered by a cookie. The server has another
- * initial sequence number than the cookie: the difference is the session's shift. Options but the MSS
- * were not offered, so there is nothing else to translate.
+ * initial sequence number than the cookie: the difference is the session's shift. Options but the
+ * MSS were not offered, so there is nothing else to translate.
  *
  *   client      this host           server
  *     ── ACK ──▶  ── SYN ────────────▶
@@ -55,8 +55,8 @@ static __always_inline void proxy_syn_write(const struct overlay_ctx *a, const s
 }
 
 /*
- * Makes the client's segment, which has been made the server's by now, a SYN. Data in it is left out.
- * Shorter and longer: only that has the kernel forget the sum of what is no more.
+ * Makes the client's segment, which has been made the server's by now, a SYN. Data in it is left
+ * out. Shorter and longer: only that has the kernel forget the sum of what is no more.
  */
 static __noinline int handshake_syn(struct __sk_buff *skb, const struct overlay_ctx *a,
 				    struct packet *p)
@@ -123,7 +123,8 @@ static __noinline int handshake_ack(struct __sk_buff *skb, struct overlay_ctx *a
 	return segment_turn(skb, &p, &out);
 }
 
-/* The server's answer: from now on numbers are translated, and the handshake counts as completed. */
+/* The server's answer: from now on numbers are translated, and the handshake counts as completed.
+ */
 static __noinline int handshake_learn(struct overlay_ctx *a, struct overlay_session *s, __u32 seq)
 {
 	session_seen(s);
@@ -135,8 +136,8 @@ static __noinline int handshake_learn(struct overlay_ctx *a, struct overlay_sess
 }
 
 /*
- * From a server whose handshake is by proxy. NONE: it goes to the client, translated. DROP_NO_SESSION:
- * it is of a connection that was, and is reset.
+ * From a server whose handshake is by proxy. NONE: it goes to the client, translated.
+ * DROP_NO_SESSION: it is of a connection that was, and is reset.
  */
 static __noinline enum verdict handshake_answer(struct __sk_buff *skb, struct overlay_ctx *a,
 						bool native)

@@ -129,8 +129,9 @@ static __noinline int outbound_rewrite(struct __sk_buff *skb, struct overlay_ctx
 	err = rewrite_begin(skb, &p, SOURCE, &vip, a->row.vip_port, &difference);
 	err = err ?: rewrite_begin(skb, &p, DESTINATION, &client, p.destination_port, &difference);
 	if (a->shift)
-		err = err ?: shift_number(skb, &p, offsetof(struct tcphdr, seq), a->head.tcp.seq,
-					  a->shift, &difference);
+		err = err
+			      ?: shift_number(skb, &p, offsetof(struct tcphdr, seq),
+					      a->head.tcp.seq, a->shift, &difference);
 	return err ?: rewrite_end(skb, &p, difference);
 }
 

@@ -55,11 +55,10 @@ static __noinline int reset_turn(struct __sk_buff *skb, const struct packet *p, 
 }
 
 /*
- * Makes the segment at p, at any depth of the frame, one with that header, without options and data,
- * back to its sender.
+ * Makes the segment at p, at any depth of the frame, one with that header, without options and
+ * data, back to its sender.
  */
-static __noinline int segment_turn(struct __sk_buff *skb, struct packet *p,
-				   const struct tcphdr *to)
+static __noinline int segment_turn(struct __sk_buff *skb, struct packet *p, const struct tcphdr *to)
 {
 	__u32 header = p->l4 - p->l3, length = header + sizeof(struct tcphdr);
 	__u32 check = p->l4 + offsetof(struct tcphdr, check);

@@ -34,7 +34,7 @@ static __always_inline __u32 session_shift(const struct overlay_session *s)
 
 	/* In this order: the shift is there before the event. */
 	return (*(volatile __u16 *)&s->events & learnt) == learnt ? *(volatile __u32 *)&s->shift
-								   : 0;
+								  : 0;
 }
 
 /* The rule of a packet's VIP and port behind the tunnel that it came by. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Connections whose SYN a mux has answered by a cookie (bpf/mux/overlay/syn.h). The first that the
- * host sees of them is an acknowledgement by a mux, without a SYN before it. If its cookie is right a
- * session begins, and the server gets the handshake by proxy (handshake.h).
+ * host sees of them is an acknowledgement by a mux, without a SYN before it. If its cookie is right
+ * a session begins, and the server gets the handshake by proxy (handshake.h).
  *
  * Only segments of no open session are checked.
  */
@@ -48,9 +48,9 @@ static __always_inline bool session_is_settled(const struct overlay_session *s, 
 }
 
 /*
- * A segment of the session s, or of none. NONE: it goes on; if it has the handshake begin, a->mss is
- * set, and the session is there. A session that is over begins anew only behind its numbers, as a
- * socket in TIME-WAIT does: else a segment that somebody repeats would begin it.
+ * A segment of the session s, or of none. NONE: it goes on; if it has the handshake begin, a->mss
+ * is set, and the session is there. A session that is over begins anew only behind its numbers, as
+ * a socket in TIME-WAIT does: else a segment that somebody repeats would begin it.
  */
 static __noinline enum verdict syncookie_take(struct overlay_ctx *a, struct overlay_session *s)
 {
@@ -60,7 +60,8 @@ static __noinline enum verdict syncookie_take(struct overlay_ctx *a, struct over
 	bool pending = s && session_is_pending(s->events);
 	__s32 mss;
 
-	if (a->inner.tcp_flags & TCP_FLAG_RST || (s && !over && !pending && session_is_settled(s, ack)))
+	if (a->inner.tcp_flags & TCP_FLAG_RST ||
+	    (s && !over && !pending && session_is_settled(s, ack)))
 		return VERDICT_NONE;
 	if (pending && seq == s->client_next && ack == s->server_next) {
 		a->mss = syn_mss((ack - 1) & ((1 << SYN_COOKIE_MSS_BITS) - 1));

@@ -11,9 +11,11 @@
 #include "abi/shared/address.h"
 
 enum nat_layout {
-	NAT_PORT = 0x8000, /* of all NAT ports; the other bits are the upper ones of the row's number */
+	NAT_PORT = 0x8000, /* of all NAT ports; the other bits are the upper ones of the row's
+			      number */
 	NAT_PORT_BITS = 15,
-	NAT_HOST_V6 = 0x4000, /* beside enum overlay_event: the client's host is reached over IPv6 */
+	NAT_HOST_V6 =
+		0x4000, /* beside enum overlay_event: the client's host is reached over IPv6 */
 };
 ABI_ENUM(nat_layout);
 

@@ -6,8 +6,8 @@
 
 /* What has been seen of a connection; bits of overlay_session.events. */
 enum overlay_event {
-	OVERLAY_CLIENT_ACK = 0x01, /* the client has acknowledged the server's SYN-ACK; of UDP: there
-				      was an answer */
+	OVERLAY_CLIENT_ACK = 0x01, /* the client has acknowledged the server's SYN-ACK; of UDP:
+				      there was an answer */
 	OVERLAY_SERVER_ANSWER = 0x02, /* a segment of the server that is no reset */
 	OVERLAY_CLIENT_FIN = 0x04,
 	OVERLAY_SERVER_FIN = 0x08,

@@ -158,7 +158,7 @@ static __always_inline enum verdict nat_forward(struct xdp_md *ctx)
 	if (!v || !n)
 		return VERDICT_DROP_NO_SESSION;
 	verdict = n->inner.ethertype == bpf_htons(ETH_P_IP) ? nat_forward_family(ctx, v, n, true)
-							     : nat_forward_family(ctx, v, n, false);
+							    : nat_forward_family(ctx, v, n, false);
 	if (verdict)
 		return verdict;
 	endpoint = n->endpoint;

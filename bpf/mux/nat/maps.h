@@ -124,6 +124,6 @@ static __always_inline __u32 nat_row_of(const struct packet *p)
 
 	if (!(port & NAT_PORT))
 		return ~0U;
-	return bpf_ntohl(p->destination.words[3] & ~x->mask) |
-	       (port & (NAT_PORT - 1)) << (x->bits & 31);
+	return bpf_ntohl(p->destination.words[3] & ~x->mask) | (port & (NAT_PORT - 1))
+								       << (x->bits & 31);
 }

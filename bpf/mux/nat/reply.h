@@ -21,8 +21,8 @@ static __always_inline enum verdict reply_parse(struct xdp_md *ctx, struct packe
 	if (parse_ethernet(data, end, p) != PARSED_OK || parse_ip(data, end, p) != PARSED_OK ||
 	    p->protocol != IPPROTO_TCP)
 		return VERDICT_DROP_NAT_OTHER;
-	header = p->ethertype == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr)
-						      : sizeof(struct ipv6hdr);
+	header =
+		p->ethertype == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	if (!packet_is_whole(p))
 		p->limit = bpf_xdp_get_buff_len(ctx); /* a frame in several buffers */
 	if (!packet_is_whole(p) || p->l4 - p->l3 != header ||
@@ -100,7 +100,7 @@ static __always_inline enum verdict reply_fits(const struct packet *p, const str
 		return VERDICT_DROP_MERGED;
 	/* What may be split is not, but need not come so large. */
 	return p->ethertype == bpf_htons(ETH_P_IPV6) || p->dont_fragment ? VERDICT_DROP_TOO_BIG
-									  : VERDICT_DROP_NAT_OTHER;
+									 : VERDICT_DROP_NAT_OTHER;
 }
 
 /* Moves the head of the frame and writes it anew. False: there is no room. */
@@ -180,7 +180,8 @@ static __always_inline enum verdict reply_all(struct xdp_md *ctx, struct vxlan_c
 	v->outer.l3_length = p.l3_length;
 	v->outer.tos = p.tos;
 	/* The inner Ethernet header comes after it: what is loaded there is the outer one. */
-	loaded = inner4 ? inside_load(ctx, p.l3, v, true, true) : inside_load(ctx, p.l3, v, false, true);
+	loaded = inner4 ? inside_load(ctx, p.l3, v, true, true)
+			: inside_load(ctx, p.l3, v, false, true);
 	if (!loaded)
 		return VERDICT_DROP_NAT_OTHER;
 	verdict = reply_session(n, v);

@@ -111,8 +111,8 @@ static __always_inline void nat_rewrite(struct vxlan_ctx *v, const struct nat_en
 		v->ip[first + words + i] = to;
 	}
 	if (inner4)
-		v->ip[2] = (v->ip[2] & 0xffff) |
-			   checksum_fold(sum + (__u16)~(v->ip[2] >> 16)) << 16;
+		v->ip[2] = (v->ip[2] & 0xffff) | checksum_fold(sum + (__u16) ~(v->ip[2] >> 16))
+							 << 16;
 	sum += (__u64)(__u32)~v->tcp[0] + ports + (__u16)~v->tcp[4] + extra;
 	v->tcp[0] = ports;
 	v->tcp[4] = (v->tcp[4] & 0xffff0000) | checksum_fold(sum);

@@ -2,8 +2,8 @@
 /*
  * SYN cookies in VXLAN: a SYN of a virtual network's client becomes the SYN-ACK in its frame, from
  * the address that all muxes have, so that the client's host knows it as a mux's. The VNI is under
- * the cookie's MAC. Neither timestamps nor what needs them is offered: the server's host has no room
- * for a second clock in a session's row.
+ * the cookie's MAC. Neither timestamps nor what needs them is offered: the server's host has no
+ * room for a second clock in a session's row.
  */
 #pragma once
 
@@ -12,8 +12,7 @@
 
 enum {
 	/* What stands before the client's segments on their way by a mux, and the FBT in them. */
-	VXLAN_SYN_ROOM =
-		sizeof(struct ipv6hdr) + sizeof(struct vxlan_front) + sizeof(struct fbt),
+	VXLAN_SYN_ROOM = sizeof(struct ipv6hdr) + sizeof(struct vxlan_front) + sizeof(struct fbt),
 };
 
 static __always_inline __u32 vxlan_own_mss(const bool v4)
@@ -172,8 +171,8 @@ __noinline int vxlan_answer_syn(struct xdp_md *ctx)
 
 /*
  * What SYN cookies make of a client's segment whose backend is known: DROP_SYN unless another step
- * answers it, which has a stack of its own. A handshake is followed only if its SYN is answered here:
- * the ACK of another one goes past the muxes.
+ * answers it, which has a stack of its own. A handshake is followed only if its SYN is answered
+ * here: the ACK of another one goes past the muxes.
  */
 static __always_inline enum verdict vxlan_handshake(struct xdp_md *ctx, struct mux_ctx *w,
 						    struct vxlan_ctx *v)

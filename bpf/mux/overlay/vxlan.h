@@ -80,9 +80,8 @@ static __always_inline bool vxlan_holds_error(struct xdp_md *ctx, const struct p
 {
 	__u8 type;
 
-	return packet_is_icmp(p) &&
-	       p->l4 + sizeof(struct icmp_header) <= p->l3 + p->l3_length && !bpf_xdp_load_bytes(ctx, p->l4, &type, sizeof(type)) &&
-	       icmp_is_error(p, type);
+	return packet_is_icmp(p) && p->l4 + sizeof(struct icmp_header) <= p->l3 + p->l3_length &&
+	       !bpf_xdp_load_bytes(ctx, p->l4, &type, sizeof(type)) && icmp_is_error(p, type);
 }
 
 /*
@@ -189,7 +188,8 @@ static __always_inline enum verdict vxlan_choose(struct mux_ctx *w, const struct
 		return VERDICT_DROP_NO_BACKEND;
 	if (!w->forward)
 		w->forward = syn ? VERDICT_FORWARD_SYN : VERDICT_FORWARD_BUCKET;
-	if (w->packet.protocol == IPPROTO_TCP && !syn && choice.previous != choice.slot && backend_alive(w->slices, choice.previous))
+	if (w->packet.protocol == IPPROTO_TCP && !syn && choice.previous != choice.slot &&
+	    backend_alive(w->slices, choice.previous))
 		return VERDICT_DROP_BUCKET_MOVES;
 	if (w->forward == VERDICT_FORWARD_FRAGMENT && !trace_only())
 		vxlan_datagram_note(v->vni, &w->packet, w->slot, w->endpoint->vip);

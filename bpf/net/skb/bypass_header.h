@@ -13,8 +13,7 @@ static __always_inline bool bypass_header_read(struct __sk_buff *skb, struct pac
 
 	if (p->ethertype == bpf_htons(ETH_P_IPV6) && l4 - p->l3 != sizeof(struct ipv6hdr))
 		return false; /* muxes put it in front of extension headers */
-	if (p->l4 + sizeof(*h) > p->l3 + p->l3_length ||
-	    bpf_skb_load_bytes(skb, l4, h, sizeof(*h)))
+	if (p->l4 + sizeof(*h) > p->l3 + p->l3_length || bpf_skb_load_bytes(skb, l4, h, sizeof(*h)))
 		return false;
 	if (h->length != BYPASS_HEADER_WORDS || h->reserved ||
 	    (h->bits & FBT_VERSION_MASK) != FBT_VERSION)

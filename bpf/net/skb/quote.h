@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors in socket buffers, and the packet that they quote: reading it, and replacing addresses. */
+/* ICMP errors in socket buffers, and the packet that they quote: reading it, and replacing
+ * addresses. */
 #pragma once
 
 #include "net/quote.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The answer to a client whose packet the uplink does not take once it is encapsulated: ICMP
- * "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443), in the VIP's name. A server
- * gets it in its client's name.
+ * "fragmentation needed" (RFC 1191), ICMPv6 "packet too big" (RFC 4443), in the VIP's name. A
+ * server gets it in its client's name.
  */
 #pragma once
 
