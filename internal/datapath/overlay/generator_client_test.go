@@ -7,11 +7,11 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/pkt"
-	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 )
 
 // clientEnds are those of a connection of the port's client, and what is known of it.
-func (g generator) clientEnds() (client, vip netip.AddrPort, f oracle.OverlayFlow) {
+func (g generator) clientEnds() (client, vip netip.AddrPort, f hoststate.Flow) {
 	number, addr := uint32(1), pick(g, "192.168.0.9", "192.168.0.9", "192.168.0.9", "192.168.0.9", "192.168.0.8")
 	if g.in(3) {
 		number, addr = 3, "fd12::9"
@@ -19,11 +19,11 @@ func (g generator) clientEnds() (client, vip netip.AddrPort, f oracle.OverlayFlo
 	a := g.w.oracle.Attachments[number]
 	client = netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(40000+g.IntN(4)))
 	vip = netip.AddrPortFrom(a.VIP, pick(g, uint16(80), 443))
-	known := g.w.oracle.Flows[oracle.OverlayFlowKey{Client: client, Attachment: number, Port: vip.Port()}]
+	known := g.w.oracle.Flows[hoststate.FlowKey{Client: client, Attachment: number, Port: vip.Port()}]
 	if known != nil {
 		return client, vip, *known
 	}
-	return client, vip, oracle.OverlayFlow{ClientNext: 1<<32 - 3, ServerNext: 1 << 31}
+	return client, vip, hoststate.Flow{ClientNext: 1<<32 - 3, ServerNext: 1 << 31}
 }
 
 // fromClient is mostly a segment of a connection; sometimes a question for a VIP's Ethernet address.
@@ -88,7 +88,7 @@ func (g generator) toClient() []byte {
 	if g.in(25) {
 		p.Protocol, p.Options = pick(g, layers.IPProtocolUDP, layers.IPProtocolICMPv4), nil
 	}
-	outer := g.outer(g.in(6), oracle.OverlaySession{})
+	outer := g.outer(g.in(6), hoststate.Session{})
 	servers := []string{"fd02::2"}
 	if outer.Source.Is4() {
 		servers = []string{"10.2.0.2", "10.2.0.4"}

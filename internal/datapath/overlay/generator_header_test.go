@@ -7,11 +7,11 @@ import (
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/pkt"
-	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 )
 
 // withHeader is mostly a datagram with the bypass header, or a segment whose options leave no room for the FBT.
-func (g generator) withHeader(p pkt.Packet, s oracle.OverlaySession, vni uint32, mux bool) []byte {
+func (g generator) withHeader(p pkt.Packet, s hoststate.Session, vni uint32, mux bool) []byte {
 	if g.in(4) {
 		p.Options = g.options(40)
 	} else {

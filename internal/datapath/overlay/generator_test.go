@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/pkt"
-	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 )
 
 // generator makes packets of few connections, so that they meet again, and spoils some.
@@ -136,13 +136,13 @@ func (g generator) ends() (number uint32, client, vip netip.AddrPort) {
 }
 
 // session is what the oracle knows of a connection; zero: nothing.
-func (g generator) session(number uint32, client, vip netip.AddrPort) oracle.OverlaySession {
+func (g generator) session(number uint32, client, vip netip.AddrPort) hoststate.Session {
 	for _, s := range g.w.oracle.Sessions {
 		if !s.UDP && s.Attachment == number && s.Client == client && s.Port == vip.Port() {
 			return *s
 		}
 	}
-	return oracle.OverlaySession{ClientNext: 1<<32 - 3} // numbers wrap
+	return hoststate.Session{ClientNext: 1<<32 - 3} // numbers wrap
 }
 
 func (g generator) fromUnderlay() []byte {
@@ -189,7 +189,7 @@ func (g generator) decorate(p *pkt.Packet) {
 	}
 }
 
-func (g generator) outer(mux bool, s oracle.OverlaySession) pkt.IP {
+func (g generator) outer(mux bool, s hoststate.Session) pkt.IP {
 	v4 := g.in(2)
 	to, from := "fd01::5", pick(g, "fd02::1", "fd02::1", "fd07::7")
 	if v4 {
@@ -243,7 +243,7 @@ func (g generator) fromServer() []byte {
 	if g.in(3) {
 		from, to = "[fd01::5]:8080", pick(g, "[fd99::9]:40000", "[fd99:0:1::9]:40000")
 	}
-	var s oracle.OverlaySession
+	var s hoststate.Session
 	if len(rows) > 0 && !g.in(8) {
 		row := rows[g.IntN(len(rows))]
 		s = *g.w.oracle.Sessions[row]
@@ -275,7 +275,7 @@ func (g generator) fromServer() []byte {
 }
 
 // local is the address of a row, as design 2.4 has it.
-func (w *twins) local(row uint32, s oracle.OverlaySession) netip.Addr {
+func (w *twins) local(row uint32, s hoststate.Session) netip.Addr {
 	if s.Client.Addr().Is4() {
 		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 100<<24|64<<16|row)))
 	}

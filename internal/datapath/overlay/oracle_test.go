@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 )
 
 // twins are the programs and the oracle, with the same tables.
@@ -75,11 +76,11 @@ func newTwins(t *testing.T) *twins {
 			7: {addr("10.2.0.1"), addr("fd02::1")}, 8: {addr("10.2.0.2"), addr("fd02::2")}, 9: {addr("10.2.0.3")},
 			10: {addr("10.2.0.4")},
 		},
-		Tenants:  map[uint32]oracle.OverlayTenant{0: {Own: 10}, 1: {Own: 30, Most: 60, HalfOpen: 5}, 2: {Own: 4, Most: 6, HalfOpen: 30}},
-		Sessions: map[uint32]*oracle.OverlaySession{},
+		Tenants:  hoststate.Tenants{0: {Own: 10}, 1: {Own: 30, Most: 60, HalfOpen: 5}, 2: {Own: 4, Most: 6, HalfOpen: 30}},
+		Sessions: hoststate.Sessions{},
 		PortVNI:  100, Mux: addr("10.0.0.9"), Mux6: addr("fd00::9"), Own: []netip.Addr{addr("10.1.0.5"), addr("fd01::5")},
 		Clients: map[netip.Addr]oracle.OverlayClient{addr("192.168.0.9"): {MAC: clientMAC}, addr("fd12::9"): {MAC: clientMAC}},
-		Flows:   map[oracle.OverlayFlowKey]*oracle.OverlayFlow{},
+		Flows:   hoststate.Flows{},
 	}
 	w.oracle.Place = w.place
 	w.fill()
@@ -136,7 +137,7 @@ func (w *twins) fill() {
 }
 
 // place finds the row that the programs have chosen, which the oracle has another session in no more.
-func (w *twins) place(s oracle.OverlaySession) uint32 {
+func (w *twins) place(s hoststate.Session) uint32 {
 	for is := range w.All() {
 		if is.Client == s.Client && is.Port == s.Port && is.Attachment == s.Attachment && is.Events&UDP != 0 == s.UDP {
 			if past := w.oracle.Sessions[is.Row]; past != nil {
@@ -245,17 +246,17 @@ func equalButZeros(a, b []byte) bool {
 // compareSessions compares the whole table.
 func (w *twins) compareSessions(frame []byte) {
 	w.t.Helper()
-	got := map[uint32]*oracle.OverlaySession{}
+	got := hoststate.Sessions{}
 	for s := range w.All() {
 		e := s.Events
-		got[s.Row] = &oracle.OverlaySession{
+		got[s.Row] = &hoststate.Session{
 			Client: s.Client, Port: s.Port, Attachment: s.Attachment, Rule: s.Rule, Host: s.Host, MAC: s.ClientMAC,
 			ClientNext: s.ClientNext, ServerNext: s.ServerNext,
 			ClientACK: e&ClientACK != 0, ServerAnswer: e&ServerAnswer != 0, ClientFIN: e&ClientFIN != 0,
 			ServerFIN: e&ServerFIN != 0, Reset: e&Reset != 0, Via: e&ViaMux != 0, UDP: e&UDP != 0,
 		}
 	}
-	same := func(a, b *oracle.OverlaySession) bool { return *a == *b }
+	same := func(a, b *hoststate.Session) bool { return *a == *b }
 	if maps.EqualFunc(w.oracle.Sessions, got, same) {
 		return
 	}
@@ -272,15 +273,15 @@ func (w *twins) compareFlows(frame []byte) {
 		w.t.Fatal(err)
 	}
 	states := map[FlowState]string{FlowHalfOpen: "half-open", FlowByMux: "by-mux", FlowLost: "lost", FlowDirect: "direct"}
-	got := map[oracle.OverlayFlowKey]*oracle.OverlayFlow{}
+	got := hoststate.Flows{}
 	for key, row := range rows {
 		f := flowOf(key, row)
-		got[oracle.OverlayFlowKey{Client: f.Client, Attachment: f.Attachment, Port: f.Port}] = &oracle.OverlayFlow{
+		got[hoststate.FlowKey{Client: f.Client, Attachment: f.Attachment, Port: f.Port}] = &hoststate.Flow{
 			State: states[f.State], Host: f.Host, ClientNext: f.ClientNext, ServerNext: f.ServerNext,
 			ClientFIN: f.Events&ClientFIN != 0, ServerFIN: f.Events&ServerFIN != 0, Reset: f.Events&Reset != 0,
 		}
 	}
-	if maps.EqualFunc(w.oracle.Flows, got, func(a, b *oracle.OverlayFlow) bool { return *a == *b }) {
+	if maps.EqualFunc(w.oracle.Flows, got, func(a, b *hoststate.Flow) bool { return *a == *b }) {
 		w.forgetWaiting(rows)
 		return
 	}

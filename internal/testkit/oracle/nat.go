@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 	"github.com/weirlb/weir/internal/testkit/oracle/natstate"
 )
 
@@ -35,7 +36,7 @@ func (n *NAT) forward(m *Mux, outer, p *packet, part networkPart, e *endpoint, s
 		return Outcome{Verdict: "drop_merged"}
 	}
 	fresh := natstate.Session{Key: natstate.Key{VNI: p.flow.VNI, Client: p.flow.Source, VIP: p.flow.Destination}, At: natstate.At{Host: host, Over6: !outer.v4}, ClientMAC: [6]byte(p.frame[p.l3-8 : p.l3-2])}
-	s, verdict := n.Open(m.keyedHash(p.flow), fresh, natstate.Read(p.l4), func() (b netip.AddrPort) {
+	s, verdict := n.Open(m.keyedHash(p.flow), fresh, inet.ReadSegment(p.l4), func() (b netip.AddrPort) {
 		slot, _ := m.bucket(e, p.flow)
 		if b = n.Backends[natstate.Slot{Service: service, Port: e.Key.Port, Slot: slot}]; e.at(slot) == nil {
 			return netip.AddrPort{}
@@ -97,7 +98,7 @@ func (n *NAT) reply(m *Mux, p *packet) Outcome {
 	case len(p.ip)+vxlanRoom(tunnel) > m.MTU:
 		return tooBigBy(m.MTU, p, 70)
 	}
-	s.NoteServer(natstate.Read(p.l4))
+	s.NoteServer(inet.ReadSegment(p.l4))
 	mac := n.Attached[NetworkVIP{s.VNI, s.VIP.Addr()}]
 	inside := append(append(bytes.Clone(s.ClientMAC[:]), mac[:]...), etherType(p.v4)...)
 	inside = append(inside, translated(m, p, s.VIP, s.Client, p.tos, s.Over6)...)

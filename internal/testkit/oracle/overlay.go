@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
@@ -21,7 +22,7 @@ type Overlay struct {
 	Rules       map[uint32]OverlayRule
 	Tunnels     map[netip.Addr]OverlayTunnel
 	Hosts       map[uint32][]netip.Addr // tunnel addresses, by number
-	Tenants     map[uint32]OverlayTenant
+	Tenants     hoststate.Tenants
 
 	// The client's side.
 	PortVNI uint32
@@ -29,10 +30,10 @@ type Overlay struct {
 	Own     []netip.Addr // tunnel addresses of this host
 	Mux     netip.Addr   // where the muxes take VXLAN
 	Mux6    netip.Addr   // likewise; not valid: not there
-	Flows   map[OverlayFlowKey]*OverlayFlow
+	Flows   hoststate.Flows
 
-	Sessions map[uint32]*OverlaySession // by row
-	Place    func(OverlaySession) (row uint32)
+	Sessions hoststate.Sessions
+	Place    func(hoststate.Session) (row uint32)
 }
 
 // OverlayAttachment is a VIP in a virtual network.
@@ -57,32 +58,11 @@ type OverlayTunnel struct {
 	Host               uint32 // of a host its number
 }
 
-// OverlayTenant bounds the sessions of a tenant. Of tenant 0 Own is what all may borrow.
-type OverlayTenant struct{ Own, Most, HalfOpen int }
-
-// OverlaySession is a connection that the host knows.
-type OverlaySession struct {
-	Client                 netip.AddrPort
-	Port                   uint16 // the VIP's
-	Attachment, Rule, Host uint32
-	MAC                    [6]byte
-	ClientNext, ServerNext uint32
-
-	ClientACK, ServerAnswer, ClientFIN, ServerFIN, Reset, Via bool
-
-	UDP bool // it is of datagrams
-}
-
-func (s *OverlaySession) isOver() bool { return s.Reset || s.ClientFIN && s.ServerFIN }
-
 // TCP's other flags.
 const (
 	flagFIN = 0x01
 	flagRST = 0x04
 )
-
-// moveWindow is how near a segment's number is to what is expected of the client, to be the same client's.
-const moveWindow = 1 << 16
 
 // vxlanSegment is a segment of a virtual network's client as it came.
 type vxlanSegment struct {
@@ -99,7 +79,6 @@ type vxlanSegment struct {
 }
 
 func (v *vxlanSegment) seq() uint32 { return binary.BigEndian.Uint32(v.inner.l4[4:]) }
-func (v *vxlanSegment) ack() uint32 { return binary.BigEndian.Uint32(v.inner.l4[8:]) }
 
 // FromUnderlay is a frame's way through the program at the uplink's ingress.
 func (o *Overlay) FromUnderlay(frame []byte) Outcome {
@@ -126,12 +105,12 @@ func (o *Overlay) FromUnderlay(frame []byte) Outcome {
 	switch {
 	case s == nil && !v.inner.opens():
 		return o.resetClient(v)
-	case s == nil || v.inner.opens() && s.beginsAnew(v):
+	case s == nil || v.inner.opens() && s.BeginsAnew(v.seq()):
 		row, s, verdict = o.begin(v, row, s)
 	case v.inner.opens() && s.Host != v.host:
 		verdict = "drop_other_host"
 	case !v.inner.opens():
-		verdict = s.locate(v)
+		verdict = s.Locate(v.host, v.fromMux, v.via, v.seq())
 	}
 	if verdict != "" {
 		return Outcome{Verdict: verdict}
@@ -245,7 +224,7 @@ func (v *vxlanSegment) locateClient(o *Overlay, says fbt.Content) string {
 	return ""
 }
 
-func (o *Overlay) find(v *vxlanSegment) (uint32, *OverlaySession) {
+func (o *Overlay) find(v *vxlanSegment) (uint32, *hoststate.Session) {
 	for row, s := range o.Sessions {
 		if s.Client == v.inner.flow.Source && s.Port == v.inner.flow.Destination.Port() && s.Attachment == v.number && s.UDP == v.isUDP() {
 			return row, s
@@ -266,24 +245,19 @@ func (o *Overlay) rule(v *vxlanSegment) (uint32, bool) {
 	return 0, false
 }
 
-// beginsAnew says whether a SYN takes the place of the session: of one that is over, or of another try.
-func (s *OverlaySession) beginsAnew(v *vxlanSegment) bool {
-	return s.isOver() || !s.ClientACK && s.ClientNext != v.seq()+1
-}
-
-func (o *Overlay) begin(v *vxlanSegment, row uint32, past *OverlaySession) (uint32, *OverlaySession, string) {
+func (o *Overlay) begin(v *vxlanSegment, row uint32, past *hoststate.Session) (uint32, *hoststate.Session, string) {
 	rule, ok := o.rule(v)
 	if !ok {
 		return 0, nil, "drop_no_rule"
 	}
 	if past == nil {
-		if refused := o.refuses(v.attachment.Tenant); refused != "" {
+		if refused := o.Sessions.Refuses(v.attachment.Tenant, o.Tenants, func(s *hoststate.Session) uint32 { return o.Attachments[s.Attachment].Tenant }); refused != "" {
 			return 0, nil, refused
 		}
-	} else if !past.isOver() {
+	} else if !past.IsOver() {
 		rule = past.Rule
 	}
-	s := &OverlaySession{
+	s := &hoststate.Session{
 		Client: v.inner.flow.Source, Port: v.inner.flow.Destination.Port(), Attachment: v.number, Rule: rule,
 		Host: v.host, MAC: v.mac, Via: v.via, UDP: v.isUDP(),
 	}
@@ -295,85 +269,4 @@ func (o *Overlay) begin(v *vxlanSegment, row uint32, past *OverlaySession) (uint
 	}
 	o.Sessions[row] = s
 	return row, s, ""
-}
-
-// refuses says why a tenant may have no more sessions.
-func (o *Overlay) refuses(tenant uint32) string {
-	rows, halfOpen, lent := map[uint32]int{}, 0, 0
-	for _, s := range o.Sessions {
-		of := o.Attachments[s.Attachment].Tenant
-		rows[of]++
-		if of == tenant && !s.ClientACK {
-			halfOpen++
-		}
-	}
-	for of, n := range rows {
-		lent += max(n-o.Tenants[of].Own, 0)
-	}
-	bound := o.Tenants[tenant]
-	switch {
-	case halfOpen >= bound.HalfOpen:
-		return "drop_half_open"
-	case rows[tenant] < bound.Own, rows[tenant] < bound.Most && lent < o.Tenants[0].Own:
-		return ""
-	}
-	return "drop_quota"
-}
-
-// locate has the session follow its client to another host, if a mux says so of a segment whose number fits.
-func (s *OverlaySession) locate(v *vxlanSegment) string {
-	near := int32(v.seq() - s.ClientNext)
-	if s.Host != v.host && (!v.fromMux || near < -moveWindow || near > moveWindow) {
-		return "drop_other_host"
-	}
-	s.Host = v.host
-	if v.fromMux {
-		s.Via = v.via
-	}
-	return ""
-}
-
-// follows says whether a number is one that may come next: at most 2^30 further on.
-func follows(number, from uint32) bool { return number-from <= 1<<30 }
-
-// noteClient remembers a client's segment.
-func (s *OverlaySession) noteClient(v *vxlanSegment) {
-	if s.UDP {
-		return
-	}
-	flags := v.inner.flags
-	switch {
-	case flags&flagRST != 0:
-		if v.seq()-s.ClientNext < moveWindow {
-			s.Reset = true
-		}
-	case flags&flagFIN != 0:
-		s.ClientFIN = true
-	}
-	if flags&flagACK != 0 && flags&(flagSYN|flagRST) == 0 && s.ServerAnswer && follows(v.ack(), s.ServerNext) {
-		s.ServerNext, s.ClientACK = v.ack(), true
-	}
-}
-
-// noteServer remembers a server's segment.
-func (s *OverlaySession) noteServer(p *packet) {
-	if s.UDP {
-		s.ServerAnswer, s.ClientACK, s.Reset = true, true, false
-	}
-	if s.UDP || p.fragment != nil {
-		return
-	}
-	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])
-	if p.flags&flagRST != 0 {
-		s.Reset = true
-		return
-	}
-	if p.flags&(flagSYN|flagACK) == flagSYN|flagACK && !s.ClientACK {
-		s.ServerNext = seq + 1
-	}
-	if p.flags&flagACK != 0 && follows(ack, s.ClientNext) {
-		s.ClientNext = ack
-	}
-	s.ServerAnswer, s.Reset = true, false
-	s.ServerFIN = s.ServerFIN || p.flags&flagFIN != 0
 }

@@ -6,27 +6,12 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/fbt"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // OverlayClient is a workload of a virtual network behind the one port that the oracle knows.
 type OverlayClient struct{ MAC [6]byte }
-
-// OverlayFlowKey is a connection of a client.
-type OverlayFlowKey struct {
-	Client     netip.AddrPort
-	Attachment uint32
-	Port       uint16 // the VIP's
-}
-
-// OverlayFlow is what the client's host has learnt of a connection.
-type OverlayFlow struct {
-	State                  string     // half-open, by-mux, lost, direct
-	Host                   netip.Addr // of the server
-	ClientNext, ServerNext uint32
-
-	ClientFIN, ServerFIN, Reset bool
-}
 
 // FromClient is a frame's way through the program at the client's port.
 func (o *Overlay) FromClient(frame []byte) Outcome {
@@ -67,7 +52,8 @@ func (o *Overlay) FromClient(frame []byte) Outcome {
 		if p.parseTransport() != "" {
 			return Outcome{Verdict: "drop_inner_malformed"}
 		}
-		direct = o.noteClientFlow(p, number)
+		key := hoststate.FlowKey{Client: p.flow.Source, Attachment: number, Port: p.flow.Destination.Port()}
+		direct = o.Flows.NoteClient(key, inet.ReadSegment(p.l4))
 	}
 	return o.send(p, a, direct, verdict == "")
 }
@@ -160,47 +146,6 @@ func (o *Overlay) answerND(frame []byte) (Outcome, bool) {
 	return Outcome{Verdict: "answer_nd", Frame: inet.Advertisement(frame, target, a.Gateway)}, true
 }
 
-func (p *packet) seqEnd() uint32 {
-	end := binary.BigEndian.Uint32(p.l4[4:]) + uint32(len(p.l4)-int(p.l4[12]>>4)*4)
-	return end + uint32(p.flags&flagSYN)>>1 + uint32(p.flags&flagFIN)
-}
-
-// noteClientFlow remembers a client's segment, and says to which host it goes straight.
-func (o *Overlay) noteClientFlow(p *packet, number uint32) netip.Addr {
-	key := OverlayFlowKey{Client: p.flow.Source, Attachment: number, Port: p.flow.Destination.Port()}
-	f, ack := o.Flows[key], binary.BigEndian.Uint32(p.l4[8:])
-	none := netip.Addr{}
-	if p.opens() {
-		next := binary.BigEndian.Uint32(p.l4[4:]) + 1
-		switch {
-		case f == nil, f.State == "lost", f.ClientNext != next:
-			o.Flows[key] = &OverlayFlow{State: "half-open", ClientNext: next, ServerNext: p.seqEnd()}
-		}
-		return none
-	}
-	if f == nil {
-		if p.flags&flagRST == 0 {
-			o.Flows[key] = &OverlayFlow{State: "lost", ClientNext: p.seqEnd(), ServerNext: ack}
-		}
-		return none
-	}
-	f.Reset = f.Reset || p.flags&flagRST != 0
-	f.ClientFIN = f.ClientFIN || p.flags&(flagRST|flagFIN) == flagFIN
-	if f.State == "direct" {
-		return f.Host
-	}
-	if f.State == "half-open" || int32(p.seqEnd()-f.ClientNext) > 0 {
-		f.ClientNext = p.seqEnd()
-	}
-	if p.flags&flagACK != 0 {
-		f.ServerNext = ack
-	}
-	if f.State == "half-open" {
-		f.State = "lost"
-	}
-	return none
-}
-
 // toClient is what came by the underlay and is for no VIP here.
 func (o *Overlay) toClient(frame []byte) Outcome {
 	foreign := Outcome{Verdict: "pass_not_ours"}
@@ -228,7 +173,8 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 		if inner.parseTransport() != "" {
 			return Outcome{Verdict: "drop_inner_malformed"}
 		}
-		if refused := o.noteServerFlow(inner, number, outer.from, from.Mux); refused != "" {
+		key := hoststate.FlowKey{Client: inner.flow.Destination, Attachment: number, Port: inner.flow.Source.Port()}
+		if refused := o.Flows.NoteServer(key, inet.ReadSegment(inner.l4), outer.from, from.Mux); refused != "" {
 			return Outcome{Verdict: refused}
 		}
 	}
@@ -244,37 +190,4 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 	out := append(client.MAC[:], a.Gateway[:]...)
 	out = append(append(out, etherType(inner.v4)...), header...)
 	return Outcome{Verdict: "deliver_client", Frame: append(out, frame[at+len(inner.ip):]...)}
-}
-
-// noteServerFlow remembers a segment for a client, or refuses it.
-func (o *Overlay) noteServerFlow(p *packet, number uint32, from netip.Addr, mux bool) string {
-	f := o.Flows[OverlayFlowKey{Client: p.flow.Destination, Attachment: number, Port: p.flow.Source.Port()}]
-	if f == nil {
-		return ""
-	}
-	seq, ack := binary.BigEndian.Uint32(p.l4[4:]), binary.BigEndian.Uint32(p.l4[8:])
-	answers := p.flags&(flagSYN|flagACK) == flagSYN|flagACK
-	acksSYN := ack-f.ClientNext <= f.ServerNext-f.ClientNext // and what of its data the server took
-	near := func(number, of uint32, window int32) bool {
-		d := int32(number - of)
-		return d >= -window && d <= window
-	}
-	switch {
-	case mux && f.State == "half-open" && answers && acksSYN:
-		f.State = "by-mux"
-	case mux:
-	case f.State == "half-open" && answers:
-		if !acksSYN {
-			return "drop_not_acked"
-		}
-		f.State, f.Host = "direct", from
-	case f.State == "direct" && f.Host != from:
-		return "drop_other_host"
-	case (f.State == "lost" || f.State == "by-mux") && p.flags&(flagACK|flagRST) == flagACK &&
-		near(ack, f.ClientNext, 1<<16) && near(seq, f.ServerNext, 1<<22):
-		f.State, f.Host = "direct", from
-	}
-	f.Reset = f.Reset || p.flags&flagRST != 0
-	f.ServerFIN = f.ServerFIN || p.flags&(flagRST|flagFIN) == flagFIN
-	return ""
 }

@@ -76,7 +76,7 @@ func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 	case !v.isUDP():
 		return o.deliver(v, row, s)
 	}
-	if s == nil || s.isOver() {
+	if s == nil || s.IsOver() {
 		var refused string
 		if row, s, refused = o.begin(v, row, s); refused != "" {
 			return Outcome{Verdict: refused}
@@ -179,7 +179,7 @@ func (o *Overlay) errorFromServer(p *packet) Outcome {
 	if !ok || q.From.Addr() != p.to {
 		return Outcome{Verdict: "drop_local_other"}
 	}
-	row := o.rowOf(p.to)
+	row := o.local().Row(p.to)
 	s := o.Sessions[row]
 	answer := &packet{from: q.To.Addr(), to: p.to, protocol: q.Protocol, flow: model.Flow{Source: q.To, Destination: q.From}}
 	if s == nil || !o.isAnswer(answer, row, s) {

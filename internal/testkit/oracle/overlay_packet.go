@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/testkit/oracle/answer"
+	"github.com/weirlb/weir/internal/testkit/oracle/hoststate"
 	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
@@ -25,32 +26,23 @@ func vxlanRoom(tunnel netip.Addr) int {
 }
 
 // Local is the address by which the server knows the client of a row.
-func (o *Overlay) Local(row uint32, s *OverlaySession) netip.Addr {
-	if s.Client.Addr().Is4() {
-		a := o.Local4.Masked().Addr().As4()
-		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(a[:])|row)))
-	}
-	prefix := o.Local6.Addr().As16()
-	b := append([]byte(nil), prefix[:6]...)
-	vni := o.Attachments[s.Attachment].VNI
-	b = append(b, byte(vni>>16), byte(vni>>8), byte(vni))
-	client := s.Client.Addr().As16()
-	digest := uint32(0)
-	for at, factor := range map[int]uint32{0: 31 * 31 * 31, 4: 31 * 31, 8: 31, 12: 1} {
-		digest += binary.LittleEndian.Uint32(client[at:]) * factor // as the programs' CPUs read it
-	}
-	b = binary.BigEndian.AppendUint32(b, digest)
-	b = append(b, byte(row>>16), byte(row>>8), byte(row))
-	return netip.AddrFrom16([16]byte(b))
+func (o *Overlay) Local(row uint32, s *hoststate.Session) netip.Addr {
+	return o.local().Address(s.Client.Addr(), o.Attachments[s.Attachment].VNI, row)
+}
+
+func (o *Overlay) local() hoststate.LocalPrefixes {
+	return hoststate.LocalPrefixes{V4: o.Local4, V6: o.Local6}
 }
 
 // deliver is the segment for the server.
-func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *OverlaySession) Outcome {
+func (o *Overlay) deliver(v *vxlanSegment, row uint32, s *hoststate.Session) Outcome {
 	r := o.Rules[s.Rule]
 	if r.Down || !r.Tunnel.IsValid() {
 		return Outcome{Verdict: "drop_no_workload"}
 	}
-	s.noteClient(v)
+	if !s.UDP && v.inner.fragment == nil {
+		s.NoteClient(inet.ReadSegment(v.inner.l4))
+	}
 	if r.Backend.Addr().Is4() != v.inner.v4 {
 		return Outcome{Verdict: "drop_no_rule"}
 	}
@@ -213,12 +205,17 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 		!isLater(p) && p.parseTransport() != "":
 		return Outcome{Verdict: "drop_local_other"}
 	}
-	row := o.rowOf(p.to)
+	row := o.local().Row(p.to)
 	s := o.Sessions[row]
 	if s == nil || !o.isAnswer(p, row, s) {
 		return o.resetServer(p, native)
 	}
-	s.noteServer(p)
+	switch {
+	case s.UDP:
+		s.NoteDatagram()
+	case p.fragment == nil:
+		s.NoteServer(inet.ReadSegment(p.l4))
+	}
 	r, a, via := o.Rules[s.Rule], o.Attachments[s.Attachment], s.Via && p.fragment == nil
 	from, to, refused := wayOf(o, s.Host, r.Tunnel, via)
 	switch {
@@ -240,7 +237,7 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 }
 
 // replyTo is an IP packet for the client of a session, on its way.
-func replyTo(o *Overlay, p *packet, ip []byte, s *OverlaySession, via bool, from, to netip.Addr) Outcome {
+func replyTo(o *Overlay, p *packet, ip []byte, s *hoststate.Session, via bool, from, to netip.Addr) Outcome {
 	a := o.Attachments[s.Attachment]
 	out := append(bytes.Clone(p.frame[:12]), etherType(to.Is4())...)
 	sent, verdict := o.inVXLAN(ip, p.v4, p.tos, from, to, s.MAC, a), "reply"
@@ -253,18 +250,8 @@ func replyTo(o *Overlay, p *packet, ip []byte, s *OverlaySession, via bool, from
 	return Outcome{Verdict: verdict, Frame: append(out, p.frame[14+len(p.ip):]...)}
 }
 
-// rowOf is the row that a local address is.
-func (o *Overlay) rowOf(a netip.Addr) uint32 {
-	if a.Is4() {
-		b := a.As4()
-		return binary.BigEndian.Uint32(b[:]) & (1<<(32-o.Local4.Bits()) - 1)
-	}
-	b := a.As16()
-	return binary.BigEndian.Uint32(b[12:]) & 0xffffff
-}
-
 // isAnswer says whether a server's segment is of the session.
-func (o *Overlay) isAnswer(p *packet, row uint32, s *OverlaySession) bool {
+func (o *Overlay) isAnswer(p *packet, row uint32, s *hoststate.Session) bool {
 	r, known := o.Rules[s.Rule]
 	port := r.Backend.Port()
 	if port == 0 {

@@ -3,10 +3,10 @@
 package natstate
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
 // Key is a connection of a network's client.
@@ -14,24 +14,6 @@ type Key struct {
 	VNI         uint32
 	Client, VIP netip.AddrPort // in that network
 }
-
-// Segment is what a session notes of one.
-type Segment struct {
-	Seq, Ack           uint32
-	FIN, SYN, RST, ACK bool
-}
-
-// Read is what the TCP header says.
-func Read(tcp []byte) Segment {
-	flags := tcp[13]
-	return Segment{
-		Seq: binary.BigEndian.Uint32(tcp[4:]), Ack: binary.BigEndian.Uint32(tcp[8:]),
-		FIN: flags&1 != 0, SYN: flags&2 != 0, RST: flags&4 != 0, ACK: flags&16 != 0,
-	}
-}
-
-// Opens says whether a connection begins with it.
-func (s Segment) Opens() bool { return s.SYN && !s.ACK }
 
 // Slot is a backend of an endpoint.
 type Slot struct {
@@ -119,7 +101,7 @@ func (t *Table) Find(at netip.AddrPort) *Session {
 
 // Open finds or makes the session of a client's segment, or says why there is none. Choose gives the backend of a
 // connection that begins; not valid: there is none.
-func (t *Table) Open(hash uint64, fresh Session, g Segment, choose func() netip.AddrPort) (*Session, string) {
+func (t *Table) Open(hash uint64, fresh Session, g inet.Segment, choose func() netip.AddrPort) (*Session, string) {
 	s := t.sessions[fresh.Key]
 	fresh.clientNext = g.Seq + 1
 	switch {
@@ -179,7 +161,7 @@ func (t *Table) put(hash uint64, s *Session) *Session {
 
 func (s *Session) isOver() bool { return s.reset || s.clientFIN && s.serverFIN }
 
-func (s *Session) noteClient(g Segment) {
+func (s *Session) noteClient(g inet.Segment) {
 	if g.RST {
 		s.reset = s.reset || g.Seq-s.clientNext < moveRoom
 		return
@@ -191,7 +173,7 @@ func (s *Session) noteClient(g Segment) {
 }
 
 // NoteServer notes a segment of the backend.
-func (s *Session) NoteServer(g Segment) {
+func (s *Session) NoteServer(g inet.Segment) {
 	if g.RST {
 		if s.answered {
 			s.reset = s.reset || g.Seq-s.serverNext < moveRoom
