@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -28,7 +30,7 @@ type node struct {
 	host   *weirv1.ReportHostRequest
 }
 
-// follow starts a node that holds a stream until it is stopped.
+// follow starts a node that holds a stream until it is stopped, and waits until the manager has registered it.
 func follow[T any](
 	ts *testscript.TestScript, name string,
 	open func(context.Context, *rpc.Client) (*connect.ServerStreamForClient[T], error),
@@ -37,13 +39,17 @@ func follow[T any](
 	client, err := rpc.NewClient(ts.Getenv(rpc.ManagerVariable))
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, registered := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(registered) })
 	go func() {
 		defer close(done)
 		log := slog.New(slog.DiscardHandler)
 		err := rpc.Follow(ctx, log, name,
 			func(ctx context.Context) (*connect.ServerStreamForClient[T], error) { return open(ctx, client) },
-			func(m *T) error { return apply(ctx, client, m) })
+			func(m *T) error {
+				defer first()
+				return apply(ctx, client, m)
+			})
 		if err != nil {
 			ts.Logf("%s: %v", name, err)
 		}
@@ -56,6 +62,12 @@ func follow[T any](
 	}
 	ts.Defer(func() { n.stop() })
 	nodes(ts)[name] = n
+	select {
+	case <-registered:
+	case <-done:
+	case <-time.After(10 * time.Second):
+		ts.Fatalf("the manager has not registered %s", name)
+	}
 	return n
 }
 

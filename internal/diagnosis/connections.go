@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -141,6 +142,9 @@ func (l *connectionsList) read(ctx context.Context, s *store.State, host string,
 		found = found[:min(len(found), l.room)]
 		for _, c := range found {
 			c.Host = host
+			if n, _ := s.Networks.Get(c.GetNetwork()); !authz.CanView(ctx, n.Tenant) { // who clients are is not the VIP's tenant's to know
+				c.Client = ""
+			}
 		}
 		l.to.Connections, l.room = append(l.to.Connections, found...), l.room-len(found)
 		if next <= row {
@@ -166,7 +170,11 @@ func (m *Service) connectionsOf(
 	if err != nil {
 		return nil, 0, err
 	}
-	return answer.GetConnections(), answer.GetNextRow(), nil
+	found, next := answer.GetConnections(), answer.GetNextRow()
+	if next > vnet.MaxConnectionRows || next > 0 && len(found) < int(task.GetCount()) && next < task.GetRow()+vnet.ConnectionsScan {
+		return nil, 0, fmt.Errorf("host %s says no end of its list: it goes on at row %d after %d", host, next, task.GetRow())
+	}
+	return found, next, nil
 }
 
 // connectionsElsewhere asks the other managers: which one has a host's stream they do not tell each other.

@@ -16,7 +16,7 @@ import (
 // answer does what an operator asks: the host has so many connections, in rows 10, 20, ...
 func (h *fakeHost) answer(tasks []*weirv1.NodeTask) error {
 	h.mu.Lock()
-	connections, mute := h.connections, h.mute
+	connections, mute, endless := h.connections, h.mute, h.endless
 	h.mu.Unlock()
 	for _, task := range tasks {
 		what := task.GetConnections()
@@ -35,6 +35,9 @@ func (h *fakeHost) answer(tasks []*weirv1.NodeTask) error {
 			answer.Connections = append(answer.Connections, &weirv1.Connection{
 				Network: "bay", Client: fmt.Sprintf("192.168.0.5:%d", row), Vip: what.GetVip(), Host: "liar", State: "open", Idle: durationpb.New(time.Second),
 			})
+		}
+		if endless {
+			answer.Connections, answer.NextRow = nil, what.GetRow()+1
 		}
 		if what.GetVni() != 0 && what.GetVni() != 100 {
 			answer.Error = "another network was asked for"
@@ -94,9 +97,9 @@ func TestConnectionsAreListed(t *testing.T) {
 	const want = "host1:10 host1:20 host1:30 host1:40 host1:50 host2:10 host2:20"
 	for _, url := range r.urls {
 		client := dial(t, url)
-		eventually(t, url+" knows the VIP", func() bool {
-			_, err := client.ListConnections(t.Context(), &weirv1.ListConnectionsRequest{Vip: vip.GetName()})
-			return err == nil
+		eventually(t, url+" knows the VIP, and the hosts have their streams", func() bool {
+			page, err := client.ListConnections(t.Context(), &weirv1.ListConnectionsRequest{Vip: vip.GetName()})
+			return err == nil && len(page.GetUnanswered()) == 0
 		})
 		for _, size := range []uint32{0, 2, 5} {
 			all, unanswered := connections(t, client, &weirv1.ListConnectionsRequest{Vip: vip.GetName(), Network: "bay", PageSize: size})
@@ -122,7 +125,13 @@ func TestConnectionsAreListed(t *testing.T) {
 		}
 	}
 	host2.mu.Lock()
-	host2.mute = true
+	host2.endless = true
+	host2.mu.Unlock()
+	if all, unanswered := connections(t, client, &weirv1.ListConnectionsRequest{Vip: vip.GetName()}); len(all) != 5 || len(unanswered) != 1 {
+		t.Errorf("with a host whose list has no end: %q, unanswered %q", all, unanswered)
+	}
+	host2.mu.Lock()
+	host2.endless, host2.mute = false, true
 	host2.mu.Unlock()
 	all, unanswered := connections(t, dial(t, r.urls[1]), &weirv1.ListConnectionsRequest{Vip: vip.GetName()})
 	if len(all) != 5 || len(unanswered) != 1 || !strings.Contains(unanswered[0], "host host2 does not answer") {
@@ -135,26 +144,31 @@ func TestBypassedTrafficIsShown(t *testing.T) {
 	url, _, host1, host2 := world(t, time.Hour)
 	applyDock(t, url, bay("host2"))
 	client := dial(t, url)
-	for i, h := range []*fakeHost{host1, host2} {
-		_, err := h.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: h.name, Status: &weirv1.HostStatus{Networks: []*weirv1.NetworkTraffic{
-			{
-				Network: "bay", Address: "10.99.0.1", Vip: "203.0.113.10", Handshakes: []uint64{0, uint64(i + 1)}, HandshakeTime: durationpb.New(time.Millisecond),
-				Backends: []*weirv1.NetworkBackendTraffic{{Backend: "10.3.1.11:8080", Port: 80, Protocol: "TCP", Opened: 3, PacketsIn: 7, Host: "liar"}},
-			},
-			{Network: "bay", Address: "10.99.0.1", Vip: "203.0.113.99", Handshakes: []uint64{9}}, // not of this VIP
-		}}})
+	var all []*weirv1.NetworkTraffic
+	report := func() bool { // anew: the hosts report by themselves, too, and count nothing
+		for i, h := range []*fakeHost{host1, host2} {
+			_, err := h.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: h.name, Status: &weirv1.HostStatus{Networks: []*weirv1.NetworkTraffic{
+				{
+					Network: "bay", Address: "10.99.0.1", Vip: "203.0.113.10", Handshakes: []uint64{0, uint64(i + 1)}, HandshakeTime: durationpb.New(time.Millisecond),
+					Backends: []*weirv1.NetworkBackendTraffic{{Backend: "10.3.1.11:8080", Port: 80, Protocol: "TCP", Opened: 3, PacketsIn: 7, Host: "liar"}},
+				},
+				{Network: "bay", Address: "10.99.0.1", Vip: "203.0.113.99", Handshakes: []uint64{9}}, // not of this VIP
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: dock().GetName()})
 		if err != nil {
 			t.Fatal(err)
 		}
+		all = got.GetVip().GetStatus().GetNetworks()
+		return len(all) == 1 && len(all[0].GetBackends()) == 1 && len(all[0].GetHandshakes()) == 2
 	}
-	got, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: dock().GetName()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := got.GetVip().GetStatus().GetNetworks()
+	eventually(t, "what hosts count is shown", report)
 	// host2 has no backend of the VIP: what it says of it is nothing.
-	if len(all) != 1 || len(all[0].GetBackends()) != 1 || all[0].GetBackends()[0].GetHost() != "host1" || all[0].GetBackends()[0].GetOpened() != 3 ||
-		len(all[0].GetHandshakes()) != 2 || all[0].GetHandshakes()[1] != 1 || all[0].GetHandshakeTime().AsDuration() != time.Millisecond {
+	if b := all[0].GetBackends()[0]; b.GetHost() != "host1" || b.GetOpened() != 3 ||
+		all[0].GetHandshakes()[1] != 1 || all[0].GetHandshakeTime().AsDuration() != time.Millisecond {
 		t.Errorf("bypassed %v", all)
 	}
 }

@@ -254,6 +254,7 @@ type fakeHost struct {
 
 	connections uint32 // that it has
 	mute        bool   // it answers no task
+	endless     bool   // its list has no end
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {

@@ -1,9 +1,12 @@
 package manager
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+
+	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/fbt"
@@ -171,6 +174,30 @@ func told(t *testing.T, host *rpc.Client, name, address string, done func(hostNe
 	}
 	t.Fatalf("the stream ended: %v", stream.Err())
 	return n
+}
+
+// A VIP's tenant is not told who its clients in another tenant's network are; that tenant is not told of the VIP.
+func TestClientsOfNetworksAreTheirTenants(t *testing.T) {
+	town := newShore(t)
+	host := &fakeHost{name: "host1", client: joinedNode(t, town.admin, town.url, trust.Host, "host1", "10.2.1.1"), connections: 2}
+	goFollow(t, host.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
+		return host.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: host.name, Addresses: []string{"10.2.1.1"}, Version: "test"})
+	}, func(p *weirv1.SyncHostResponse) error { return host.answer(p.GetTasks()) })
+	request := &weirv1.ListConnectionsRequest{Vip: "pier"}
+	eventually(t, "the host answers", func() bool {
+		page, err := town.admin.ListConnections(t.Context(), request)
+		return err == nil && len(page.GetConnections()) == 2 && page.GetConnections()[0].GetClient() == "192.168.0.5:10"
+	})
+	page, err := operator(t, town.m, town.admin, town.url, "bob", "blue").ListConnections(t.Context(), request)
+	if err != nil || len(page.GetConnections()) != 2 {
+		t.Fatalf("the VIP's tenant lists %v, %v", page.GetConnections(), err)
+	}
+	for _, c := range page.GetConnections() {
+		if c.GetClient() != "" || c.GetNetwork() != "bay" {
+			t.Errorf("the VIP's tenant is told of %v", c)
+		}
+	}
+	refusedWith(t, "the network's tenant", failure(town.green.ListConnections(t.Context(), request)), "there is no VIP")
 }
 
 // A host that has joined gets nothing of networks that it has nothing to do with, and of one that it serves its own key,

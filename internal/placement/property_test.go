@@ -249,7 +249,7 @@ func TestExchangesMoveWhatFitsOnlyForAGain(t *testing.T) {
 			if slices.Equal(was[d.VIP], is[d.VIP]) {
 				continue
 			}
-			if slices.Equal(was[d.VIP], current[d.VIP]) {
+			if was[d.VIP] != nil && slices.Equal(was[d.VIP], current[d.VIP]) {
 				moved += d.Rate()
 			}
 			if policy.VIPs[d.VIP].Require && is[d.VIP] == nil || policy.VIPs[d.VIP].Pin != nil {

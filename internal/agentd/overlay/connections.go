@@ -6,10 +6,8 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/overlay"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
-
-// scanMost is how many rows of the session table one call reads: what calls for more goes on where it ended.
-const scanMost = 1 << 18
 
 // Connection is a session of a virtual network's client with a backend here.
 type Connection struct {
@@ -34,7 +32,7 @@ func Connections(c *Controller, service netip.Addr, vni, row uint32, most int) (
 		return nil, 0
 	}
 	attachments, rules := c.datapath.Attachments(), c.datapath.Rules()
-	now, end := overlay.Now(), min(uint64(row)+scanMost, uint64(c.datapath.Rows()))
+	now, end := overlay.Now(), min(uint64(row)+vnet.ConnectionsScan, uint64(c.datapath.Rows()))
 	for s := range c.datapath.From(row) {
 		if uint64(s.Row) >= end {
 			break

@@ -104,6 +104,13 @@ type Move struct {
 // MaxMoves is how many addresses are told of that moved.
 const MaxMoves = 16384
 
+// ConnectionsScan is how many rows of its sessions a host reads at least for an answer that is not full; it has at most
+// MaxConnectionRows.
+const (
+	ConnectionsScan   = 1 << 18
+	MaxConnectionRows = 1 << 24
+)
+
 // Tunnels are the addresses of a host that its clients send VXLAN from: its first of each family; not valid: there is none.
 func Tunnels(addresses []netip.Addr) (v4, v6 netip.Addr) {
 	for _, a := range addresses {
