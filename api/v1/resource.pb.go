@@ -3793,9 +3793,10 @@ type Connection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the network.
 	Network string `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
-	// Address and port of the client, and of the VIP as the client knows it.
+	// Address and port of the client; empty if the caller may not view the network.
 	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
-	Vip    string `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Address and port of the VIP as the client knows it.
+	Vip string `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`
 	// By which the backend sees the client.
 	Local string `protobuf:"bytes,4,opt,name=local,proto3" json:"local,omitempty"`
 	Host  string `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`

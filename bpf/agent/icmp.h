@@ -41,27 +41,11 @@ static __always_inline bool icmp_read_echo(struct __sk_buff *skb, const struct p
 static __noinline bool icmp_read_quoted(struct __sk_buff *skb, const struct packet *p,
 					struct packet *quoted)
 {
-	struct {
-		__be16 source;
-		__be16 destination;
-	} ports;
-
-	quoted->ethertype = p->ethertype;
-	quoted->l3 = p->l4 + ICMP_HEADER;
-	quoted->tcp_flags = 0;
-	if (!icmp_read_ip(skb, quoted))
+	if (!quote_read_ip(skb, p, quoted))
 		return false;
 	if (protocol_is_icmp(quoted->protocol) && settings.snat)
 		return icmp_read_echo(skb, p, quoted);
-	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP)
-		return false;
-	if (quoted->l4 + sizeof(ports) > p->l3 + p->l3_length)
-		return false;
-	if (bpf_skb_load_bytes(skb, quoted->l4, &ports, sizeof(ports)))
-		return false;
-	quoted->source_port = ports.source;
-	quoted->destination_port = ports.destination;
-	return true;
+	return quote_read_ports(skb, p, quoted);
 }
 
 /* What an address of an error, and the port with it in the quote, become. */

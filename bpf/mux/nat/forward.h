@@ -48,28 +48,12 @@ static __always_inline bool nat_write_out(struct xdp_md *ctx, struct vxlan_ctx *
 					  const bool inner4)
 {
 	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
-	__u32 l3 = v->outer.l3, type, *to;
-	struct vlan_tags vlan = {};
-	void *data;
+	__u32 l3 = v->outer.l3;
+	__u32 *to = move_head(ctx, (int)inner_l3 - (int)l3, l3, v->macs, v->ethertype,
+			      4 * words + sizeof(struct tcphdr));
 
-	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
+	if (!to)
 		return false;
-	if (bpf_xdp_adjust_head(ctx, (int)inner_l3 - (int)l3))
-		return false;
-	data = (void *)(long)ctx->data;
-	type = l3 - sizeof(__be16);
-	barrier_var(type);
-	if (type > ETH_HLEN_MAX - sizeof(__be16))
-		return false;
-	to = data + type;
-	barrier_var(to); /* one pointer, so that one check holds for all that is written */
-	if (data + ETH_HLEN_MAX > (void *)(long)ctx->data_end ||
-	    (void *)to + sizeof(__be16) + 4 * words + sizeof(struct tcphdr) >
-		    (void *)(long)ctx->data_end)
-		return false;
-	write_macs(data, l3, v->macs, &vlan);
-	*(__be16 *)to = v->ethertype;
-	to = (void *)to + sizeof(__be16);
 #pragma unroll
 	for (__u32 i = 0; i < words; i++)
 		to[i] = v->ip[i];

@@ -253,32 +253,17 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 					     const bool inner4, const bool tcp)
 {
 	const __u32 ip = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	const __u32 bytes = sizeof(__be16) + ip + sizeof(struct vxlan_front) +
-			    (tcp ? sizeof(struct tcphdr) : 0) + sizeof(struct fbt) +
+	const __u32 bytes = ip + sizeof(struct vxlan_front) + (tcp ? sizeof(struct tcphdr) : 0) +
+			    sizeof(struct fbt) +
 			    (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
-	__u32 l3 = v->outer.l3, type; /* offset of the frame's ethertype */
-	struct vlan_tags vlan = {};
-	void *data, *to;
-	__u32 *behind;
+	__u32 l3 = v->outer.l3, *behind;
+	void *to;
 
-	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
-		return false;
 	vxlan_fill(v, v4 || !tcp, inner4);
-	if (bpf_xdp_adjust_head(ctx, (int)(v->outer.l4 - l3) - (int)(ip + sizeof(struct fbt))))
+	to = move_head(ctx, (int)(v->outer.l4 - l3) - (int)(ip + sizeof(struct fbt)), l3, v->macs,
+		       v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), bytes);
+	if (!to)
 		return false;
-	data = (void *)(long)ctx->data;
-	type = l3 - sizeof(__be16);
-	barrier_var(type);
-	if (type > ETH_HLEN_MAX - sizeof(__be16))
-		return false;
-	to = data + type;
-	barrier_var(to); /* one pointer, so that one check holds for all that is written */
-	if (data + ETH_HLEN_MAX > (void *)(long)ctx->data_end ||
-	    to + bytes > (void *)(long)ctx->data_end)
-		return false;
-	write_macs(data, l3, v->macs, &vlan);
-	*(__be16 *)to = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	to += sizeof(__be16);
 	write_vxlan_ip(to, v, v4);
 	behind = write_vxlan(to + ip, v, inner4, tcp);
 #pragma unroll

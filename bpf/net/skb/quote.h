@@ -52,20 +52,25 @@ static __always_inline bool icmp_read_ip(struct __sk_buff *skb, struct packet *q
 	return ip.v6.version == 6;
 }
 
-/* The packet of TCP or UDP that an error p quotes: addresses, ports, protocol and offsets. */
-static __always_inline bool quote_read(struct __sk_buff *skb, const struct packet *p,
-				       struct packet *quoted)
+/* The IP header that an error p quotes; false if no ports follow it. */
+static __always_inline bool quote_read_ip(struct __sk_buff *skb, const struct packet *p,
+					  struct packet *quoted)
+{
+	quoted->ethertype = p->ethertype;
+	quoted->l3 = p->l4 + ICMP_HEADER;
+	quoted->tcp_flags = 0;
+	return icmp_read_ip(skb, quoted);
+}
+
+/* The ports behind it, of TCP or UDP; false: of nothing else. */
+static __always_inline bool quote_read_ports(struct __sk_buff *skb, const struct packet *p,
+					     struct packet *quoted)
 {
 	struct {
 		__be16 source;
 		__be16 destination;
 	} ports;
 
-	quoted->ethertype = p->ethertype;
-	quoted->l3 = p->l4 + ICMP_HEADER;
-	quoted->tcp_flags = 0;
-	if (!icmp_read_ip(skb, quoted))
-		return false;
 	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP)
 		return false;
 	if (quoted->l4 + sizeof(ports) > p->l3 + p->l3_length ||
@@ -74,6 +79,13 @@ static __always_inline bool quote_read(struct __sk_buff *skb, const struct packe
 	quoted->source_port = ports.source;
 	quoted->destination_port = ports.destination;
 	return true;
+}
+
+/* The packet of TCP or UDP that an error p quotes: addresses, ports, protocol and offsets. */
+static __always_inline bool quote_read(struct __sk_buff *skb, const struct packet *p,
+				       struct packet *quoted)
+{
+	return quote_read_ip(skb, p, quoted) && quote_read_ports(skb, p, quoted);
 }
 
 /* One address in an IPv4 header. What changes in the header and its checksum adds up to nothing. */

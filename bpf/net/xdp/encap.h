@@ -68,6 +68,35 @@ static __always_inline void write_ethernet(void *data, const struct packet *p, c
 	*(__be16 *)(data + p->l3 - sizeof(ethertype)) = ethertype;
 }
 
+/*
+ * Moves the head of a frame and writes what stands before its IP header, which will be at l3.
+ * Returns that place, with room for so many bytes; NULL: there is no room.
+ */
+static __always_inline void *move_head(struct xdp_md *ctx, int delta, __u32 l3, const __u32 *macs,
+				       __be16 ethertype, const __u32 bytes)
+{
+	__u32 type = l3 - sizeof(ethertype); /* offset of the frame's ethertype */
+	struct vlan_tags vlan = {};
+	void *data, *to;
+
+	if (l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
+		return NULL;
+	if (bpf_xdp_adjust_head(ctx, delta))
+		return NULL;
+	data = (void *)(long)ctx->data;
+	barrier_var(type);
+	if (type > ETH_HLEN_MAX - sizeof(ethertype))
+		return NULL;
+	to = data + type;
+	barrier_var(to); /* one pointer, so that one check holds for all that is written */
+	if (data + ETH_HLEN_MAX > (void *)(long)ctx->data_end ||
+	    to + sizeof(ethertype) + bytes > (void *)(long)ctx->data_end)
+		return NULL;
+	write_macs(data, l3, macs, &vlan);
+	*(__be16 *)to = ethertype;
+	return to + sizeof(ethertype);
+}
+
 /* The checksum of a header from the sum of its 32-bit words. */
 static __always_inline __u32 checksum_fold(__u64 sum)
 {

@@ -24,7 +24,7 @@ func ConnectionsCommand(s *session.Session) *cobra.Command {
 		Short: "List the connections of virtual networks' clients with a VIP",
 		Long: `List the connections that clients of virtual networks have with a VIP, past the muxes,
 as the hosts of its backends have them. LOCAL is the address by which the backend sees
-the client.`,
+the client. CLIENT is - where you may not view the network.`,
 		Example: `  weir connections --vip orders-db
   weir connections --vip orders-db --network acme-prod --host host3`,
 		Args:              session.Arguments(0, 0, ""),

@@ -2,6 +2,7 @@ package network
 
 import (
 	"cmp"
+	"hash/fnv"
 	"iter"
 	"net/netip"
 	"time"
@@ -63,7 +64,7 @@ const NumberQuarantine = 25 * time.Hour
 // Those that get none, as all are given out, or as nothing may be given out, are without. Hosts are in order.
 func (n Numbers) Allocate(hosts iter.Seq[string], mayGive bool, now time.Time) (change map[string]Number, without []string) {
 	change = map[string]Number{}
-	has, next := map[string]bool{}, uint32(1)
+	has, given := map[string]bool{}, map[uint32]bool{}
 	for host := range hosts {
 		has[host] = true
 		number, numbered := n.of.Get(host)
@@ -74,15 +75,15 @@ func (n Numbers) Allocate(hosts iter.Seq[string], mayGive bool, now time.Time) (
 		case !mayGive:
 			without = append(without, host)
 		default:
-			for n.who.Has(next) {
-				next++
-			}
-			if next > vnet.MaxHosts {
+			if n.who.Len()+len(given) >= vnet.MaxHosts {
 				without = append(without, host)
 				continue
 			}
-			change[host] = Number{Number: next}
-			next++
+			next := preferred(host)
+			for n.who.Has(next) || given[next] {
+				next = next%vnet.MaxHosts + 1
+			}
+			change[host], given[next] = Number{Number: next}, true
 		}
 	}
 	for host, number := range n.All() {
@@ -95,6 +96,14 @@ func (n Numbers) Allocate(hosts iter.Seq[string], mayGive bool, now time.Time) (
 		}
 	}
 	return change, without
+}
+
+// preferred is the number that a host gets if it is free. It follows from the name, so that a host that got its number after
+// a backup most likely gets the same one when that is restored, while sessions still name it.
+func preferred(host string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(host)) // never fails
+	return h.Sum32()%vnet.MaxHosts + 1
 }
 
 // VTEPName is what a host without an agent is called, by its VTEP: no node has such a name.

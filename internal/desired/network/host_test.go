@@ -86,8 +86,11 @@ func TestNumbersRunOut(t *testing.T) {
 	if without := allocate(&s, hosts, true, now); !slices.Equal(without, hosts[vnet.MaxHosts:]) {
 		t.Fatalf("%d are without", len(without))
 	}
-	if s.Of(hosts[vnet.MaxHosts-1]) != vnet.MaxHosts {
-		t.Errorf("the last one is %d", s.Of(hosts[vnet.MaxHosts-1]))
+	freed := s.Of(hosts[0])
+	for host, n := range s.All() {
+		if n.Number < 1 || n.Number > vnet.MaxHosts || s.HostOf(n.Number) != host {
+			t.Fatalf("%s has %d, which is that of %s", host, n.Number, s.HostOf(n.Number))
+		}
 	}
 	if without := allocate(&s, hosts[1:], true, now); len(without) != 2 {
 		t.Errorf("%d are without, while one is in quarantine", len(without))
@@ -95,7 +98,25 @@ func TestNumbersRunOut(t *testing.T) {
 	if without := allocate(&s, hosts[1:], true, now.Add(NumberQuarantine+time.Minute)); len(without) != 2 {
 		t.Errorf("%d are without when the quarantine ends: the number is free in the next round", len(without))
 	}
-	if without := allocate(&s, hosts[1:], true, now.Add(NumberQuarantine+time.Minute)); len(without) != 1 || s.Of(hosts[vnet.MaxHosts]) != 1 {
+	if without := allocate(&s, hosts[1:], true, now.Add(NumberQuarantine+time.Minute)); len(without) != 1 || s.Of(hosts[vnet.MaxHosts]) != freed {
 		t.Errorf("%d are without, and the one that waited has %d", len(without), s.Of(hosts[vnet.MaxHosts]))
+	}
+}
+
+// Hosts that were added after a backup get the numbers again that they had, in whatever order they come.
+func TestNumbersFollowFromNames(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var backup Numbers
+	allocate(&backup, []string{"a1", "a2"}, true, now)
+	after := backup.clone()
+	for _, host := range []string{"c7", "b3", "b2", "b9"} {
+		allocate(&after, []string{"a1", "a2", host}, true, now) // the others are released, and keep theirs
+	}
+	restored := backup.clone()
+	allocate(&restored, []string{"a1", "a2", "b2", "b3", "b9", "c7"}, true, now)
+	for host, n := range restored.All() {
+		if was := after.Of(host); n.Number != was {
+			t.Errorf("%s had %d before the restore and has %d", host, was, n.Number)
+		}
 	}
 }
