@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -181,7 +182,7 @@ func (m *Service) connectionsOf(
 func (m *Service) connectionsElsewhere(
 	ctx context.Context, s *store.State, host string, task *weirv1.ListConnectionsTask, r *weirv1.ListConnectionsRequest,
 ) ([]*weirv1.Connection, uint32, error) {
-	err := fmt.Errorf("host %s is connected to another manager, which does not answer", host)
+	var said []string
 	for _, name := range slices.Sorted(maps.Keys(s.Managers)) {
 		if name == m.Name || s.Managers[name].Address == "" {
 			continue
@@ -193,11 +194,16 @@ func (m *Service) connectionsElsewhere(
 		response, failed := client.ListConnections(forwarded, &weirv1.ListConnectionsRequest{
 			Vip: r.GetVip(), Network: r.GetNetwork(), Host: host, PageSize: task.GetCount(), PageToken: connectionsToken{host, task.GetRow()}.String(),
 		})
-		if failed != nil || len(response.GetUnanswered()) > 0 {
-			continue // it is not the one, or is away
+		if failed != nil { // it is away
+			said = append(said, fmt.Sprintf("manager %s is not reached", name))
+			continue
+		}
+		if len(response.GetUnanswered()) > 0 { // it is not the one, or the host does not answer there
+			said = append(said, response.GetUnanswered()[0].GetReason())
+			continue
 		}
 		next, failed := readConnectionsToken(response.GetNextPageToken())
 		return response.GetConnections(), next.Row, failed
 	}
-	return nil, 0, err
+	return nil, 0, fmt.Errorf("host %s is connected to another manager, and the others say: %s", host, strings.Join(said, "; "))
 }

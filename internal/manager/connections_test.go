@@ -124,18 +124,23 @@ func TestConnectionsAreListed(t *testing.T) {
 			t.Errorf("%v: %v, want %q", c.request, err, c.want)
 		}
 	}
-	host2.mu.Lock()
-	host2.endless = true
-	host2.mu.Unlock()
-	if all, unanswered := connections(t, client, &weirv1.ListConnectionsRequest{Vip: vip.GetName()}); len(all) != 5 || len(unanswered) != 1 {
-		t.Errorf("with a host whose list has no end: %q, unanswered %q", all, unanswered)
-	}
-	host2.mu.Lock()
-	host2.endless, host2.mute = false, true
-	host2.mu.Unlock()
-	all, unanswered := connections(t, dial(t, r.urls[1]), &weirv1.ListConnectionsRequest{Vip: vip.GetName()})
-	if len(all) != 5 || len(unanswered) != 1 || !strings.Contains(unanswered[0], "host host2 does not answer") {
-		t.Errorf("with a host that does not answer: %q, unanswered %q", all, unanswered)
+	unansweredIsTold(t, r.urls, host2)
+}
+
+// unansweredIsTold says of a host whose list has no end, and of one that does not answer, that and why it is missing.
+func unansweredIsTold(t *testing.T, urls []string, host2 *fakeHost) {
+	t.Helper()
+	for i, c := range []struct {
+		endless, mute bool
+		want          string
+	}{{true, false, "host2 says no end of its list"}, {false, true, "host host2 does not answer"}} {
+		host2.mu.Lock()
+		host2.endless, host2.mute = c.endless, c.mute
+		host2.mu.Unlock()
+		all, unanswered := connections(t, dial(t, urls[i]), &weirv1.ListConnectionsRequest{Vip: dock().GetName()})
+		if len(all) != 5 || len(unanswered) != 1 || !strings.Contains(unanswered[0], c.want) {
+			t.Errorf("%q, unanswered %q, want %q", all, unanswered, c.want)
+		}
 	}
 }
 
