@@ -79,7 +79,7 @@ bench-overlay: bpf ## Time the programs of load-balancer bypass on a server's ho
 	@$(GO) run ./test/bench/overlay -out out/bench/overlay.json
 
 bench-bypass: build ## Time load-balancer bypass, in a lab and by its programs alone, as NGLB's figures; writes out/papers and docs/papers.md
-	@$(GO) run ./test/papers -figures nglb-12,nglb-13,nglb-14,nglb-15,nglb-16,nglb-bulk,nglb-cleaner,nglb-failures,nglb-mux
+	@$(GO) run ./test/papers -figures nglb-12,nglb-13,nglb-14,nglb-15,nglb-16,nglb-cps,nglb-bulk,nglb-cleaner,nglb-failures,nglb-mux
 
 bench-compare: bpf ## Tell whether mux and agent are slower than in commit BASE (OVERLAY=1 if its benches take no turns); writes out/bench/compare.json
 	@$(GO) run ./test/bench/compare -base '$(BASE)' $(if $(OVERLAY),-overlay) -out out/bench/compare.json

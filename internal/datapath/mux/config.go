@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/mux/nat"
 )
 
 // Mode is how the program is attached to the interface.
@@ -31,7 +32,10 @@ type Config struct {
 	MaxFlows     int    // flows that are remembered without much loss; default 1 048 576
 	MaxSources   int    // prefixes of all lists of sources together, twice over while one is replaced; default 1 048 576
 	MaxVIPFlows  int    // of one VIP that does not say itself; default half of MaxFlows
-	Log          *slog.Logger
+
+	MaxNATSessions int // of full NAT, of all attachments together; default 65 536
+
+	Log *slog.Logger
 }
 
 const (
@@ -51,6 +55,9 @@ func (c Config) sizes() (bpf.Sizes, error) {
 		SNATVIPs:   uint32((cmp.Or(max(c.MaxSNATPorts, 0), defaultSNATPorts) + 65535) / 65536),
 		// Twice the cells: then only 2 % of the flows find their set full.
 		FlowSets: bpf.PowerOfTwo(2 * cmp.Or(max(c.MaxFlows, 0), defaultFlows) / len(bpf.MuxFlowSet{}.Cells)),
+	}
+	if c.MaxNATSessions > 0 {
+		d.NATSets = bpf.PowerOfTwo((c.MaxNATSessions + nat.Ways - 1) / nat.Ways)
 	}
 	d.FlowLimit = uint32(max(c.MaxVIPFlows, 0))
 	d.Sources = uint32(max(c.MaxSources, 0))

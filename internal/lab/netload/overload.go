@@ -33,7 +33,7 @@ func Overload(ctx context.Context, lab Lab, mux string, mix flood.Mix, sent *ato
 	if err != nil {
 		return err
 	}
-	if err := to.ThreadXDP(netlab.Uplink, receivingCPU); err != nil {
+	if _, err := to.ThreadXDP(netlab.Uplink, receivingCPU); err != nil {
 		return err
 	}
 	link := flood.Link{}

@@ -35,11 +35,11 @@ func (ns *NS) PassXDP(name string) error {
 
 // ThreadXDP has a kernel thread take what comes to an interface with an XDP program, on one CPU. Whoever sends from another
 // one does not wait for it: what a program there redirects, and does not fit into the ring between them, is lost, and counted
-// at this interface as dropped, as by a NIC.
-func (ns *NS) ThreadXDP(name string, cpu int) error {
+// at this interface as dropped, as by a NIC. Threads are the kernel's ids of those that are new.
+func (ns *NS) ThreadXDP(name string, cpu int) (threads []int, err error) {
 	before, err := pollers(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = ns.Do(func() error { // on a thread that dies, with its own view of /sys
 		for _, step := range []func() error{
@@ -55,11 +55,11 @@ func (ns *NS) ThreadXDP(name string, cpu int) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("have a thread poll %s in namespace %s: %w", name, ns.name, err)
+		return nil, fmt.Errorf("have a thread poll %s in namespace %s: %w", name, ns.name, err)
 	}
 	after, err := pollers(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -68,13 +68,14 @@ func (ns *NS) ThreadXDP(name string, cpu int) error {
 			continue
 		}
 		if err := unix.SchedSetaffinity(pid, &set); err != nil {
-			return fmt.Errorf("bind the thread that polls %s in namespace %s to CPU %d: %w", name, ns.name, cpu, err)
+			return nil, fmt.Errorf("bind the thread that polls %s in namespace %s to CPU %d: %w", name, ns.name, cpu, err)
 		}
 		if err := unix.Setpriority(unix.PRIO_PROCESS, pid, -20); err != nil { // softirqs wait for no program either
-			return fmt.Errorf("put the thread that polls %s in namespace %s first: %w", name, ns.name, err)
+			return nil, fmt.Errorf("put the thread that polls %s in namespace %s first: %w", name, ns.name, err)
 		}
+		threads = append(threads, pid)
 	}
-	return nil
+	return threads, nil
 }
 
 // pollers are the kernel's threads that poll interfaces of the name, whatever their namespace.

@@ -16,8 +16,9 @@ import (
 // trips are the round trips of a connection whose packets the mux counts: 20 packets, without acknowledgements alone.
 const trips = 10
 
-// cost is what a mux has done and keeps; programs in ns.
-type cost struct{ packets, rows, programs float64 }
+// cost is what a mux has done and keeps; cpu and programs in ns. Programs are the eBPF programs alone; cpu is all that the mux's
+// CPU does for packets, with what the kernel does to take and send them.
+type cost struct{ packets, rows, cpu, programs float64 }
 
 // measureConnections has connections be open at the same time (Figures 14 and 16).
 func (w *world) measureConnections(ctx context.Context, how options, to *report) error {
@@ -39,38 +40,41 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 		if err != nil {
 			return err
 		}
-		before.programs += idle * time.Since(began).Seconds()
+		lasted := time.Since(began).Seconds()
+		before.cpu, before.programs = before.cpu+idle.cpu*lasted, before.programs+idle.programs*lasted
 		c := after.less(before, how.connections)
 		if s.name == fullNAT && c.packets < trips {
 			return fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
 		}
 		costs[s.name] = c
 		to.Sides["mux-packets-per-connection-"+s.name] = c.packets
+		to.Sides["mux-cpu-per-connection-"+s.name+"-ns"] = c.cpu
 		to.Sides["mux-programs-per-connection-"+s.name+"-ns"] = c.programs
 	}
 	of := costs[bypass]
 	to.Rows = append(to.Rows,
 		row{Name: "mux-packets-per-bypassed-connection", Value: of.packets}, row{Name: "mux-rows-per-bypassed-connection", Value: of.rows})
 	if full, measured := costs[fullNAT]; measured {
-		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.programs / of.programs})
+		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.cpu / of.cpu},
+			row{Name: "mux-programs-full-nat-to-bypass", Value: full.programs / of.programs})
 	}
 	return nil
 }
 
-// idleCost is what the mux's programs take in a second for what is no client's: its sessions with router and manager.
-func (w *world) idleCost(ctx context.Context) (float64, error) {
-	const lasts = 5 * time.Second
+// idleCost is what the mux does in a second for what is no client's: its sessions with router and manager.
+func (w *world) idleCost(ctx context.Context) (cost, error) {
+	const lasts = 5
 	before, err := w.cost()
 	if err != nil {
-		return 0, err
+		return cost{}, err
 	}
 	select {
 	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(lasts):
+		return cost{}, ctx.Err()
+	case <-time.After(lasts * time.Second):
 	}
 	after, err := w.cost()
-	return (after.programs - before.programs) / lasts.Seconds(), err
+	return after.less(before, lasts), err
 }
 
 // costOf opens connections, which stay open until it returns, and says what the mux has done by then.
@@ -98,13 +102,19 @@ func (w *world) costOf(ctx context.Context, s *side, connections int) (cost, err
 	return w.cost()
 }
 
-// less is the difference, of each connection.
-func (c cost) less(before cost, connections int) cost {
-	n := float64(connections)
-	return cost{(c.packets - before.packets) / n, (c.rows - before.rows) / n, (c.programs - before.programs) / n}
+// less is the difference, for each of so many.
+func (c cost) less(before cost, count int) cost {
+	n := float64(count)
+	return cost{
+		packets: (c.packets - before.packets) / n, rows: (c.rows - before.rows) / n,
+		cpu: (c.cpu - before.cpu) / n, programs: (c.programs - before.programs) / n,
+	}
 }
 
 func (w *world) cost() (c cost, err error) {
+	if c.cpu, err = w.muxTime(); err != nil {
+		return c, err
+	}
 	for _, n := range w.lab.Of(netlab.Mux) {
 		packets, err := w.lab.Forwarded(n.Name)
 		if err != nil {

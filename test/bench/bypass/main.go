@@ -8,6 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlb/weir/internal/testkit/benchlab"
@@ -21,6 +23,8 @@ func main() {
 	flag.IntVar(&how.turns, "turns", 12, "pairs of turns of bulk")
 	flag.DurationVar(&how.turn, "turn", time.Second, "how long a turn of bulk takes")
 	flag.IntVar(&how.connections, "connections", 2000, "connections whose packets the mux counts")
+	flag.IntVar(&how.passes, "passes", 5, "how often the rate is raised up to the knee")
+	flag.StringVar(&how.only, "only", "", "measure only these, with commas between: rtt, bulk, connections, knee, rate")
 	flag.Parse()
 	benchlab.Main("bypass", func(ctx context.Context) error { return run(ctx, how) })
 }
@@ -31,6 +35,8 @@ type options struct {
 	pairs, turns int
 	turn         time.Duration
 	connections  int
+	passes       int
+	only         string
 }
 
 // row is a figure: of a ratio, the median of those of all pairs, with its quartiles.
@@ -46,6 +52,7 @@ type report struct {
 	Rows []row `json:"rows"`
 	// Medians of each side, in the unit that the name ends in.
 	Sides map[string]float64 `json:"sides"`
+	Knee  []kneePoint        `json:"rtt_by_rate,omitempty"`
 }
 
 func run(ctx context.Context, how options) (err error) {
@@ -55,8 +62,18 @@ func run(ctx context.Context, how options) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	all := report{Sides: map[string]float64{}}
-	for _, measure := range []func(context.Context, options, *report) error{w.measureConnections, w.measureRTT, w.measureBulk, w.measureRate} {
-		if err := measure(ctx, how, &all); err != nil {
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context, options, *report) error
+	}{ // in this order: the first two have the mux where its packets come from, the rest on a CPU of its own
+		{"rtt", w.measureRTT}, {"bulk", w.measureBulk},
+		{"", func(context.Context, options, *report) error { return w.placeMux() }},
+		{"connections", w.measureConnections}, {"knee", w.measureKnee}, {"rate", w.measureRate},
+	} {
+		if part.name != "" && how.only != "" && !slices.Contains(strings.Split(how.only, ","), part.name) {
+			continue
+		}
+		if err := part.measure(ctx, how, &all); err != nil {
 			return err
 		}
 	}

@@ -55,6 +55,8 @@ type world struct {
 	lab   *netlab.Lab
 	stats io.Closer
 	sides []*side // the first is bypass, the last the device
+
+	muxThreads []int // of the kernel, for what comes to the mux
 }
 
 func newWorld(ctx context.Context, how options) (_ *world, err error) {

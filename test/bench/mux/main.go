@@ -1,12 +1,14 @@
 // Command mux measures the mux's program against the floor with the kernel's test run: ns per
 // packet for each class of packets, both families, and one and a million flows; then both in live
-// frames over a veth; then the memory of many endpoints, and what it costs to replace one's table.
+// frames over a veth; then the memory of many endpoints, and what it costs to replace one's table; then how many
+// connections a second a mux takes, bypassed or with full NAT.
 //
 // The bursts of all classes and of the floor take turns, and only those count that ran on a
 // quiet core; see docs/performance.md for how to read the numbers.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,7 +20,7 @@ import (
 func main() {
 	out := flag.String("out", "out/bench/mux.json", "file for the results")
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
-	only := flag.String("only", "", "measure this alone: packets, live or memory")
+	only := flag.String("only", "", "measure this alone: packets, live, memory or connections")
 	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
 	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
@@ -47,11 +49,30 @@ func run(out, only, class string, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
+	if err := measureWorld(core, wanted, class, budget, &all); err != nil {
+		return err
+	}
+	if wanted("connections") {
+		r, err := measureConnections(core)
+		if err != nil {
+			return fmt.Errorf("measure connections: %w", err)
+		}
+		all.Connections = &r
+		printConnections(os.Stdout, &r)
+	}
+	return benchlab.Write(out, all)
+}
+
+// measureWorld measures packets and live frames.
+func measureWorld(core *core, wanted func(string) bool, class string, budget time.Duration, all *report) (err error) {
+	if !wanted("packets") && !wanted("live") {
+		return nil
+	}
 	world, err := newWorld(listed)
 	if err != nil {
 		return err
 	}
-	defer world.Close()
+	defer func() { err = errors.Join(err, world.Close()) }()
 	if wanted("packets") {
 		if all.Packets, err = measurePackets(core, world, class, budget); err != nil {
 			return err
@@ -64,7 +85,7 @@ func run(out, only, class string, budget time.Duration) error {
 		}
 		printLive(os.Stdout, all.Live)
 	}
-	return benchlab.Write(out, all)
+	return nil
 }
 
 func measurePackets(core *core, world *world, class string, budget time.Duration) ([]result, error) {

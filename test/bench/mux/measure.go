@@ -32,13 +32,14 @@ const (
 type class struct {
 	name     string
 	packet   pkt.Packet
-	vxlan    *pkt.VXLAN // that the packet is in; nil: none
-	program  string     // of the harness; empty: the mux
-	beside   string     // the class that it is compared with; empty: the floor
-	empty    string     // the class of the same harness without a program, which a second ratio is less; empty: there is no such ratio
-	cookieAt uint32     // offset of the byte that names the backend
-	gue      bool       // in a pool that encapsulates in GUE
-	snat     bool       // on a mux with source NAT
+	vxlan    *pkt.VXLAN  // that the packet is in; nil: none
+	opens    *pkt.Packet // the SYN of its connections, which need a handshake with full NAT; nil: they need none
+	program  string      // of the harness; empty: the mux
+	beside   string      // the class that it is compared with; empty: the floor
+	empty    string      // the class of the same harness without a program, which a second ratio is less; empty: there is no such ratio
+	cookieAt uint32      // offset of the byte that names the backend
+	gue      bool        // in a pool that encapsulates in GUE
+	snat     bool        // on a mux with source NAT
 	action   uint32
 	nanos    []float64 // of bursts on a quiet core
 	noisy    *noisy    // instead of nanos, when the core was never quiet
@@ -47,6 +48,8 @@ type class struct {
 	cookie   *ebpf.Variable
 	template *ebpf.Variable // of a harness that writes each frame anew; else nil
 	datapath *mux.Datapath
+
+	handshake *ebpf.Program // of connections with full NAT
 }
 
 // noisy is what bursts on a busy core tell, in turns with those of what it is compared with.
@@ -151,6 +154,9 @@ func timestamps(padding int) func(*pkt.Packet) {
 
 // measure times all classes, or some, for one family and number of flows, and what they are compared with.
 func (w *world) measure(c *core, of family, flows int, only string, budget time.Duration) ([]result, error) {
+	if err := endSessions(w.datapath); err != nil {
+		return nil, err
+	}
 	if err := w.verify(of); err != nil {
 		return nil, err
 	}
@@ -169,6 +175,11 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 	for i := range all {
 		if err := h.prepare(&all[i], w.datapath); err != nil {
 			return nil, err
+		}
+		if all[i].opens != nil {
+			if err := all[i].open(flows); err != nil {
+				return nil, err
+			}
 		}
 		// Every flow twice: from here on the flow table remembers those that it should.
 		if _, err := all[i].burst(2*flows + 1000); err != nil {

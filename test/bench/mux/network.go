@@ -13,16 +13,20 @@ import (
 
 // The virtual network whose clients' segments are measured, and the class names of these.
 const (
-	networkVNI   = 100
-	networkHost  = 7 // the clients'
-	networkSYN   = "network-syn"
-	networkLater = "network-later"
+	networkVNI     = 100
+	networkHost    = 7 // the clients'
+	networkTenant  = 1
+	networkSYN     = "network-syn"
+	networkLater   = "network-later"
+	networkFullNAT = "network-full-nat"
 )
 
 var (
 	networkAddresses = map[family]netip.Addr{v4: netip.MustParseAddr("203.0.113.250"), v6: netip.MustParseAddr("2001:db8:1::250")}
 	networkHosts     = map[family]netip.Addr{v4: netip.MustParseAddr("10.2.0.1"), v6: netip.MustParseAddr("fd02::1")}
 	networkVIPs      = map[family]netip.Addr{v4: netip.MustParseAddr("10.99.0.1"), v6: netip.MustParseAddr("fd12::99")}
+	fullNATVIPs      = map[family]netip.Addr{v4: netip.MustParseAddr("10.99.0.2"), v6: netip.MustParseAddr("fd12::98")}
+	fullNATPrefixes  = map[family]netip.Prefix{v4: netip.MustParsePrefix("10.66.0.0/16"), v6: netip.MustParsePrefix("fd66::/112")}
 	networkServices  = map[family]netip.Addr{v4: netip.MustParseAddr("203.0.113.0"), v6: netip.MustParseAddr("2001:db8:1::")}
 )
 
@@ -37,18 +41,14 @@ func hostKeys() map[uint32][]fbt.Key {
 
 // attachNetwork has both VIPs measured be in the network.
 func attachNetwork(d *mux.Datapath) error {
-	attachments := map[uint32]overlay.Attachment{}
-	for i, of := range []family{v4, v6} {
-		attachments[uint32(i+1)] = overlay.Attachment{VNI: networkVNI, VIP: networkVIPs[of], Service: networkServices[of]}
-	}
 	return errors.Join(
-		d.SetOverlayAddresses(networkAddresses[v4], networkAddresses[v6]), d.SetAttachments(attachments),
+		d.SetOverlayAddresses(networkAddresses[v4], networkAddresses[v6]), d.SetAttachments(networkAttachments(true)),
 		d.SetVTEPs([]overlay.Host{{Number: networkHost, Agent: true, VNIs: []uint32{networkVNI}, Addresses: []netip.Addr{networkHosts[v4], networkHosts[v6]}}}),
-		d.SetHostKeys(1, hostKeys()))
+		d.SetHostKeys(1, hostKeys()), setFullNAT(d))
 }
 
 // oracleNetwork is the same for the oracle.
-func oracleNetwork() oracle.Network {
+func oracleNetwork(d *mux.Datapath) oracle.Network {
 	n := oracle.Network{VIPs: map[oracle.NetworkVIP]netip.Addr{}, Hosts: map[netip.Addr]oracle.NetworkHost{}, Keys: map[uint32]fbt.Key{}}
 	for _, of := range []family{v4, v6} {
 		n.Addresses = append(n.Addresses, networkAddresses[of])
@@ -58,6 +58,10 @@ func oracleNetwork() oracle.Network {
 	for host, keys := range hostKeys() {
 		n.Keys[host] = keys[0]
 	}
+	for _, of := range []family{v4, v6} {
+		n.VIPs[oracle.NetworkVIP{VNI: networkVNI, VIP: fullNATVIPs[of]}] = networkServices[of]
+	}
+	n.NAT = oracleFullNAT(d)
 	return n
 }
 
@@ -80,6 +84,6 @@ func networkClasses(of family) []class {
 	return []class{
 		{name: "floor-network", packet: linuxSYN(client, vip), vxlan: &v, program: benchProgVxlanFloor, action: xdpTX},
 		{name: "harness-network", packet: linuxSYN(client, vip), vxlan: &v, program: benchProgVxlanEmpty, action: xdpPass},
-		inNetwork(networkSYN, linuxSYN(client, vip)), inNetwork(networkLater, later),
+		inNetwork(networkSYN, linuxSYN(client, vip)), inNetwork(networkLater, later), fullNATClass(of, client, &v),
 	}
 }

@@ -24,6 +24,8 @@ type report struct {
 	Packets []result   `json:"packets,omitempty"`
 	Live    []liveRate `json:"live,omitempty"`
 	Memory  *memory    `json:"memory,omitempty"`
+
+	Connections *connectionRates `json:"connections,omitempty"`
 }
 
 func printTable(w io.Writer, results []result) {

@@ -43,13 +43,16 @@ func (w *world) oracle() *oracle.Mux {
 	pool := poolOf()
 	m := &oracle.Mux{
 		HashKey: pool.HashKey, Source4: pool.Source4, Source6: pool.Source6, MTU: pool.MTU, MAC: pool.MAC,
-		Hops: map[netip.Addr]model.NextHop{}, Network: oracleNetwork(),
+		Hops: map[netip.Addr]model.NextHop{}, Network: oracleNetwork(w.datapath),
 	}
 	for _, e := range tables(w.listed) {
 		m.Set(e)
 		for _, b := range e.Backends {
 			m.Hops[b.Tunnel] = testHop
 		}
+	}
+	for _, b := range fullNATSlots() {
+		m.Hops[b.Address.Addr()] = testHop
 	}
 	return m
 }
@@ -59,6 +62,11 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 		return err
 	}
 	defer func() { _ = k.set(false) }()
+	if k.opens != nil {
+		if err := k.openFirst(m); err != nil {
+			return err
+		}
+	}
 	if err := k.restore(); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ type world struct {
 }
 
 func newWorld(listed int) (*world, error) {
-	w, err := openWorld(mux.Config{MaxFlows: maxFlows, MaxSources: 2 * (listed + 1)})
+	w, err := openWorld(mux.Config{MaxFlows: maxFlows, MaxSources: 2 * (listed + 1), MaxNATSessions: maxFlows})
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +230,7 @@ type harness struct {
 	Mux           *ebpf.Program  `ebpf:"bench_mux"`
 	SYN           *ebpf.Program  `ebpf:"bench_syn"`
 	VXLAN         *ebpf.Program  `ebpf:"bench_vxlan"`
+	Handshake     *ebpf.Program  `ebpf:"bench_handshake"`
 	VXLANFloor    *ebpf.Program  `ebpf:"vxlan_floor"`
 	VXLANEmpty    *ebpf.Program  `ebpf:"vxlan_empty"`
 	SYNFloor      *ebpf.Program  `ebpf:"bench_syn_floor"`
@@ -238,6 +239,8 @@ type harness struct {
 	Pass          *ebpf.Program  `ebpf:"bench_pass"`
 	Empty         *ebpf.Program  `ebpf:"bench_empty"`
 	Generate      *ebpf.Program  `ebpf:"live_generate"`
+	GenerateVXLAN *ebpf.Program  `ebpf:"live_generate_vxlan"`
+	Ends          *ebpf.Program  `ebpf:"live_ends"`
 	Sink          *ebpf.Program  `ebpf:"live_sink"`
 	Reflect       *ebpf.Program  `ebpf:"live_reflect"`
 	Bare          *ebpf.Program  `ebpf:"live_floor"`
@@ -247,10 +250,11 @@ type harness struct {
 	Template      *ebpf.Variable `ebpf:"syn_template"`
 	VXLANTemplate *ebpf.Variable `ebpf:"vxlan_template"`
 	Sunk          *ebpf.Variable `ebpf:"sunk"`
+	Requests      *ebpf.Variable `ebpf:"requests"`
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.VXLANEmpty, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.GenerateVXLAN, h.Ends, h.Handshake, h.Mux, h.SYN, h.VXLAN, h.VXLANFloor, h.VXLANEmpty, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_ = h.SlowpathProgs.Close()
@@ -258,7 +262,7 @@ func (h *harness) Close() {
 
 // prepare gives the class its program.
 func (h *harness) prepare(k *class, d *mux.Datapath) error {
-	k.run, k.cookie, k.datapath = h.Mux, h.CookieAt, d
+	k.run, k.cookie, k.datapath, k.handshake = h.Mux, h.CookieAt, d, h.Handshake
 	if k.writes() {
 		k.template = h.Template
 	}
@@ -324,6 +328,7 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 		benchVarCfgFlowSetMask:       spec.Maps[benchMapFlows].MaxEntries - 1,
 		benchVarCfgEndpointIndexMask: spec.Maps[benchMapEndpointIndex].MaxEntries*indexPerRow - 1,
 		benchVarCfgFlows:             uint32(flows),
+		benchVarCfgNatSetMask:        spec.Maps[benchMapSessionSets].MaxEntries - 1,
 		benchVarCfgV6:                of == v6,
 		benchVarCfgKeep:              keep,
 	} {

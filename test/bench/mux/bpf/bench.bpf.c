@@ -9,6 +9,7 @@
  */
 #include "mux/mux.bpf.c"
 
+#include "connections.h"
 #include "floor.h"
 
 volatile const __u32 cfg_flows = 1; /* how many flows come in turn */
@@ -68,10 +69,10 @@ static __always_inline bool restore_syn(struct xdp_md *ctx, const bool v6)
 }
 
 /*
- * A segment of the next flow in VXLAN, of IPv4 in IPv4 or IPv6 in IPv6, up to its TCP options: all
+ * A segment of a flow in VXLAN, of IPv4 in IPv4 or IPv6 in IPv6, up to its TCP options: all
  * of that was written over. Its checksums are those of flow 0.
  */
-static __always_inline bool restore_vxlan(struct xdp_md *ctx, const bool v6)
+static __always_inline bool restore_vxlan_of(struct xdp_md *ctx, __u32 number, const bool v6)
 {
 	const __u32 bytes = v6 ? 144 : 104, source = v6 ? 14 + 40 + 30 + 20 : 14 + 20 + 30 + 12;
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -81,9 +82,17 @@ static __always_inline bool restore_vxlan(struct xdp_md *ctx, const bool v6)
 #pragma unroll
 	for (__u32 at = 0; at < bytes; at += 8)
 		*(__u64 *)(data + at) = *(__u64 *)(vxlan_template + at);
-	*(__u32 *)(data + source) |= bpf_htonl(flow);
-	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
+	*(__u32 *)(data + source) |= bpf_htonl(number);
 	return true;
+}
+
+/* Likewise of the next flow. */
+static __always_inline bool restore_vxlan(struct xdp_md *ctx, const bool v6)
+{
+	__u32 number = flow;
+
+	flow = number + 1 < cfg_flows ? number + 1 : 0;
+	return restore_vxlan_of(ctx, number, v6);
 }
 
 static __always_inline long length(const struct xdp_md *ctx)
@@ -142,6 +151,44 @@ int bench_vxlan(struct xdp_md *ctx)
 	long before = length(ctx);
 
 	return restore_any_vxlan(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+/* The ISN of the client whose SYN is the template. */
+static __always_inline __u32 client_isn(const bool v6)
+{
+	const __u32 at = v6 ? 14 + 40 + 30 + 40 + 4 : 14 + 20 + 30 + 20 + 4;
+
+	return bpf_ntohl(*(__u32 *)(vxlan_template + at));
+}
+
+/* The handshake of the next flow with full NAT: three packets. Its result is that of the last. */
+static __always_inline int handshake(struct xdp_md *ctx, const bool v6)
+{
+	__u32 number = flow;
+	int action;
+
+	if (!restore_vxlan(ctx, v6))
+		return XDP_ABORTED;
+	action = run_mux(ctx);
+	if (action != XDP_TX)
+		return action;
+	if (!answer_as_backend(ctx, v6))
+		return XDP_ABORTED;
+	action = run_mux(ctx);
+	if (action != XDP_TX)
+		return action;
+	if (!restore_vxlan_of(ctx, number, v6) ||
+	    !send_as_client(ctx, client_isn(v6) + 1, BACKEND_ISN + 1, FLAG_ACK, v6))
+		return XDP_ABORTED;
+	return run_mux(ctx);
+}
+
+SEC("xdp.frags")
+int bench_handshake(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return undo(ctx, cfg_v6 ? handshake(ctx, true) : handshake(ctx, false), before);
 }
 
 /* As bench_syn_floor. */
@@ -221,6 +268,37 @@ SEC("xdp.frags")
 int live_generate(struct xdp_md *ctx)
 {
 	return restore(ctx) ? XDP_TX : XDP_ABORTED;
+}
+
+SEC("xdp.frags")
+int live_generate_vxlan(struct xdp_md *ctx)
+{
+	return restore_vxlan(ctx, false) ? XDP_TX : XDP_ABORTED;
+}
+
+/* The client has got an answer. False: it has no more to send. */
+static __always_inline bool go_on_as_client(struct xdp_md *ctx, const struct backend_answer *a)
+{
+	__u8 flags = FLAG_ACK;
+
+	if (requests)
+		flags |= FLAG_PSH;
+	if (a->ack - client_isn(false) > requests && !(a->flags & FLAG_SYN && !requests))
+		return false;
+	return restore_vxlan_of(ctx, a->flow, false) &&
+	       send_as_client(ctx, a->ack, a->seq + 1, flags, false);
+}
+
+/* Clients and backends of connections by IPv4. What nobody answers has come to its end. */
+SEC("xdp.frags")
+int live_ends(struct xdp_md *ctx)
+{
+	struct backend_answer a;
+
+	if (read_backend_answer(ctx, &a) ? go_on_as_client(ctx, &a) : answer_as_backend(ctx, false))
+		return XDP_TX;
+	sunk++;
+	return XDP_DROP;
 }
 
 SEC("xdp.frags")

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+// The paper's load balancer has a machine of its own, of which it uses one core. Here the mux has one of two CPUs, and all
+// else the other one: clients, servers, their hosts, the router, the manager, and this process.
+const (
+	muxCPU  = 0
+	restCPU = 1
+
+	muxNode = "mux1"
+)
+
+// placeMux gives the mux its CPU. From then on a thread of the kernel has what comes to it, so its time is that of the mux.
+func (w *world) placeMux() error {
+	mux, err := w.lab.NS(muxNode)
+	if err != nil {
+		return err
+	}
+	router, err := w.lab.NS(string(netlab.Router))
+	if err != nil {
+		return err
+	}
+	if w.muxThreads, err = mux.ThreadXDP(netlab.Uplink, muxCPU); err != nil {
+		return err
+	}
+	// Otherwise the CPU that sends to the router has what the router and all behind it do with the packet.
+	if _, err := router.ThreadXDP(muxNode, restCPU); err != nil {
+		return err
+	}
+	if err := pinProcess(os.Getpid(), restCPU); err != nil {
+		return err
+	}
+	names, err := netns.Names("weir-" + labName + "-")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		cpu := restCPU
+		if name == mux.Name() {
+			cpu = muxCPU
+		}
+		if err := pinProcesses(name, cpu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pinProcesses(namespace string, cpu int) error {
+	ns, err := netns.Open(namespace)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	pids, err := ns.Processes()
+	for _, pid := range pids {
+		err = errors.Join(err, pinProcess(pid, cpu))
+	}
+	return err
+}
+
+// pinProcess binds all threads that a process has to a CPU. Those that they start are bound, too.
+func pinProcess(pid, cpu int) error {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*", pid))
+	if err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(filepath.Base(task))
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("pin process %d to CPU %d: %w", pid, cpu, err)
+		}
+	}
+	return nil
+}
+
+// muxTime is what the mux has used of its CPU for packets, in ns, since placeMux (the kernel's sched-stats.rst).
+func (w *world) muxTime() (ns float64, err error) {
+	for _, thread := range w.muxThreads {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", thread))
+		if err != nil {
+			return 0, err
+		}
+		ran, _, _ := strings.Cut(string(text), " ")
+		took, err := strconv.ParseInt(ran, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ns += float64(time.Duration(took).Nanoseconds())
+	}
+	return ns, nil
+}
