@@ -24,7 +24,11 @@ const (
 	muxNode = "mux1"
 )
 
-// placeMux gives the mux its CPU. From then on a thread of the kernel has what comes to it, so its time is that of the mux.
+// hosts are all with clients and servers, whatever side's.
+var hosts = []string{"chost1", "host1", "plain1", "plain2"}
+
+// placeMux gives the mux its CPU. From then on a thread of the kernel takes what comes to a machine, as if it came from a
+// NIC; else who sends a packet has the work of all whom it comes to. So the time of the mux's thread is that of the mux.
 func (w *world) placeMux() error {
 	mux, err := w.lab.NS(muxNode)
 	if err != nil {
@@ -37,9 +41,13 @@ func (w *world) placeMux() error {
 	if w.muxThreads, err = mux.ThreadXDP(netlab.Uplink, muxCPU); err != nil {
 		return err
 	}
-	// Otherwise the CPU that sends to the router has what the router and all behind it do with the packet.
 	if _, err := router.ThreadXDP(muxNode, restCPU); err != nil {
 		return err
+	}
+	for _, host := range hosts {
+		if err := threadHost(host); err != nil {
+			return err
+		}
 	}
 	if err := pinProcess(os.Getpid(), restCPU); err != nil {
 		return err
@@ -58,6 +66,23 @@ func (w *world) placeMux() error {
 		}
 	}
 	return nil
+}
+
+// threadHost has a thread take what comes to a host. Without GRO a veth that has no XDP program polls nothing.
+func threadHost(host string) error {
+	ns, err := netns.Open("weir-" + labName + "-" + host)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if err := ns.SetOffload(netlab.Uplink, netns.GRO, true); err != nil {
+		return err
+	}
+	threads, err := ns.ThreadXDP(netlab.Uplink, restCPU)
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("no thread takes what comes to %s", host)
+	}
+	return err
 }
 
 func pinProcesses(namespace string, cpu int) error {

@@ -67,6 +67,7 @@ const (
 	benchMapVxlanCtxs              = "vxlan_ctxs"
 	benchProgBenchEmpty            = "bench_empty"
 	benchProgBenchFloor            = "bench_floor"
+	benchProgBenchHandshake        = "bench_handshake"
 	benchProgBenchMux              = "bench_mux"
 	benchProgBenchPass             = "bench_pass"
 	benchProgBenchSyn              = "bench_syn"
@@ -74,8 +75,10 @@ const (
 	benchProgBenchSynFloor         = "bench_syn_floor"
 	benchProgBenchVxlan            = "bench_vxlan"
 	benchProgFlowClock             = "flow_clock"
+	benchProgLiveEnds              = "live_ends"
 	benchProgLiveFloor             = "live_floor"
 	benchProgLiveGenerate          = "live_generate"
+	benchProgLiveGenerateVxlan     = "live_generate_vxlan"
 	benchProgLiveReflect           = "live_reflect"
 	benchProgLiveSink              = "live_sink"
 	benchProgMux                   = "mux"
@@ -138,6 +141,7 @@ const (
 	benchVarOverlay                = "overlay"
 	benchVarPoolMembers            = "pool_members"
 	benchVarRatelimitTat           = "ratelimit_tat"
+	benchVarRequests               = "requests"
 	benchVarSettings               = "settings"
 	benchVarSunk                   = "sunk"
 	benchVarSynSecrets             = "syn_secrets"
@@ -189,34 +193,37 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFloor    *ebpf.ProgramSpec `ebpf:"bench_floor"`
-	BenchMux      *ebpf.ProgramSpec `ebpf:"bench_mux"`
-	BenchPass     *ebpf.ProgramSpec `ebpf:"bench_pass"`
-	BenchSyn      *ebpf.ProgramSpec `ebpf:"bench_syn"`
-	BenchSynEmpty *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
-	BenchSynFloor *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
-	BenchVxlan    *ebpf.ProgramSpec `ebpf:"bench_vxlan"`
-	FlowClock     *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	LiveFloor     *ebpf.ProgramSpec `ebpf:"live_floor"`
-	LiveGenerate  *ebpf.ProgramSpec `ebpf:"live_generate"`
-	LiveReflect   *ebpf.ProgramSpec `ebpf:"live_reflect"`
-	LiveSink      *ebpf.ProgramSpec `ebpf:"live_sink"`
-	Mux           *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxFullParse  *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
-	MuxTrace      *ebpf.ProgramSpec `ebpf:"mux_trace"`
-	SlowpathBigV4 *ebpf.ProgramSpec `ebpf:"slowpath_big_v4"`
-	SlowpathBigV6 *ebpf.ProgramSpec `ebpf:"slowpath_big_v6"`
-	SlowpathFrags *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
-	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
-	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
-	SlowpathOfDip *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
-	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
-	SlowpathSynV  *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
-	SlowpathToDip *ebpf.ProgramSpec `ebpf:"slowpath_to_dip"`
-	SlowpathVxlan *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
-	VxlanEmpty    *ebpf.ProgramSpec `ebpf:"vxlan_empty"`
-	VxlanFloor    *ebpf.ProgramSpec `ebpf:"vxlan_floor"`
+	BenchEmpty        *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFloor        *ebpf.ProgramSpec `ebpf:"bench_floor"`
+	BenchHandshake    *ebpf.ProgramSpec `ebpf:"bench_handshake"`
+	BenchMux          *ebpf.ProgramSpec `ebpf:"bench_mux"`
+	BenchPass         *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	BenchSyn          *ebpf.ProgramSpec `ebpf:"bench_syn"`
+	BenchSynEmpty     *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
+	BenchSynFloor     *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
+	BenchVxlan        *ebpf.ProgramSpec `ebpf:"bench_vxlan"`
+	FlowClock         *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	LiveEnds          *ebpf.ProgramSpec `ebpf:"live_ends"`
+	LiveFloor         *ebpf.ProgramSpec `ebpf:"live_floor"`
+	LiveGenerate      *ebpf.ProgramSpec `ebpf:"live_generate"`
+	LiveGenerateVxlan *ebpf.ProgramSpec `ebpf:"live_generate_vxlan"`
+	LiveReflect       *ebpf.ProgramSpec `ebpf:"live_reflect"`
+	LiveSink          *ebpf.ProgramSpec `ebpf:"live_sink"`
+	Mux               *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxFullParse      *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.ProgramSpec `ebpf:"mux_trace"`
+	SlowpathBigV4     *ebpf.ProgramSpec `ebpf:"slowpath_big_v4"`
+	SlowpathBigV6     *ebpf.ProgramSpec `ebpf:"slowpath_big_v6"`
+	SlowpathFrags     *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
+	SlowpathGue       *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
+	SlowpathIcmp      *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathOfDip     *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
+	SlowpathSyn       *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathSynV      *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
+	SlowpathToDip     *ebpf.ProgramSpec `ebpf:"slowpath_to_dip"`
+	SlowpathVxlan     *ebpf.ProgramSpec `ebpf:"slowpath_vxlan"`
+	VxlanEmpty        *ebpf.ProgramSpec `ebpf:"vxlan_empty"`
+	VxlanFloor        *ebpf.ProgramSpec `ebpf:"vxlan_floor"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -323,6 +330,7 @@ type benchVariableSpecs struct {
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
+	Requests               *ebpf.VariableSpec `ebpf:"requests"`
 	Settings               *ebpf.VariableSpec `ebpf:"settings"`
 	Sunk                   *ebpf.VariableSpec `ebpf:"sunk"`
 	SynSecrets             *ebpf.VariableSpec `ebpf:"syn_secrets"`
@@ -506,6 +514,7 @@ type benchVariables struct {
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
+	Requests               *ebpf.Variable `ebpf:"requests"`
 	Settings               *ebpf.Variable `ebpf:"settings"`
 	Sunk                   *ebpf.Variable `ebpf:"sunk"`
 	SynSecrets             *ebpf.Variable `ebpf:"syn_secrets"`
@@ -519,40 +528,44 @@ type benchVariables struct {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
-	BenchFloor    *ebpf.Program `ebpf:"bench_floor"`
-	BenchMux      *ebpf.Program `ebpf:"bench_mux"`
-	BenchPass     *ebpf.Program `ebpf:"bench_pass"`
-	BenchSyn      *ebpf.Program `ebpf:"bench_syn"`
-	BenchSynEmpty *ebpf.Program `ebpf:"bench_syn_empty"`
-	BenchSynFloor *ebpf.Program `ebpf:"bench_syn_floor"`
-	BenchVxlan    *ebpf.Program `ebpf:"bench_vxlan"`
-	FlowClock     *ebpf.Program `ebpf:"flow_clock"`
-	LiveFloor     *ebpf.Program `ebpf:"live_floor"`
-	LiveGenerate  *ebpf.Program `ebpf:"live_generate"`
-	LiveReflect   *ebpf.Program `ebpf:"live_reflect"`
-	LiveSink      *ebpf.Program `ebpf:"live_sink"`
-	Mux           *ebpf.Program `ebpf:"mux"`
-	MuxFullParse  *ebpf.Program `ebpf:"mux_full_parse"`
-	MuxTrace      *ebpf.Program `ebpf:"mux_trace"`
-	SlowpathBigV4 *ebpf.Program `ebpf:"slowpath_big_v4"`
-	SlowpathBigV6 *ebpf.Program `ebpf:"slowpath_big_v6"`
-	SlowpathFrags *ebpf.Program `ebpf:"slowpath_frags"`
-	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
-	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
-	SlowpathOfDip *ebpf.Program `ebpf:"slowpath_of_dip"`
-	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
-	SlowpathSynV  *ebpf.Program `ebpf:"slowpath_syn_v"`
-	SlowpathToDip *ebpf.Program `ebpf:"slowpath_to_dip"`
-	SlowpathVxlan *ebpf.Program `ebpf:"slowpath_vxlan"`
-	VxlanEmpty    *ebpf.Program `ebpf:"vxlan_empty"`
-	VxlanFloor    *ebpf.Program `ebpf:"vxlan_floor"`
+	BenchEmpty        *ebpf.Program `ebpf:"bench_empty"`
+	BenchFloor        *ebpf.Program `ebpf:"bench_floor"`
+	BenchHandshake    *ebpf.Program `ebpf:"bench_handshake"`
+	BenchMux          *ebpf.Program `ebpf:"bench_mux"`
+	BenchPass         *ebpf.Program `ebpf:"bench_pass"`
+	BenchSyn          *ebpf.Program `ebpf:"bench_syn"`
+	BenchSynEmpty     *ebpf.Program `ebpf:"bench_syn_empty"`
+	BenchSynFloor     *ebpf.Program `ebpf:"bench_syn_floor"`
+	BenchVxlan        *ebpf.Program `ebpf:"bench_vxlan"`
+	FlowClock         *ebpf.Program `ebpf:"flow_clock"`
+	LiveEnds          *ebpf.Program `ebpf:"live_ends"`
+	LiveFloor         *ebpf.Program `ebpf:"live_floor"`
+	LiveGenerate      *ebpf.Program `ebpf:"live_generate"`
+	LiveGenerateVxlan *ebpf.Program `ebpf:"live_generate_vxlan"`
+	LiveReflect       *ebpf.Program `ebpf:"live_reflect"`
+	LiveSink          *ebpf.Program `ebpf:"live_sink"`
+	Mux               *ebpf.Program `ebpf:"mux"`
+	MuxFullParse      *ebpf.Program `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.Program `ebpf:"mux_trace"`
+	SlowpathBigV4     *ebpf.Program `ebpf:"slowpath_big_v4"`
+	SlowpathBigV6     *ebpf.Program `ebpf:"slowpath_big_v6"`
+	SlowpathFrags     *ebpf.Program `ebpf:"slowpath_frags"`
+	SlowpathGue       *ebpf.Program `ebpf:"slowpath_gue"`
+	SlowpathIcmp      *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathOfDip     *ebpf.Program `ebpf:"slowpath_of_dip"`
+	SlowpathSyn       *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathSynV      *ebpf.Program `ebpf:"slowpath_syn_v"`
+	SlowpathToDip     *ebpf.Program `ebpf:"slowpath_to_dip"`
+	SlowpathVxlan     *ebpf.Program `ebpf:"slowpath_vxlan"`
+	VxlanEmpty        *ebpf.Program `ebpf:"vxlan_empty"`
+	VxlanFloor        *ebpf.Program `ebpf:"vxlan_floor"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
 		p.BenchEmpty,
 		p.BenchFloor,
+		p.BenchHandshake,
 		p.BenchMux,
 		p.BenchPass,
 		p.BenchSyn,
@@ -560,8 +573,10 @@ func (p *benchPrograms) Close() error {
 		p.BenchSynFloor,
 		p.BenchVxlan,
 		p.FlowClock,
+		p.LiveEnds,
 		p.LiveFloor,
 		p.LiveGenerate,
+		p.LiveGenerateVxlan,
 		p.LiveReflect,
 		p.LiveSink,
 		p.Mux,
