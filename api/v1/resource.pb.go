@@ -821,7 +821,10 @@ type Attachment struct {
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// How packets travel: "bypass" (the default), the muxes see the first packet of a connection; "full-nat", the muxes see
 	// all packets, both ways.
-	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	Mode string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Where "full-nat" changes addresses: "host", the server's host, and any mux handles any packet; "mux", the mux that a
+	// connection begins at, which its backend sees as the client. Left out: "host".
+	Nat           string `protobuf:"bytes,4,opt,name=nat,proto3" json:"nat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +876,13 @@ func (x *Attachment) GetAddress() string {
 func (x *Attachment) GetMode() string {
 	if x != nil {
 		return x.Mode
+	}
+	return ""
+}
+
+func (x *Attachment) GetNat() string {
+	if x != nil {
+		return x.Nat
 	}
 	return ""
 }
@@ -2775,8 +2785,10 @@ type Node struct {
 	// A mux's outer source addresses; a host's own addresses.
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Of the program that runs on it.
-	Version       string      `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	Status        *NodeStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	Version string      `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Status  *NodeStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	// Of muxes: by which backends know clients of virtual networks that have full NAT there.
+	NatPrefixes   []string `protobuf:"bytes,6,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2842,6 +2854,13 @@ func (x *Node) GetVersion() string {
 func (x *Node) GetStatus() *NodeStatus {
 	if x != nil {
 		return x.Status
+	}
+	return nil
+}
+
+func (x *Node) GetNatPrefixes() []string {
+	if x != nil {
+		return x.NatPrefixes
 	}
 	return nil
 }
@@ -3019,7 +3038,9 @@ type MuxStatus struct {
 	// VIPs that have too much come, just now.
 	Pressures []*VIPPressure `protobuf:"bytes,8,rep,name=pressures,proto3" json:"pressures,omitempty"`
 	// Flows that the mux remembers of tenants.
-	Flows         []*TenantRows `protobuf:"bytes,9,rep,name=flows,proto3" json:"flows,omitempty"`
+	Flows []*TenantRows `protobuf:"bytes,9,rep,name=flows,proto3" json:"flows,omitempty"`
+	// Sessions of full NAT in the mux, by the tenants of networks; none while it has no NAT prefix.
+	NatSessions   []*TenantRows `protobuf:"bytes,10,rep,name=nat_sessions,json=natSessions,proto3" json:"nat_sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3113,6 +3134,13 @@ func (x *MuxStatus) GetPressures() []*VIPPressure {
 func (x *MuxStatus) GetFlows() []*TenantRows {
 	if x != nil {
 		return x.Flows
+	}
+	return nil
+}
+
+func (x *MuxStatus) GetNatSessions() []*TenantRows {
+	if x != nil {
+		return x.NatSessions
 	}
 	return nil
 }
@@ -4752,12 +4780,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fSNATWorkload\x12\x1d\n" +
 	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x17\n" +
 	"\x04host\x18\x02 \x01(\tB\x03\xe0A\x02R\x04host\x12\x16\n" +
-	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"^\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"p\n" +
 	"\n" +
 	"Attachment\x12\x1d\n" +
 	"\anetwork\x18\x01 \x01(\tB\x03\xe0A\x02R\anetwork\x12\x1d\n" +
 	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
-	"\x04mode\x18\x03 \x01(\tR\x04mode\"\xab\x03\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\x12\x10\n" +
+	"\x03nat\x18\x04 \x01(\tR\x03nat\"\xab\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -4932,13 +4961,14 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x93\x01\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\xb6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
-	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\"\x98\x02\n" +
+	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\x12!\n" +
+	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\"\x98\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -4954,7 +4984,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfe\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb6\x03\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -4964,7 +4994,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12*\n" +
 	"\x04snat\x18\a \x01(\v2\x16.weir.v1.MuxSNATStatusR\x04snat\x122\n" +
 	"\tpressures\x18\b \x03(\v2\x14.weir.v1.VIPPressureR\tpressures\x12)\n" +
-	"\x05flows\x18\t \x03(\v2\x13.weir.v1.TenantRowsR\x05flows\"N\n" +
+	"\x05flows\x18\t \x03(\v2\x13.weir.v1.TenantRowsR\x05flows\x126\n" +
+	"\fnat_sessions\x18\n" +
+	" \x03(\v2\x13.weir.v1.TenantRowsR\vnatSessions\"N\n" +
 	"\n" +
 	"TenantRows\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
@@ -5245,24 +5277,25 @@ var file_v1_resource_proto_depIdxs = []int32{
 	38, // 54: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
 	37, // 55: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
 	36, // 56: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	57, // 57: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	46, // 58: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	44, // 59: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	36, // 60: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	36, // 61: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	41, // 62: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	58, // 63: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	42, // 64: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	58, // 65: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	45, // 66: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	48, // 67: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	48, // 68: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 69: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	36, // 57: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	57, // 58: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	46, // 59: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	44, // 60: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	36, // 61: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	36, // 62: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	41, // 63: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	58, // 64: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	42, // 65: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	58, // 66: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	45, // 67: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	48, // 68: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	48, // 69: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 70: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }

@@ -38,7 +38,9 @@ type SyncMuxRequest struct {
 	// The program has just started, and has taken over nothing yet: port requests do not wait for it before it answers.
 	Joins bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
 	// Ids of the chunks of prefix lists that the mux has.
-	PrefixChunks  []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
+	PrefixChunks []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
+	// By which backends know clients of virtual networks with full NAT in this mux, one of each family at most.
+	NatPrefixes   []string `protobuf:"bytes,9,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -125,6 +127,13 @@ func (x *SyncMuxRequest) GetJoins() bool {
 func (x *SyncMuxRequest) GetPrefixChunks() []string {
 	if x != nil {
 		return x.PrefixChunks
+	}
+	return nil
+}
+
+func (x *SyncMuxRequest) GetNatPrefixes() []string {
+	if x != nil {
+		return x.NatPrefixes
 	}
 	return nil
 }
@@ -570,7 +579,11 @@ type NetworkAttachment struct {
 	// Backends answer all clients of the network by the muxes.
 	FullNat bool `protobuf:"varint,6,opt,name=full_nat,json=fullNat,proto3" json:"full_nat,omitempty"`
 	// Backends answer clients whose hosts have no agent by the muxes.
-	Relay         bool `protobuf:"varint,7,opt,name=relay,proto3" json:"relay,omitempty"`
+	Relay bool `protobuf:"varint,7,opt,name=relay,proto3" json:"relay,omitempty"`
+	// Muxes are the clients of its backends. To muxes alone.
+	Nat bool `protobuf:"varint,8,opt,name=nat,proto3" json:"nat,omitempty"`
+	// Of the network, whose quota such connections use. To muxes alone.
+	Tenant        string `protobuf:"bytes,9,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -652,6 +665,20 @@ func (x *NetworkAttachment) GetRelay() bool {
 		return x.Relay
 	}
 	return false
+}
+
+func (x *NetworkAttachment) GetNat() bool {
+	if x != nil {
+		return x.Nat
+	}
+	return false
+}
+
+func (x *NetworkAttachment) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 // A host of virtual networks as muxes know it.
@@ -1745,7 +1772,9 @@ type MuxEndpoint struct {
 	AllowLists []string `protobuf:"bytes,16,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
 	DenyLists  []string `protobuf:"bytes,17,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
 	// Of the VIP, the same in all its endpoints, and of all muxes together.
-	Limits        *Limits `protobuf:"bytes,15,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,15,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Of the VIP, the same in all its endpoints: muxes are the clients of its backends in some virtual network.
+	Nat           bool `protobuf:"varint,18,opt,name=nat,proto3" json:"nat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1897,6 +1926,13 @@ func (x *MuxEndpoint) GetLimits() *Limits {
 		return x.Limits
 	}
 	return nil
+}
+
+func (x *MuxEndpoint) GetNat() bool {
+	if x != nil {
+		return x.Nat
+	}
+	return false
 }
 
 // A backend as a mux runs it.
@@ -4087,7 +4123,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xe7\x01\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x8a\x02\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -4098,7 +4134,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xfc\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\x12!\n" +
+	"\fnat_prefixes\x18\t \x03(\tR\vnatPrefixes\"\xfc\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4136,7 +4173,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"3\n" +
 	"\rAttachmentKey\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x10\n" +
-	"\x03vip\x18\x02 \x01(\tR\x03vip\"\xe8\x01\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\"\x92\x02\n" +
 	"\x11NetworkAttachment\x12(\n" +
 	"\x03key\x18\x01 \x01(\v2\x16.weir.v1.AttachmentKeyR\x03key\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x18\n" +
@@ -4145,7 +4182,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"gatewayMac\x12#\n" +
 	"\rwithout_agent\x18\x05 \x01(\bR\fwithoutAgent\x12\x19\n" +
 	"\bfull_nat\x18\x06 \x01(\bR\afullNat\x12\x14\n" +
-	"\x05relay\x18\a \x01(\bR\x05relay\"\x95\x01\n" +
+	"\x05relay\x18\a \x01(\bR\x05relay\x12\x10\n" +
+	"\x03nat\x18\b \x01(\bR\x03nat\x12\x16\n" +
+	"\x06tenant\x18\t \x01(\tR\x06tenant\"\x95\x01\n" +
 	"\aMuxHost\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -4216,7 +4255,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vconnections\x18\b \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12\x19\n" +
 	"\bnext_row\x18\t \x01(\rR\anextRow\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xc8\x04\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xda\x04\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -4239,7 +4278,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
 	"deny_lists\x18\x11 \x03(\tR\tdenyLists\x12'\n" +
-	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"\xa8\x01\n" +
+	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12\x10\n" +
+	"\x03nat\x18\x12 \x01(\bR\x03nat\"\xa8\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +

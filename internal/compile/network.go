@@ -15,7 +15,7 @@ import (
 func attachmentMessages(all []model.Attachment) []*weirv1.Attachment {
 	var messages []*weirv1.Attachment
 	for _, a := range all {
-		messages = append(messages, &weirv1.Attachment{Network: a.Network, Address: OptionalAddress(a.Address), Mode: string(a.Mode)})
+		messages = append(messages, &weirv1.Attachment{Network: a.Network, Address: OptionalAddress(a.Address), Mode: string(a.Mode), Nat: string(a.NAT)})
 	}
 	return messages
 }
@@ -26,7 +26,7 @@ func (f *Fields) attachments(path string, all []*weirv1.Attachment) []model.Atta
 		f.enter(path, i)
 		attachments = append(attachments, model.Attachment{
 			Network: p.GetNetwork(), Address: f.Address("address", p.GetAddress()),
-			Mode: cmp.Or(model.AttachmentMode(p.GetMode()), model.ModeBypass),
+			Mode: cmp.Or(model.AttachmentMode(p.GetMode()), model.ModeBypass), NAT: model.NATPlace(p.GetNat()),
 		})
 		f.leave()
 	}

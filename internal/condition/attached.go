@@ -3,6 +3,7 @@ package condition
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ const (
 	reasonNoKeys       = "NoKeys"
 	reasonNoHostNumber = "NoHostNumber"
 	reasonNoAgent      = "NoAgent"
+	reasonNoNATPrefix  = "NoNATPrefix"
 )
 
 // attached says whether all networks that a VIP is to be in have it, or why some have not; false: there are none.
@@ -83,10 +85,35 @@ func isServed(s *store.State, vip model.VIP) (missing Condition, all bool) {
 	if len(s.FBTMasters) == 0 {
 		return Condition{False, reasonNoKeys, "muxes have no keys of FBTs yet"}, false
 	}
+	if without := withoutNAT(s, vip); len(without) > 0 {
+		return Condition{False, reasonNoNATPrefix, fmt.Sprintf("%s, so servers' hosts do full NAT of what comes there", strings.Join(without, ", "))}, false
+	}
 	if c := programmed(s, generation); c.Reason == ReasonPending || c.Reason == ReasonRejected { // others are not of attachments
 		return c, false
 	}
 	return Condition{}, true
+}
+
+// withoutNAT are muxes that the VIP's attachments ask for full NAT, and that can't do it, each with the reason.
+func withoutNAT(s *store.State, vip model.VIP) (all []string) {
+	asked := map[model.Family]bool{}
+	for _, a := range vip.Attachments {
+		if a.NAT == model.NATMux {
+			asked[model.FamilyOf(a.Address)] = true
+		}
+	}
+	for _, family := range slices.Sorted(maps.Keys(asked)) {
+		var names []string
+		for mux := range s.MuxNodes() {
+			if !slices.ContainsFunc(mux.NATPrefixes, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == family }) {
+				names = append(names, mux.Name)
+			}
+		}
+		if len(names) > 0 {
+			all = append(all, fmt.Sprintf("%d muxes have no NAT prefix of %s, as %s", len(names), family, names[0]))
+		}
+	}
+	return all
 }
 
 // lacking are the hosts that something does not hold of, in order.

@@ -34,6 +34,13 @@ func dock() (*store.State, model.VIP) {
 	return s, vip
 }
 
+// natIn has the VIP ask for full NAT in the muxes.
+func natIn(s *store.State) {
+	vip := s.VIPs.At("dock")
+	vip.Attachments = []model.Attachment{{Network: "bay", Address: vip.Attachments[0].Address, Mode: model.ModeFullNAT, NAT: model.NATMux}}
+	s.PutVIP(vip)
+}
+
 func TestAttached(t *testing.T) {
 	for what, c := range map[string]struct {
 		change          func(*store.State)
@@ -52,10 +59,19 @@ func TestAttached(t *testing.T) {
 		"a mux refuses it": {func(s *store.State) {
 			s.Status.Set("mux1", nodestatus.Status{Generation: 5, Rejected: 6, Reason: "full"})
 		}, False, "Rejected", "mux1: full", ""},
+		"a mux has no NAT prefix": {func(s *store.State) {
+			s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, NATPrefixes: []netip.Prefix{netip.MustParsePrefix("fd66::/112")}})
+			natIn(s)
+		}, False, "NoNATPrefix", "1 muxes have no NAT prefix of ipv4, as mux1", ""},
+		"all muxes have NAT prefixes": {func(s *store.State) {
+			s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, NATPrefixes: []netip.Prefix{netip.MustParsePrefix("10.66.0.0/24")}})
+			natIn(s)
+		}, True, "Attached", "attached to 1 of 1 networks", ""},
 		"no mux is there: not its own": {func(s *store.State) { s.RemoveNode("mux1") }, True, "Attached", "attached to 1 of 1", ""},
 	} {
 		s, vip := dock()
 		c.change(s)
+		vip = s.VIPs.At(vip.Name)
 		got, has := attached(s, vip)
 		if !has || got.GetStatus() != c.status || got.GetReason() != c.reason || !strings.Contains(got.GetMessage(), c.message) {
 			t.Errorf("%s: %v, want %s, %s: %s", what, got, c.status, c.reason, c.message)

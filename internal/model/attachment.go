@@ -11,6 +11,7 @@ type Attachment struct {
 	Network string     // name of the network, whose tenant is the VIP's or has allowed the VIP's
 	Address netip.Addr // of the VIP there; of the family of the VIP's own address
 	Mode    AttachmentMode
+	NAT     NATPlace // of ModeFullNAT alone; empty: as NATHost
 }
 
 // AttachmentMode says how packets of connections from a virtual network travel.
@@ -24,6 +25,22 @@ const (
 	// ModeFullNAT has all packets pass the muxes, both ways (NGLB, section II).
 	ModeFullNAT AttachmentMode = "full-nat"
 )
+
+// NATPlace says where full NAT changes addresses.
+type NATPlace string
+
+// The places of full NAT.
+const (
+	// NATHost is the server's host: any mux handles any packet.
+	NATHost NATPlace = "host"
+	// NATMux is the mux that a connection's SYN came to: backends see it as the client, and its death ends the connection.
+	NATMux NATPlace = "mux"
+)
+
+// NATsInMux says whether muxes are the clients of the VIP's backends in any network.
+func (vip VIP) NATsInMux() bool {
+	return slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.NAT == NATMux })
+}
 
 // MaxAttachments bounds VIP.Attachments: of what a host holds of all networks a VIP has a part.
 const MaxAttachments = 4096
@@ -48,6 +65,12 @@ func (vip VIP) validateAttachments(v *validator) {
 		}
 		if a.Mode != ModeBypass && a.Mode != ModeFullNAT {
 			v.refuse(path+".mode", "must be %s or %s, is %.64q", ModeBypass, ModeFullNAT, string(a.Mode))
+		}
+		switch {
+		case a.NAT != "" && a.Mode != ModeFullNAT:
+			v.refuse(path+".nat", "must be left out of mode %s", a.Mode)
+		case a.NAT != "" && a.NAT != NATHost && a.NAT != NATMux:
+			v.refuse(path+".nat", "must be %s or %s, is %.64q", NATHost, NATMux, string(a.NAT))
 		}
 		if j, taken := first[a.Network]; taken {
 			v.refuse(path+".network", "is %s again, as attachments[%d]", a.Network, j)

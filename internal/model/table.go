@@ -41,6 +41,7 @@ type MuxEndpoint struct {
 	// AllowLists and DenyLists are the names of prefix lists, of which the same holds.
 	AllowLists, DenyLists []string
 	Limits                *Limits // of the VIP, of all muxes together; nil: none
+	NAT                   bool    // the VIP's: muxes are the clients of its backends in some virtual network
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.
@@ -149,6 +150,9 @@ type Node struct {
 	Addresses []netip.Addr   // a mux's outer source addresses; a host's own addresses
 	Version   string         // of the program that runs on it
 	Prefixes  []netip.Prefix // outer sources of a mux that spreads them
+	// NATPrefixes are those by which backends know clients of virtual networks that have full NAT in this mux, one of each
+	// family at most.
+	NATPrefixes []netip.Prefix
 }
 
 // PoolMember is a mux as the others of its pool know it.

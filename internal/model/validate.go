@@ -97,10 +97,20 @@ func (n Node) Validate() error {
 		}
 	}
 	for i, p := range n.Prefixes {
-		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p)
+		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p, shortest4, shortest6)
+	}
+	for i, p := range n.NATPrefixes {
+		field := fmt.Sprintf("natPrefixes[%d]", i)
+		v.prefix(field, n.Role, p, 32-MaxNATBits, 128-MaxNATBits)
+		if i > 0 && p.Addr().Is4() == n.NATPrefixes[0].Addr().Is4() {
+			v.refuse(field, "must be of another family than natPrefixes[0]")
+		}
 	}
 	return errors.Join(v.errs...)
 }
+
+// MaxNATBits bounds the addresses of a mux's NAT prefix: those behind it.
+const MaxNATBits = 22
 
 // The shortest prefixes that a mux may spread its outer sources over: hosts accept packets from all
 // of it.
@@ -109,10 +119,10 @@ const (
 	shortest6 = 32
 )
 
-func (v *validator) prefix(field string, role Role, p netip.Prefix) {
-	shortest := shortest6
+func (v *validator) prefix(field string, role Role, p netip.Prefix, least4, least6 int) {
+	shortest := least6
 	if p.Addr().Is4() {
-		shortest = shortest4
+		shortest = least4
 	}
 	switch {
 	case !p.IsValid():

@@ -119,6 +119,7 @@ func (d *fakeDatapath) TakeOver() error                                 { return
 func (d *fakeDatapath) SNATDigest() (ranges int, digest uint64)         { return 2, 7 }
 
 func (d *fakeDatapath) MaxAttachments() int                              { return 0 }
+func (d *fakeDatapath) SetNATPrefixes(_, _ netip.Prefix) error           { return nil }
 func (d *fakeDatapath) OverlayAddresses() (v4, v6 netip.Addr, err error) { return v4, v6, nil }
 
 func (d *fakeDatapath) Attachments() (all map[uint32]overlay.Attachment, err error) { return nil, nil }

@@ -62,6 +62,21 @@ var metrics = []telemetry.Metric{
 		Name: "weir_mux_network_vip_bytes_total", Labels: []string{"network", "vip"},
 		Help: "Bytes of packets of clients in the virtual network sent to backends of the VIP.",
 	},
+	{
+		Name: "weir_mux_nat_sessions", Labels: []string{"state"},
+		Help: "Sessions of full NAT: half-open, open, or over and in quarantine. Only with a NAT prefix.",
+	},
+	{Name: "weir_mux_nat_session_capacity", Help: "Sessions of full NAT that there is room for. Only with a NAT prefix."},
+	{Name: "weir_mux_nat_sessions_idle_total", Help: "Sessions of full NAT that were ended because they were idle."},
+	{
+		Name: "weir_mux_nat_tenant_sessions", Labels: []string{"tenant"},
+		Help: "Sessions of full NAT of clients in networks of the tenant.",
+	},
+	{Name: "weir_mux_nat_tenant_session_limit", Labels: []string{"tenant"}, Help: "Most sessions of full NAT of a tenant."},
+	{
+		Name: "weir_mux_nat_tenant_refused_total", Labels: []string{"tenant"},
+		Help: "Connections with full NAT that were refused because the tenant has its part of the sessions.",
+	},
 	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},

@@ -15,6 +15,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
@@ -85,12 +86,14 @@ type Config struct {
 	// others.
 	Settings   pool.Settings
 	Aggregates []netip.Prefix // announced instead of routes to single VIPs
-	RoutesFile string         // keeps the route overrides over restarts; empty: they are not kept
-	DrainTime  time.Duration  // between the withdrawal of the routes and the end of forwarding
-	Lead       time.Duration  // between the withdrawal of a VIP and the end of its endpoints
-	Datapath   Datapath       // owned by the Mux
-	Speaker    Speaker
-	NextHops   func(changed func(netlink.State)) (NextHops, error)
+	// NATPrefixes are those of full NAT, which this mux alone announces: one of each family at most.
+	NATPrefixes []netip.Prefix
+	RoutesFile  string        // keeps the route overrides over restarts; empty: they are not kept
+	DrainTime   time.Duration // between the withdrawal of the routes and the end of forwarding
+	Lead        time.Duration // between the withdrawal of a VIP and the end of its endpoints
+	Datapath    Datapath      // owned by the Mux
+	Speaker     Speaker
+	NextHops    func(changed func(netlink.State)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
 	// SlowPath handles packets that the fast path can't, until ctx ends; nil: they are dropped.
@@ -129,13 +132,13 @@ type Mux struct {
 func New(config Config) (*Mux, error) {
 	m := &Mux{config: config, stream: telemetry.NewStream("weir_mux")}
 	m.routes = announce.New(announce.Config{
-		Aggregates: config.Aggregates, OverridesFile: config.RoutesFile, Speaker: config.Speaker,
+		Aggregates: config.Aggregates, NATPrefixes: config.NATPrefixes, OverridesFile: config.RoutesFile, Speaker: config.Speaker,
 		Discard: config.Discard, Log: config.Log,
 	})
 	var err error
 	m.state, err = forwarding.New(forwarding.Config{
 		Name: config.Name, Settings: config.Settings, Lead: config.Lead, Datapath: config.Datapath,
-		Routes: m.routes, Log: config.Log,
+		NATPrefixes: config.NATPrefixes, Routes: m.routes, Log: config.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -187,6 +190,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 		group.Go(func() error { return m.config.Redirects(resolving) })
 	}
 	group.Go(func() error { return m.sweep(resolving) })
+	group.Go(func() error { return m.state.SweepNAT(resolving) })
 	group.Go(func() error { return m.floods.Run(resolving) })
 	group.Go(func() error { return m.loads.Run(resolving) })
 	group.Go(func() error {
@@ -227,6 +231,9 @@ func (m *Mux) drain(ctx context.Context) {
 		m.config.Log.Warn("withdraw all routes", "err", err)
 	}
 	wake.After(ctx, m.config.DrainTime)
+	if err := m.routes.End(); err != nil {
+		m.config.Log.Warn("withdraw NAT prefixes", "err", err)
+	}
 }
 
 // follow applies the manager's stream to the tables.
@@ -293,6 +300,6 @@ func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.S
 	m.stream.Opens()
 	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
 		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
-		Addresses: m.config.Settings.Sources(),
+		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes),
 	})
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -20,6 +22,9 @@ import (
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
 const DefaultPinPath = "/sys/fs/bpf/weir-mux"
+
+// DefaultNATSessions is how many sessions of full NAT there is room for.
+const DefaultNATSessions = 1 << 16
 
 // withdrawLead is how long a VIP's endpoints outlive its routes: routers need about 0.1 s.
 const withdrawLead = 250 * time.Millisecond
@@ -36,6 +41,8 @@ type Options struct {
 	Encapsulation string
 	SourcePrefix4 string
 	SourcePrefix6 string
+	NATPrefix4    string
+	NATPrefix6    string
 
 	AS              uint32
 	RouterID        string
@@ -50,7 +57,7 @@ type Options struct {
 
 	FairDrop bool
 
-	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources int
+	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources, MaxNATSessions int
 
 	Telemetry telemetry.Options
 }
@@ -77,6 +84,10 @@ func (o *Options) Flags(cmd *cobra.Command) {
 		"prefix that the outer IPv4 sources are taken from, one for each flow (default: --source4 alone)")
 	flags.StringVar(&o.SourcePrefix6, "source-prefix6", "",
 		"prefix that the outer IPv6 sources are taken from, one for each flow (default: --source6 alone)")
+	flags.StringVar(&o.NATPrefix4, "nat-prefix4", "",
+		"prefix of this mux alone, by whose addresses backends see clients with full NAT in the mux (default: there is none)")
+	flags.StringVar(&o.NATPrefix6, "nat-prefix6", "",
+		"prefix of this mux alone, by whose addresses backends see clients with full NAT in the mux (default: there is none)")
 	flags.Uint32Var(&o.AS, "as", 0, "our AS number; required with --peer")
 	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address (default: the IPv4 source)")
 	flags.StringArrayVar(&o.Peers, "peer", nil,
@@ -104,6 +115,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxSources, "max-source-prefixes", 0, "prefixes in all lists of sources together (default 1048576)")
 	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0,
 		"most flows in the flow table of a VIP without flowLimit (default: half of --max-flows)")
+	flags.IntVar(&o.MaxNATSessions, "max-nat-sessions", DefaultNATSessions,
+		"room for sessions of full NAT in the mux, a power of two; with --nat-prefix4 or --nat-prefix6")
 	o.Telemetry.Flags(flags, telemetry.MuxListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -135,6 +148,7 @@ type settings struct {
 	link             netlink.Interface
 	prefix4, prefix6 netip.Prefix
 	aggregates       []netip.Prefix
+	natPrefixes      []netip.Prefix
 	bgp              bgp.Config
 }
 
@@ -153,15 +167,18 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	if o.DrainTime < 0 {
 		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
 	}
-	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows, o.MaxSources) < 0 {
+	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows, o.MaxSources, o.MaxNATSessions) < 0 {
 		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, " +
-			"--max-flows-per-vip and --max-source-prefixes: must not be negative")
+			"--max-flows-per-vip, --max-source-prefixes and --max-nat-sessions: must not be negative")
 	}
 	if o.SYNFloodLeast == 0 || o.SYNFloodMost < o.SYNFloodLeast {
 		return s, fmt.Errorf("read --syn-flood-min-rate and --syn-flood-max-rate: "+
 			"must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
 	}
 	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
+		return s, err
+	}
+	if s.natPrefixes, err = o.natPrefixes(); err != nil {
 		return s, err
 	}
 	if s.aggregates, err = o.aggregates(); err != nil {
@@ -199,6 +216,31 @@ func sourcePrefix(flag, text string, family func(netip.Addr) bool, shortest int)
 			flag, shortest, text)
 	}
 	return prefix.Masked(), nil
+}
+
+// natPrefixes reads the NAT prefixes: each has addresses and ports for all sessions.
+func (o *Options) natPrefixes() (all []netip.Prefix, err error) {
+	for _, of := range []struct {
+		flag, text string
+		family     func(netip.Addr) bool
+		bits       int
+	}{{"--nat-prefix4", o.NATPrefix4, netip.Addr.Is4, 32}, {"--nat-prefix6", o.NATPrefix6, netip.Addr.Is6, 128}} {
+		prefix, err := sourcePrefix(of.flag, of.text, of.family, of.bits-model.MaxNATBits)
+		if err != nil {
+			return nil, err
+		}
+		if !prefix.IsValid() {
+			continue
+		}
+		if o.MaxNATSessions == 0 {
+			return nil, fmt.Errorf("read --max-nat-sessions: must be at least 1 with %s", of.flag)
+		}
+		if room := nat.Room(prefix); room < o.MaxNATSessions {
+			return nil, fmt.Errorf("read %s: %s has addresses and ports for %d sessions, and --max-nat-sessions is %d", of.flag, prefix, room, o.MaxNATSessions)
+		}
+		all = append(all, prefix)
+	}
+	return all, nil
 }
 
 // aggregates reads what is announced instead of routes to single VIPs.

@@ -52,6 +52,10 @@ func TestOptions(t *testing.T) {
 	if fmt.Sprint(s.aggregates) != "[203.0.113.0/24]" {
 		t.Errorf("aggregates %v", s.aggregates)
 	}
+	s, err = read("10.7.0.9", "--nat-prefix4", "10.66.0.1/24", "--nat-prefix6", "fd66::/112")
+	if err != nil || fmt.Sprint(s.natPrefixes) != "[10.66.0.0/24 fd66::/112]" {
+		t.Errorf("settings %+v, error %v", s, err)
+	}
 	s, err = read("fd00:7::9", "--source4", "192.0.2.9", "--router-id", "192.0.2.1")
 	if err != nil || s.bgp.NextHop4 != addr("192.0.2.9") || s.bgp.RouterID != addr("192.0.2.1") {
 		t.Errorf("settings %+v, error %v", s, err)
@@ -69,7 +73,11 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		{both, "--drain-time -1s", "read --drain-time: must not be negative"},
 		{both, "--syn-flood-min-rate 0", "must be at least 1"},
 		{both, "--syn-flood-min-rate 10 --syn-flood-max-rate 9", "at most the other: 10, 9"},
-		{both, "--max-flows -1", "--max-flows-per-vip and --max-source-prefixes: must not be negative"},
+		{both, "--max-flows -1", "--max-source-prefixes and --max-nat-sessions: must not be negative"},
+		{both, "--nat-prefix4 fd66::/112", "read --nat-prefix4: must be a routable prefix of that family, at least /10 long"},
+		{both, "--nat-prefix6 fd66::/64", "read --nat-prefix6: must be a routable prefix of that family, at least /106 long"},
+		{both, "--nat-prefix4 10.66.0.1/32", "10.66.0.1/32 has addresses and ports for 32768 sessions, and --max-nat-sessions is 65536"},
+		{both, "--nat-prefix4 10.66.0.0/24 --max-nat-sessions 0", "read --max-nat-sessions: must be at least 1 with --nat-prefix4"},
 		{both, "--announce some", `read --announce: must be vip or aggregate, is "some"`},
 		{both, "--announce aggregate", "aggregate needs at least one --aggregate"},
 		{both, "--aggregate 203.0.113.0/24", "read --aggregate: has no effect without --announce aggregate"},

@@ -130,6 +130,9 @@ func (m *Mux) status() *weirv1.MuxStatus {
 			Tenant: t.Tenant, Used: t.Flows.Trusted, Limit: uint64(t.Limit),
 		})
 	}
+	if status.NatSessions, err = m.state.NATSessions(); err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("what tenants have of sessions of full NAT is missing: %v", err))
+	}
 	endpoints, err := m.config.Datapath.EndpointCounters()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("endpoints' counters are missing: %v", err))

@@ -58,7 +58,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		return err
 	}
 	defer closed()
-	datapath, err := o.openDatapath(s.mode, log)
+	datapath, err := o.openDatapath(s, log)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 			Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, Prefix4: s.prefix4, Prefix6: s.prefix6,
 			Encapsulation: pool.Encapsulation(o.Encapsulation), MTU: s.link.MTU, MAC: s.link.MAC,
 		},
-		Aggregates: s.aggregates, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
+		Aggregates: s.aggregates, NATPrefixes: s.natPrefixes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
 		NextHops: func(changed func(netlink.State)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
@@ -100,11 +100,16 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	return m.Run(ctx, handOver)
 }
 
-func (o *Options) openDatapath(mode mux.Mode, log *slog.Logger) (*mux.Datapath, error) {
+func (o *Options) openDatapath(s settings, log *slog.Logger) (*mux.Datapath, error) {
+	sessions := 0
+	if len(s.natPrefixes) > 0 {
+		sessions = o.MaxNATSessions
+	}
 	datapath, err := mux.Open(mux.Config{
-		Interface: o.Interface, PinPath: o.PinPath, Mode: mode, Log: log,
+		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
 		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxSNATPorts: o.MaxSNATPorts,
 		MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows, MaxSources: o.MaxSources,
+		MaxNATSessions: sessions,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		err = fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)

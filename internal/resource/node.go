@@ -139,6 +139,7 @@ func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
 	return &weirv1.MuxStatus{
 		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
 		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
+		NatSessions: mux.GetNatSessions(),
 	}
 }
 

@@ -81,7 +81,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
 				Cookies:    rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
 				SYNCookies: drawSYNCookies(t), Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
-				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t), Allow: drawSources(t), Limits: &model.Limits{Packets: 1, Bytes: 2},
+				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t), Allow: drawSources(t), Limits: &model.Limits{Packets: 1, Bytes: 2}, NAT: rapid.Bool().Draw(t, "NAT"),
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
 					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true, Retired: true},

@@ -218,6 +218,7 @@ func attachmentsToProto(all []vnet.Attachment) []*weirv1.NetworkAttachment {
 		messages = append(messages, &weirv1.NetworkAttachment{
 			Key: attachmentKeyToProto(a.AttachmentKey), Service: compile.OptionalAddress(a.Service), Network: a.Network,
 			GatewayMac: optionalMAC(a.GatewayMAC), WithoutAgent: a.WithoutAgent, FullNat: a.FullNAT, Relay: a.Relay,
+			Nat: a.NAT, Tenant: a.Tenant,
 		})
 	}
 	return messages
@@ -238,7 +239,10 @@ func (f *fields) attachments(path string, all []*weirv1.NetworkAttachment) []vne
 		at := fmt.Sprintf("%s[%d].", path, i)
 		a := vnet.Attachment{
 			AttachmentKey: f.attachmentKey(at+"key.", p.GetKey()), Service: f.Address(at+"service", p.GetService()), Network: f.name(at+"network", p.GetNetwork()),
-			WithoutAgent: p.GetWithoutAgent(), FullNAT: p.GetFullNat(), Relay: p.GetRelay(),
+			WithoutAgent: p.GetWithoutAgent(), FullNAT: p.GetFullNat(), Relay: p.GetRelay(), NAT: p.GetNat(),
+		}
+		if p.GetTenant() != "" || a.NAT {
+			a.Tenant = f.name(at+"tenant", p.GetTenant())
 		}
 		if mac := p.GetGatewayMac(); mac != "" {
 			a.GatewayMAC = f.MAC(at+"gatewayMac", mac)

@@ -25,6 +25,7 @@ func drawAttachment(t *rapid.T) vnet.Attachment {
 	return vnet.Attachment{
 		AttachmentKey: vnet.AttachmentKey{VNI: drawVNI(t), VIP: drawAddr(t, v4)}, Service: drawAddr(t, v4), Network: "prod", GatewayMAC: rapid.SampledFrom([]vnet.MAC{{}, vnet.DefaultGatewayMAC}).Draw(t, "mac"),
 		WithoutAgent: rapid.Bool().Draw(t, "without agent"), FullNAT: rapid.Bool().Draw(t, "full NAT"), Relay: rapid.Bool().Draw(t, "relay"),
+		NAT: rapid.Bool().Draw(t, "NAT"), Tenant: "acme",
 	}
 }
 
@@ -173,6 +174,7 @@ func TestWhatFromProtoRefusesOfNetworksOfMuxes(t *testing.T) {
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Network = "Prod" }), []string{"attachments[0].network"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments = append(n.Attachments, n.Attachments[0]) }), []string{"attachments[1].key"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.AttachmentsRemoved = []*weirv1.AttachmentKey{nil} }), []string{"attachmentsRemoved[0].vni", "attachmentsRemoved[0].vip"}},
+		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Attachments[0].Nat = true }), []string{"attachments[0].tenant"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Number = 0 }), []string{"hosts[0].number"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts[0].Number = vnet.MaxHosts + 1 }), []string{"hosts[0].number"}},
 		{readMuxNetworks(func(n *weirv1.MuxNetworks) { n.Hosts = append(n.Hosts, n.Hosts[0]) }), []string{"hosts[1].number"}},

@@ -2,6 +2,7 @@ package wire
 
 import (
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -9,35 +10,38 @@ import (
 func NodeToProto(n model.Node) *weirv1.Node {
 	return &weirv1.Node{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
+		NatPrefixes: compile.PrefixTexts(n.NATPrefixes),
 	}
 }
 
 // MuxFromProto reads the node that a mux registers as.
 func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses())
+	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes())
 }
 
 // HostFromProto reads the node that a host registers as.
 func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses())
+	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil)
 }
 
 // RegistrationToProto writes n as a manager hands it on to the leader.
 func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
+		NatPrefixes: compile.PrefixTexts(n.NATPrefixes),
 	}
 }
 
 // NodeFromRegistration reads what RegistrationToProto wrote.
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
-	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses())
+	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes())
 }
 
-func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {
+func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes []string) (model.Node, error) {
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
 	n.Addresses, n.Prefixes = f.sources("addresses", addresses)
+	n.NATPrefixes = f.Prefixes("natPrefixes", natPrefixes)
 	f.Add(n.Validate())
 	return n, f.Err()
 }

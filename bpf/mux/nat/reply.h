@@ -92,7 +92,7 @@ static __noinline enum verdict reply_session(struct nat_ctx *n, struct vxlan_ctx
 static __always_inline enum verdict reply_fits(const struct packet *p, const struct vxlan_ctx *v,
 					       bool over_v6)
 {
-	if (over_v6 ? !address_is_set(&settings.source6) : !settings.source4.words[3])
+	if (!address_is_set(&overlay.addresses[over_v6]))
 		return VERDICT_DROP_NO_SOURCE;
 	if (p->l3_length + nat_overhead(over_v6) <= settings.mtu)
 		return VERDICT_NONE;
@@ -103,7 +103,10 @@ static __always_inline enum verdict reply_fits(const struct packet *p, const str
 									 : VERDICT_DROP_NAT_OTHER;
 }
 
-/* Moves the head of the frame and writes it anew. False: there is no room. */
+/*
+ * Moves the head of the frame and writes it anew, from the address that all muxes have: a VTEP that
+ * learns does not learn one mux. False: there is no room.
+ */
 static __always_inline bool reply_write_head(struct xdp_md *ctx, struct vxlan_ctx *v, const bool v4,
 					     const bool inner4)
 {
@@ -112,12 +115,12 @@ static __always_inline bool reply_write_head(struct xdp_md *ctx, struct vxlan_ct
 			    (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	void *to;
 
-	vxlan_fill(v, v4, inner4);
+	vxlan_fill(v, &overlay.addresses[!v4], v4, inner4);
 	to = move_head(ctx, -(int)(ip + sizeof(struct vxlan_front)), v->outer.l3, v->macs,
 		       v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), bytes);
 	if (!to)
 		return false;
-	write_vxlan_ip(to, v, v4);
+	write_vxlan_ip(to, v, &overlay.addresses[!v4], v4);
 	write_vxlan(to + ip, v, inner4, true);
 	return true;
 }

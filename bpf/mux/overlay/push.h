@@ -155,7 +155,8 @@ static __always_inline void inside_grow(const struct packet *p, struct vxlan_ctx
  * UDP's checksum over IPv6, where none is not allowed: of the headers, and of a segment whose own
  * checksum is right, which tells the sum of all of it.
  */
-static __always_inline __u32 vxlan_checksum(const struct vxlan_ctx *v, const bool inner4)
+static __always_inline __u32 vxlan_checksum(const struct vxlan_ctx *v, const struct address *from,
+					    const bool inner4)
 {
 	const __u32 words = (inner4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) / 4;
 	const __u32 first = inner4 ? 3 : 2; /* word of the inner addresses */
@@ -167,7 +168,7 @@ static __always_inline __u32 vxlan_checksum(const struct vxlan_ctx *v, const boo
 	sum += (__u64)v->vxlan[0] + v->vxlan[1] + v->ethertype;
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		sum += (__u64)settings.source6.words[i] + v->tunnel.words[i];
+		sum += (__u64)from->words[i] + v->tunnel.words[i];
 #pragma unroll
 	for (int i = 0; i < 3; i++)
 		sum += v->inner_macs[i];
@@ -180,8 +181,9 @@ static __always_inline __u32 vxlan_checksum(const struct vxlan_ctx *v, const boo
 	return check ? check : 0xffff;
 }
 
-/* UDP and VXLAN. */
-static __always_inline void vxlan_fill(struct vxlan_ctx *v, const bool v4, const bool inner4)
+/* UDP and VXLAN, from an address of the mux. */
+static __always_inline void vxlan_fill(struct vxlan_ctx *v, const struct address *from,
+				       const bool v4, const bool inner4)
 {
 	struct vxlan header;
 
@@ -190,16 +192,17 @@ static __always_inline void vxlan_fill(struct vxlan_ctx *v, const bool v4, const
 	v->udp[0] = vxlan_source_port(v->hash) | (__u32)bpf_htons(VXLAN_PORT) << 16;
 	v->udp[1] = bpf_htons(v->length);
 	if (!v4)
-		v->udp[1] |= vxlan_checksum(v, inner4) << 16;
+		v->udp[1] |= vxlan_checksum(v, from, inner4) << 16;
 }
 
 /* Writes the outer IP header. Congestion that was met so far stays told (RFC 6040). */
-static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v, const bool v4)
+static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v,
+					   const struct address *source, const bool v4)
 {
 	__u32 tos = v->outer.tos, length = v->length;
 
 	if (v4) {
-		__be32 from = settings.source4.words[3], at = v->tunnel.words[3];
+		__be32 from = source->words[3], at = v->tunnel.words[3];
 		__u32 rest = OUTER_TTL | IPPROTO_UDP << 8, fragment = OUTER_DONT_FRAGMENT << 16;
 		__u32 head = 0x45 | tos << 8;
 
@@ -215,7 +218,7 @@ static __always_inline void write_vxlan_ip(__u32 *to, const struct vxlan_ctx *v,
 	to[1] = bpf_htons(length) | IPPROTO_UDP << 16 | (__u32)OUTER_TTL << 24;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		to[2 + i] = settings.source6.words[i];
+		to[2 + i] = source->words[i];
 		to[6 + i] = v->tunnel.words[i];
 	}
 }
@@ -259,12 +262,12 @@ static __always_inline bool vxlan_write_head(struct xdp_md *ctx, struct vxlan_ct
 	__u32 l3 = v->outer.l3, *behind;
 	void *to;
 
-	vxlan_fill(v, v4 || !tcp, inner4);
+	vxlan_fill(v, &settings.source6, v4 || !tcp, inner4);
 	to = move_head(ctx, (int)(v->outer.l4 - l3) - (int)(ip + sizeof(struct fbt)), l3, v->macs,
 		       v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6), bytes);
 	if (!to)
 		return false;
-	write_vxlan_ip(to, v, v4);
+	write_vxlan_ip(to, v, v4 ? &settings.source4 : &settings.source6, v4);
 	behind = write_vxlan(to + ip, v, inner4, tcp);
 #pragma unroll
 	for (int i = 0; i < 4; i++)

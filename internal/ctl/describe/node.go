@@ -46,6 +46,9 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	fmt.Fprintf(w, "Role:        %s\n", n.GetRole())
 	fmt.Fprintf(w, "Version:     %s\n", n.GetVersion())
 	fmt.Fprintf(w, "Addresses:   %s\n", strings.Join(n.GetAddresses(), ", "))
+	if all := n.GetNatPrefixes(); len(all) > 0 {
+		fmt.Fprintf(w, "Full NAT:    %s\n", strings.Join(all, ", "))
+	}
 	fmt.Fprintf(w, "State:       %s\n", table.NodeState(n, now))
 	fmt.Fprintf(w, "Generation:  %d\n", n.GetStatus().GetGeneration())
 	if r := n.GetStatus().GetRejection(); r.GetReason() != "" {
@@ -87,6 +90,16 @@ func describeMux(w io.Writer, mux *weirv1.MuxStatus, now time.Time) error {
 	}
 	if err := t.Write(w); err != nil {
 		return err
+	}
+	if sessions := mux.GetNatSessions(); len(sessions) > 0 {
+		fmt.Fprintln(w, "\nSessions of full NAT")
+		t = table.New("  ", "none", "TENANT OF THE NETWORK", "SESSIONS", "AT MOST")
+		for _, of := range sessions {
+			t.Add(of.GetTenant(), of.GetUsed(), of.GetLimit())
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
 	}
 	return describeVerdicts(w, mux.GetVerdicts())
 }

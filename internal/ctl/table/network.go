@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 )
 
 // Networks has a row for each virtual network.
@@ -46,7 +47,11 @@ func NetworkWorkloads(workloads []*weirv1.NetworkWorkload) *Table {
 func Attachments(attachments []*weirv1.Attachment) *Table {
 	t := New("  ", "", "NETWORK", "ADDRESS", "MODE")
 	for _, a := range attachments {
-		t.Add(a.GetNetwork(), a.GetAddress(), a.GetMode())
+		mode := a.GetMode()
+		if a.GetNat() == string(model.NATMux) {
+			mode += " in the mux"
+		}
+		t.Add(a.GetNetwork(), a.GetAddress(), mode)
 	}
 	return t
 }

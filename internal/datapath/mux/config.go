@@ -33,7 +33,7 @@ type Config struct {
 	MaxSources   int    // prefixes of all lists of sources together, twice over while one is replaced; default 1 048 576
 	MaxVIPFlows  int    // of one VIP that does not say itself; default half of MaxFlows
 
-	MaxNATSessions int // of full NAT, of all attachments together; default 65 536
+	MaxNATSessions int // of full NAT, of all attachments together; 0: there is no full NAT, and none of its tables
 
 	Log *slog.Logger
 }

@@ -68,7 +68,7 @@ func natted(out ipHeader, frame []byte) error {
 
 // natAnswered says what is wrong with a backend's answer to a client of full NAT.
 func natAnswered(out, in ipHeader) error {
-	if len(out.behind) < 30 || out.from != source4 && out.from != source6 {
+	if len(out.behind) < 30 || out.from != overlay4 && out.from != overlay6 {
 		return fmt.Errorf("an answer of full NAT from %s", out.from)
 	}
 	inner, err := readHeader(out.behind[30:])

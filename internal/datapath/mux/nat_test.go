@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -221,7 +222,7 @@ func checkNATReply(t *testing.T, frame, out []byte) {
 	if got.IP.Source.Is6() {
 		client, vip = netip.MustParseAddrPort(tenant6), netip.MustParseAddrPort(natVIP6)
 	}
-	if v.VNI != 100 || v.Reserved != ([4]byte{}) || v.Outer.Source != source4 || v.Outer.Destination != netip.MustParseAddr(agentHost) {
+	if v.VNI != 100 || v.Reserved != ([4]byte{}) || v.Outer.Source != overlay4 || v.Outer.Destination != netip.MustParseAddr(agentHost) {
 		t.Errorf("sent in %+v", v)
 	}
 	of := pkt.TCP(tenant4, natVIP4, pkt.SYN)
@@ -268,9 +269,13 @@ func TestFullNATSessionsEnd(t *testing.T) {
 	ack := syn.With(func(p *pkt.Packet) { p.Flags, p.Seq, p.Ack = pkt.ACK, syn.Seq+1, answer.Seq+1 })
 	run(t, d, uncongested(ack))
 	wantUsage(2, 1)
+	var ended []reset.Pair
 	sweep := func(ticks uint32, want nat.Swept) {
 		t.Helper()
-		got, err := d.SweepNAT(nat.Now() + ticks)
+		got, err := d.SweepNAT(nat.Now()+ticks, func(r reset.Pair) error {
+			ended = append(ended, r)
+			return nil
+		})
 		if err != nil || got != want {
 			t.Errorf("sweep found %+v, %v, want %+v", got, err, want)
 		}
@@ -287,9 +292,29 @@ func TestFullNATSessionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep(150, nat.Swept{Idle: 1})
+	checkResets(t, ended, syn, local, syn.Seq+1, answer.Seq+1)
 	sweep(200, nat.Swept{Over: 1})
 	sweep(150+700, nat.Swept{Freed: 1})
 	wantUsage(0, 0)
+}
+
+// checkResets wants one pair of resets: from the NAT address to the backend, and from the VIP to the client in VXLAN from the
+// address that all muxes have, each with the number that its end expects.
+func checkResets(t *testing.T, all []reset.Pair, syn pkt.Packet, local netip.AddrPort, toServer, toClient uint32) {
+	t.Helper()
+	if len(all) != 1 {
+		t.Fatalf("%d sessions were reset", len(all))
+	}
+	r, backend := all[0], netip.MustParseAddrPort(natBackend4)
+	server := reset.Packet(local, backend, toServer)
+	if !bytes.Equal(r.ToServer, server) || r.Server != backend.Addr() {
+		t.Errorf("to the backend %s goes\n%x, want\n%x", r.Server, r.ToServer, server)
+	}
+	from, to := netip.MustParseAddrPort(natVIP4), netip.MustParseAddrPort(tenant4)
+	client := append(reset.VXLAN(100, syn.Source, oracleGateway, true), reset.Packet(from, to, toClient)...)
+	if !bytes.Equal(r.ToClient, client) || r.Tunnel != overlay4 || r.Host != netip.MustParseAddr(agentHost) {
+		t.Errorf("to %s goes from %s\n%x, want\n%x", r.Host, r.Tunnel, r.ToClient, client)
+	}
 }
 
 // A backend's number is nobody else's while a session has it; sessions of a VIP that is detached end.
@@ -300,7 +325,7 @@ func TestFullNATKeepsWhatSessionsHave(t *testing.T) {
 	if err := d.SetNATBackends(nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.SweepNAT(nat.Now()); err != nil {
+	if _, err := d.SweepNAT(nat.Now(), nil); err != nil {
 		t.Fatal(err)
 	}
 	answer := pkt.TCP(natBackend4, local, pkt.SYN|pkt.ACK).Frame()

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
@@ -29,7 +28,7 @@ func (n *Network) resets(s Session) (r Resets, ok bool) {
 		server = netip.AddrPortFrom(server.Addr(), s.Port)
 	}
 	r.ToServer, r.Server = reset.Packet(n.local(s), server, s.ClientNext), server.Addr()
-	r.ToClient = vxlanHeader(attachment, s.ClientMAC, s.Client.Addr().Is4())
+	r.ToClient = reset.VXLAN(attachment.VNI, s.ClientMAC, attachment.GatewayMAC, s.Client.Addr().Is4())
 	r.ToClient = append(r.ToClient, reset.Packet(netip.AddrPortFrom(attachment.VIP, s.Port), s.Client, s.ServerNext)...)
 	host := n.hosts[s.Host]
 	if _, attached := n.attachments[s.Attachment]; attached && s.Events&ViaMux != 0 { // else muxes send nothing on
@@ -69,14 +68,3 @@ func (n *Network) resetByMux(r *Resets, a Attachment, s Session, host Host) bool
 }
 
 const vxlanLength = 8
-
-// vxlanHeader is VXLAN and the Ethernet header of the frame inside (RFC 7348, section 5).
-func vxlanHeader(a Attachment, to [6]byte, v4 bool) []byte {
-	b := []byte{8, 0, 0, 0}
-	b = binary.BigEndian.AppendUint32(b, a.VNI<<8)
-	b = append(append(b, to[:]...), a.GatewayMAC[:]...)
-	if v4 {
-		return append(b, 0x08, 0x00)
-	}
-	return append(b, 0x86, 0xdd)
-}

@@ -258,7 +258,7 @@ func Overlay(s desired.State, o vnet.Overlay) error {
 			break
 		}
 		if mux := spread(s, address); mux != "" {
-			a.refuse(field, "%s is a source address of mux %s", address, mux)
+			a.refuse(field, "%s is in a prefix of mux %s", address, mux)
 		}
 		for pool := range s.Pools.Values() {
 			if pool.Covers(address) && !pool.Excludes(address) {
@@ -276,6 +276,11 @@ func Overlay(s desired.State, o vnet.Overlay) error {
 			if slices.ContainsFunc(n.Prefixes, p.Overlaps) {
 				a.refuse(field, "%s overlaps a prefix of network %s", p, n.Name)
 				break
+			}
+		}
+		for mux := range s.MuxNodes() {
+			if slices.ContainsFunc(mux.NATPrefixes, p.Overlaps) {
+				a.refuse(field, "%s overlaps a NAT prefix of mux %s", p, mux.Name)
 			}
 		}
 	}

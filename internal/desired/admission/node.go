@@ -22,6 +22,9 @@ func Node(s desired.State, n model.Node, tenants *Tenants, allowed []netip.Prefi
 	for i, p := range n.Prefixes {
 		a.prefix(fmt.Sprintf("prefixes[%d]", i), p)
 	}
+	for i, p := range n.NATPrefixes {
+		a.natPrefix(fmt.Sprintf("natPrefixes[%d]", i), p)
+	}
 	for i, address := range n.Addresses {
 		a.address(fmt.Sprintf("addresses[%d]", i), address)
 	}
@@ -34,9 +37,11 @@ func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 		return nil
 	}
 	a := nodeAdmission{allowed: allowed}
-	for i, p := range n.Prefixes {
-		if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Bits() <= p.Bits() && in.Contains(p.Addr()) }) {
-			a.refuse(fmt.Sprintf("prefixes[%d]", i), "%s is not in what %s joined for: %s", p, n.Name, joined(allowed))
+	for field, prefixes := range map[string][]netip.Prefix{"prefixes": n.Prefixes, "natPrefixes": n.NATPrefixes} {
+		for i, p := range prefixes {
+			if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Bits() <= p.Bits() && in.Contains(p.Addr()) }) {
+				a.refuse(fmt.Sprintf("%s[%d]", field, i), "%s is not in what %s joined for: %s", p, n.Name, joined(allowed))
+			}
 		}
 	}
 	for i, address := range n.Addresses {
@@ -75,6 +80,33 @@ func (a *nodeAdmission) prefix(field string, p netip.Prefix) {
 		if other.Name != a.node.Name && slices.ContainsFunc(other.Prefixes, p.Overlaps) {
 			a.refuse(field, "%s overlaps source addresses of mux %s", p, other.Name)
 		}
+		if other.Name != a.node.Name && slices.ContainsFunc(other.NATPrefixes, p.Overlaps) {
+			a.refuse(field, "%s overlaps a NAT prefix of mux %s", p, other.Name)
+		}
+	}
+}
+
+// natPrefix holds that answers of backends to its addresses are this mux's alone.
+func (a *nodeAdmission) natPrefix(field string, p netip.Prefix) {
+	a.prefix(field, p)
+	if slices.ContainsFunc(a.node.Addresses, p.Contains) || slices.ContainsFunc(a.node.Prefixes, p.Overlaps) {
+		a.refuse(field, "%s has source addresses of the mux itself", p)
+	}
+	if o := a.Networks.Overlay; o != nil {
+		if slices.ContainsFunc(o.Addresses, p.Contains) {
+			a.refuse(field, "%s has an address of the overlay", p)
+		}
+		if slices.ContainsFunc(o.LocalPrefixes, p.Overlaps) {
+			a.refuse(field, "%s overlaps %s, by which servers know clients of virtual networks", p, o.Local(p.Addr().Is4()))
+		}
+	}
+	if len(a.allowed) > 0 {
+		return // somebody has named it
+	}
+	for pool := range a.Pools.Values() {
+		if slices.ContainsFunc(pool.Prefixes, p.Overlaps) && !slices.ContainsFunc(pool.Exclusions, func(e netip.Prefix) bool { return e.Bits() <= p.Bits() && e.Contains(p.Addr()) }) {
+			a.refuse(field, "%s overlaps pool %s: exclude it there, or let the mux join by a token with --addresses", p, pool.Name)
+		}
 	}
 }
 
@@ -99,7 +131,7 @@ func (a *nodeAdmission) address(field string, address netip.Addr) {
 		a.refuse(field, "%s %s", address, reason)
 	}
 	if mux := spread(a.State, address); mux != "" && mux != a.node.Name {
-		a.refuse(field, "%s is a source address of mux %s", address, mux)
+		a.refuse(field, "%s is in a prefix of mux %s", address, mux)
 	}
 	if len(a.allowed) > 0 {
 		return // somebody has named it

@@ -75,10 +75,11 @@ func (a *admission) dip(address netip.Addr) (vip string, is bool) {
 	return vip, is
 }
 
-// spread is the name of a mux one of whose prefixes has the address, if there is one.
+// spread is the name of a mux one of whose prefixes has the address, of its sources or of full NAT, if there is one.
 func spread(s desired.State, address netip.Addr) string {
 	for n := range s.MuxNodes() {
-		if slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
+		has := func(p netip.Prefix) bool { return p.Contains(address) }
+		if slices.ContainsFunc(n.Prefixes, has) || slices.ContainsFunc(n.NATPrefixes, has) {
 			return n.Name
 		}
 	}
@@ -100,7 +101,7 @@ func (a *admission) vip(path string, vip model.VIP) {
 		break
 	}
 	if mux := spread(a.State, vip.Address); mux != "" {
-		a.refuse(path+".address", "%s is a source address of mux %s", vip.Address, mux)
+		a.refuse(path+".address", "%s is in a prefix of mux %s", vip.Address, mux)
 	}
 	if reason := ofOverlay(a.State, vip.Address); reason != "" {
 		a.refuse(path+".address", "%s %s", vip.Address, reason)
@@ -148,7 +149,7 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 		a.refuse(field, "%s %s", b.Tunnel, reason)
 	}
 	if mux := spread(a.State, b.TunnelAddress()); mux != "" {
-		a.refuse(field, "%s is a source address of mux %s", b.TunnelAddress(), mux)
+		a.refuse(field, "%s is in a prefix of mux %s", b.TunnelAddress(), mux)
 	}
 	var nodes []string
 	for u := range a.Addresses.Of(b.TunnelAddress(), desired.AsNode) {

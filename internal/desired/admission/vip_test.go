@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -179,7 +180,7 @@ func TestNode(t *testing.T) {
 		{node: host("evil", "10.2.9.9", "10.2.1.2"), want: "addresses[1]: 10.2.1.2 is an address of node host1: if that is gone, weir delete node host1"},
 		{node: host("evil", "2001:db8:2::2"), want: "addresses[0]: 2001:db8:2::2 is an address of node host1: if that is gone, weir delete node host1"},
 		{node: host("evil", "10.1.1.2"), want: "addresses[0]: 10.1.1.2 is an address of node mux1: if that is gone, weir delete node mux1"},
-		{node: host("evil", "10.9.0.7"), want: "addresses[0]: 10.9.0.7 is a source address of mux mux1"},
+		{node: host("evil", "10.9.0.7"), want: "addresses[0]: 10.9.0.7 is in a prefix of mux mux1"},
 		{node: host("evil", "192.0.2.3"), want: "addresses[0]: 192.0.2.3 is of pool lagoon: exclude it there, or let the node join by a token with --addresses"},
 		{node: host("evil", "2001:db8:a::3"), want: "addresses[0]: 2001:db8:a::3 is in the ranges of a tenant: let the node join by a token with --addresses"},
 		{node: host("host3", "192.0.2.3"), allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.3/32")}},
@@ -189,9 +190,24 @@ func TestNode(t *testing.T) {
 		{node: spreadMux("mux2", "10.9.0.128/25"), want: "prefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
 		{node: spreadMux("mux2", "10.8.0.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/25")}, want: "prefixes[0]: 10.8.0.0/24 is not in what mux2 joined for: 10.8.0.0/25"},
 		{node: spreadMux("mux1", "10.9.0.0/24")},
+		{node: natMux("mux2", "10.66.2.0/24")},
+		{node: natMux("mux2", "10.66.1.128/25"), want: "natPrefixes[0]: 10.66.1.128/25 overlaps a NAT prefix of mux mux1"},
+		{node: natMux("mux2", "10.9.0.128/25"), want: "natPrefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
+		{node: spreadMux("mux2", "10.66.0.0/16"), want: "prefixes[0]: 10.66.0.0/16 overlaps a NAT prefix of mux mux1"},
+		{node: natMux("mux2", "10.2.0.0/16"), want: "natPrefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
+		{node: natMux("mux2", "203.0.113.0/24"), want: "natPrefixes[0]: 203.0.113.0/24 has 203.0.113.20, an address of VIP blog or of its backends"},
+		{node: natMux("mux2", "192.0.2.0/29"), want: "natPrefixes[0]: 192.0.2.0/29 overlaps pool lagoon: exclude it there, or let the mux join by a token with --addresses"},
+		{node: natMux("mux2", "10.1.2.0/24", "10.1.2.2"), want: "natPrefixes[0]: 10.1.2.0/24 has source addresses of the mux itself"},
+		{node: natMux("mux2", "100.64.0.0/16"), want: "natPrefixes[0]: 100.64.0.0/16 overlaps 100.64.0.0/10, by which servers know clients of virtual networks"},
+		{node: natMux("mux2", "10.255.0.0/24"), want: "natPrefixes[0]: 10.255.0.0/24 has an address of the overlay"},
+		{node: natMux("mux2", "10.66.2.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.66.2.0/25")}, want: "natPrefixes[0]: 10.66.2.0/24 is not in what mux2 joined for: 10.66.2.0/25"},
+		{node: host("evil", "10.66.1.7"), want: "addresses[0]: 10.66.1.7 is in a prefix of mux mux1"},
 	} {
 		s := With(town(), nil, []model.AddressPool{pool("lagoon", "192.0.2.0/28")})
-		s.PutNode(spreadMux("mux1", "10.9.0.0/24", "10.1.1.2"))
+		mux := spreadMux("mux1", "10.9.0.0/24", "10.1.1.2")
+		mux.NATPrefixes = []netip.Prefix{netip.MustParsePrefix("10.66.1.0/24")}
+		s.PutNode(mux)
+		s.Networks.Overlay = &vnet.Overlay{Addresses: []netip.Addr{addr("10.255.0.1")}, LocalPrefixes: vnet.DefaultLocalPrefixes}
 		s.PutVIP(newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"), through(on("host1", "10.3.1.21"), "10.5.0.1")))
 		got := ""
 		if err := Node(s, c.node, tenants, c.allowed); err != nil {
@@ -212,6 +228,13 @@ func spreadMux(name, prefix string, addresses ...string) model.Node {
 	return n
 }
 
+// natMux is a mux with a NAT prefix.
+func natMux(name, prefix string, addresses ...string) model.Node {
+	n := spreadMux(name, prefix, addresses...)
+	n.Prefixes, n.NATPrefixes = nil, n.Prefixes
+	return n
+}
+
 func TestKnownHostsAreListedBriefly(t *testing.T) {
 	if got := list(strings.Split("abcdefghijkl", "")); !strings.HasSuffix(got, "j and 2 more") {
 		t.Errorf("got %q", got)
@@ -229,8 +252,8 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 		vip  model.VIP
 		want string
 	}{
-		{newVIP("shop", "10.9.0.7", on("host1", "10.3.1.9")), "vips[0].address: 10.9.0.7 is a source address of mux mux1"},
-		{newVIP("shop", "203.0.113.10", on("host1", "10.9.0.9")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is a source address of mux mux1"},
+		{newVIP("shop", "10.9.0.7", on("host1", "10.3.1.9")), "vips[0].address: 10.9.0.7 is in a prefix of mux mux1"},
+		{newVIP("shop", "203.0.113.10", on("host1", "10.9.0.9")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is in a prefix of mux mux1"},
 	} {
 		if _, err := VIPs(s, []model.VIP{c.vip}); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)

@@ -14,7 +14,7 @@ func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndp
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
 		Allow:      e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		Limits: limits(s, vip),
+		Limits: limits(s, vip), NAT: vip.NATsInMux(),
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff

@@ -17,7 +17,7 @@ func MuxAttachments(s desired.State) iter.Seq[vnet.Attachment] {
 	return func(yield func(vnet.Attachment) bool) {
 		for n := range s.Networks.All() {
 			for at := range s.Networks.Attached(n.Name) {
-				if !yield(attachment(s, n, at)) {
+				if !yield(muxAttachment(s, n, at)) {
 					return
 				}
 			}
@@ -25,16 +25,25 @@ func MuxAttachments(s desired.State) iter.Seq[vnet.Attachment] {
 	}
 }
 
-// Attachment is the one of a key, if there is one in force.
+// Attachment is the one of a key as muxes run it, if there is one in force.
 func Attachment(s desired.State, key vnet.AttachmentKey) (vnet.Attachment, bool) {
 	n, _ := s.Networks.OfVNI(key.VNI)
 	at, there := s.Networks.AttachedAt(n.Name, key.VIP)
 	if !there {
 		return vnet.Attachment{}, false
 	}
-	return attachment(s, n, at), true
+	return muxAttachment(s, n, at), true
 }
 
+func muxAttachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attachment {
+	a := attachment(s, n, at)
+	if at.NAT == model.NATMux {
+		a.NAT, a.Tenant = true, n.Tenant
+	}
+	return a
+}
+
+// attachment is one as hosts run it.
 func attachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attachment {
 	return vnet.Attachment{
 		AttachmentKey: vnet.AttachmentKey{VNI: n.VNI, VIP: at.Address}, Service: s.VIPs.At(at.VIP).Address, Network: n.Name,
@@ -48,7 +57,7 @@ func attachedTo(s desired.State, vip model.VIP) iter.Seq2[vnet.Network, network.
 	return func(yield func(vnet.Network, network.Attached) bool) {
 		for _, a := range vip.Attachments {
 			n, _ := s.Networks.Get(a.Network)
-			at := network.Attached{Address: a.Address, VIP: vip.Name, Tenant: vip.Tenant, Mode: a.Mode}
+			at := network.Attached{Address: a.Address, VIP: vip.Name, Tenant: vip.Tenant, Mode: a.Mode, NAT: a.NAT}
 			if s.Networks.StateOf(vip.Tenant, a) == network.InForce && !yield(n, at) {
 				return
 			}

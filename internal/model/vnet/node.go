@@ -36,6 +36,10 @@ type Attachment struct {
 	WithoutAgent bool
 	FullNAT      bool // backends answer all clients by the muxes
 	Relay        bool // likewise, those whose host has no agent
+
+	// To muxes alone.
+	NAT    bool   // muxes are the clients of its backends
+	Tenant string // of the network: whose quota of sessions such connections use
 }
 
 // Equal says whether both are the same to a node.

@@ -24,7 +24,9 @@ type Speaker interface {
 // Config configures an Announcer.
 type Config struct {
 	// Aggregates are announced instead of routes to single VIPs, each while a VIP lies in it. None: a route for every VIP.
-	Aggregates    []netip.Prefix
+	Aggregates []netip.Prefix
+	// NATPrefixes are announced as long as the mux forwards: what answers come to.
+	NATPrefixes   []netip.Prefix
 	OverridesFile string // keeps the route overrides over restarts; empty: they are not kept
 	Speaker       Speaker
 	// Discard makes the prefixes of announced VIPs all whose packets the kernel drops, if they get to it.
@@ -106,12 +108,27 @@ func (a *Announcer) SetOverrides(list []model.VIPRoute) {
 	a.announce()
 }
 
-// Stop withdraws all routes for the rest of the process.
+// Stop withdraws all routes for the rest of the process, but those that answers of sessions come by: End withdraws these.
 func (a *Announcer) Stop() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stopped = true
-	return errors.Join(a.config.Speaker.AnnounceMACs(nil), a.config.Speaker.Announce(nil))
+	return errors.Join(a.config.Speaker.AnnounceMACs(nil), a.config.Speaker.Announce(a.natRoutes()))
+}
+
+// End withdraws all routes.
+func (a *Announcer) End() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	return a.config.Speaker.Announce(nil)
+}
+
+func (a *Announcer) natRoutes() (routes []bgp.Route) {
+	for _, prefix := range a.config.NATPrefixes {
+		routes = append(routes, bgp.Plain(prefix))
+	}
+	return routes
 }
 
 // Announced are those of vips that are announced.
@@ -134,6 +151,7 @@ func (a *Announcer) announce() {
 	a.announced, a.overlayAnnounced = vips, overlay
 	usual, warnings := a.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
 	usual = append(usual, overlay.prefixes()...)
+	usual = append(usual, a.config.NATPrefixes...)
 	if err := a.config.Discard(usual); err != nil {
 		warnings = append(warnings, err.Error())
 	}
@@ -152,6 +170,7 @@ func (a *Announcer) announce() {
 		warnings = append(warnings,
 			"out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
 	}
+	routes = append(routes, a.natRoutes()...)
 	for _, err := range []error{a.config.Speaker.Announce(routes), a.config.Speaker.AnnounceMACs(attached)} {
 		if err != nil {
 			warnings = append(warnings, reasons(err)...)

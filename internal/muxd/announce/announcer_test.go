@@ -98,6 +98,32 @@ func TestVIPsAreAnnouncedAsHostsAreReached(t *testing.T) {
 	r.warns()
 }
 
+// NAT prefixes are announced as long as the mux forwards, also while it announces nothing else: answers come by them.
+func TestNATPrefixesAreAnnouncedFirstAndWithdrawnLast(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.NATPrefixes = []netip.Prefix{netip.MustParsePrefix("10.66.0.0/24")} })
+	r.Adopt(nil, nil)
+	r.holds("[10.66.0.0/24]")
+	r.Set(vips(10), Overlay{}, Reach{Tried: true})
+	r.holds("[203.0.113.10/32 10.66.0.0/24]")
+	if r.discarded != "[203.0.113.10/32 10.66.0.0/24]" {
+		t.Errorf("the kernel discards %s", r.discarded)
+	}
+	r.SetExcluded(true)
+	r.holds("[10.66.0.0/24]")
+	r.SetExcluded(false)
+	r.Set(vips(10), Overlay{}, Reach{Tried: true, None: true})
+	r.holds("[10.66.0.0/24]")
+	if err := r.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.holds("[10.66.0.0/24]")
+	if err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	r.Set(vips(10), Overlay{}, Reach{Tried: true})
+	r.holds("[]")
+}
+
 // A mux out of the pool announces nothing; one that stops announces nothing ever after.
 func TestExcludedAndStopped(t *testing.T) {
 	r := newRig(t, nil)

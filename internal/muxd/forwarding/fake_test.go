@@ -53,6 +53,7 @@ type fakeDatapath struct {
 	room       int // for lists
 	tookOver   bool
 	fakeOverlay
+	fakeNAT
 }
 
 func (d *fakeDatapath) Settings() (pool.Settings, error)      { return d.settings, nil }
@@ -201,7 +202,7 @@ func newBench(t *testing.T, live ...model.MuxEndpoint) *bench {
 	j := &journal{}
 	b := &bench{t: t, journal: j, sought: "[]", datapath: &fakeDatapath{
 		journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}, lists: map[string]model.PrefixSet{},
-		fakeOverlay: fakeOverlay{notes: j},
+		fakeOverlay: fakeOverlay{notes: j}, fakeNAT: fakeNAT{notes: j},
 	}}
 	for _, e := range live {
 		b.datapath.endpoints[e.Key] = e

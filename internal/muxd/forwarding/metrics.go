@@ -25,6 +25,8 @@ func (s *State) Sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_mux_hosts", resolved, "true")
 	telemetry.Put(to, "weir_mux_hosts", len(tunnels)-resolved, "false")
 	s.networks.sample(to)
+	s.networks.full.sample(to)
+	s.swept.sample(to)
 }
 
 // maxAttachmentSeries bounds how many attachments have series of their own.

@@ -30,6 +30,7 @@ type Overlay interface {
 // networks keeps the tables of virtual networks at the manager's updates. Without a network it costs nothing.
 type networks struct {
 	datapath Overlay
+	full     *fullNAT
 	wanted   networkSet
 	numbers  map[vnet.AttachmentKey]uint32 // of attachments, in the tables
 	keys     map[uint32][]fbt.Key          // of hosts, in the tables
@@ -42,11 +43,12 @@ type networkSet struct {
 	masters     []fbt.Master
 	attachments map[vnet.AttachmentKey]vnet.Attachment
 	hosts       map[uint32]vnet.MuxHost
+	endpoints   map[model.EndpointKey]model.MuxEndpoint // whose VIPs have full NAT in muxes
 }
 
 // newNetworks adopts the live tables: their attachments keep their numbers, and so their counters.
-func newNetworks(datapath Overlay) (networks, error) {
-	n := networks{datapath: datapath, numbers: map[vnet.AttachmentKey]uint32{}, keys: map[uint32][]fbt.Key{}}
+func newNetworks(datapath Overlay, full *fullNAT) (networks, error) {
+	n := networks{datapath: datapath, full: full, numbers: map[vnet.AttachmentKey]uint32{}, keys: map[uint32][]fbt.Key{}}
 	live, err := datapath.Attachments()
 	if err != nil {
 		return n, err
@@ -55,7 +57,10 @@ func newNetworks(datapath Overlay) (networks, error) {
 	for number, a := range live {
 		key := vnet.AttachmentKey{VNI: a.VNI, VIP: a.VIP}
 		n.numbers[key] = number
-		n.wanted.attachments[key] = vnet.Attachment{AttachmentKey: key, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
+		n.wanted.attachments[key] = vnet.Attachment{AttachmentKey: key, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay, NAT: a.NAT}
+		if a.NAT {
+			full.adopt(key, a.Tenant)
+		}
 	}
 	n.wanted.v4, n.wanted.v6, err = datapath.OverlayAddresses()
 	return n, err
@@ -64,7 +69,7 @@ func newNetworks(datapath Overlay) (networks, error) {
 // next is what the update makes of the set.
 func (s networkSet) next(update wire.MuxUpdate) networkSet {
 	of := update.Networks
-	next := networkSet{masters: of.Masters, attachments: s.attachments, hosts: s.hosts}
+	next := networkSet{masters: of.Masters, attachments: s.attachments, hosts: s.hosts, endpoints: s.endpoints}
 	for _, a := range of.Addresses {
 		if a.Is4() {
 			next.v4 = a
@@ -73,11 +78,31 @@ func (s networkSet) next(update wire.MuxUpdate) networkSet {
 		}
 	}
 	if update.Snapshot {
-		next.attachments, next.hosts = nil, nil
+		next.attachments, next.hosts, next.endpoints = nil, nil, nil
 	}
 	next.attachments = changed(next.attachments, of.Attachments, of.AttachmentsRemoved, func(a vnet.Attachment) vnet.AttachmentKey { return a.AttachmentKey })
 	next.hosts = changed(next.hosts, of.Hosts, of.HostsRemoved, func(h vnet.MuxHost) uint32 { return h.Number })
+	put, removed := natEndpoints(next.endpoints, update)
+	next.endpoints = changed(next.endpoints, put, removed, func(e model.MuxEndpoint) model.EndpointKey { return e.Key })
 	return next
+}
+
+// natEndpoints are what an update has of endpoints whose VIPs have full NAT in muxes, and those that had it.
+func natEndpoints(had map[model.EndpointKey]model.MuxEndpoint, update wire.MuxUpdate) (put []model.MuxEndpoint, removed []model.EndpointKey) {
+	gone := slices.Clone(update.Removed)
+	for _, e := range update.Endpoints {
+		if e.NAT && e.Key.Protocol == model.TCP {
+			put = append(put, e)
+		} else {
+			gone = append(gone, e.Key)
+		}
+	}
+	for _, key := range gone {
+		if _, there := had[key]; there {
+			removed = append(removed, key)
+		}
+	}
+	return put, removed
 }
 
 // changed is rows without those removed and with those put, by key. What does not change is not copied.
@@ -145,6 +170,9 @@ func (n *networks) prepare(next networkSet) error {
 	if err := next.validate(n.datapath.MaxAttachments()); err != nil {
 		return err
 	}
+	if err := n.full.prepare(next); err != nil {
+		return err
+	}
 	keys, makes := n.keysOf(next), fbt.Makes(next.masters)
 	both := maps.Clone(n.keys)
 	maps.Copy(both, keys)
@@ -178,7 +206,13 @@ func (n *networks) complete(next networkSet) error {
 	if err := n.setKeys(fbt.Makes(next.masters), n.keysOf(next)); err != nil {
 		return err
 	}
+	if err := n.full.place(next); err != nil {
+		return err
+	}
 	if err := n.setAttachments(next.attachments); err != nil {
+		return err
+	}
+	if err := n.full.complete(next); err != nil {
 		return err
 	}
 	n.wanted = next
@@ -221,8 +255,12 @@ func (n *networks) setKeys(makes uint32, keys map[uint32][]fbt.Key) error {
 }
 
 // row is an attachment as the tables have it.
-func row(a vnet.Attachment) overlay.Attachment {
-	return overlay.Attachment{VNI: a.VNI, VIP: a.VIP, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
+func (n *networks) row(a vnet.Attachment) overlay.Attachment {
+	of := overlay.Attachment{VNI: a.VNI, VIP: a.VIP, Service: a.Service, GatewayMAC: a.GatewayMAC, FullNAT: a.FullNAT, Relay: a.Relay}
+	if n.full.is(a) {
+		of.NAT, of.Tenant = true, n.full.tenantOf(a)
+	}
+	return of
 }
 
 // setAttachments writes attachments under the numbers that they have, new ones under free numbers.
@@ -244,8 +282,8 @@ func (n *networks) setAttachments(attachments map[vnet.AttachmentKey]vnet.Attach
 			number = free
 			numbers[key], taken[free] = free, true
 		}
-		rows[number] = row(a)
-		same = same && row(n.wanted.attachments[key]) == row(a)
+		rows[number] = n.row(a)
+		same = same && n.row(n.wanted.attachments[key]) == rows[number]
 	}
 	if same {
 		return nil

@@ -46,6 +46,7 @@ type Datapath interface {
 	SetMuxes(n int) error // that limits of VIPs are divided among
 	SNATDigest() (ranges int, digest uint64)
 	Overlay
+	NAT
 	// TakeOver lets the tables take the place of those of another layout that forward until then, if
 	// there are any.
 	TakeOver() error
@@ -56,9 +57,11 @@ type Config struct {
 	Name     string        // of the mux
 	Settings pool.Settings // but for the hash key, which a snapshot brings
 	Lead     time.Duration // between the withdrawal of a VIP and the end of its endpoints
-	Datapath Datapath
-	Routes   *announce.Announcer
-	Log      *slog.Logger
+	// NATPrefixes are those of full NAT, one of each family at most; none: the mux does none.
+	NATPrefixes []netip.Prefix
+	Datapath    Datapath
+	Routes      *announce.Announcer
+	Log         *slog.Logger
 }
 
 // State keeps the data plane at the manager's updates, and announces the VIPs that it forwards.
@@ -75,6 +78,7 @@ type State struct {
 	settings    pool.Settings
 	live        *live
 	networks    networks
+	swept       natSweep
 	leaving     map[netip.Addr]bool // VIPs that are withdrawn but still live
 	tunnels     []netip.Addr        // of the backends
 	others      []netip.Addr        // of the other muxes of the pool
@@ -96,7 +100,11 @@ func New(config Config) (*State, error) {
 		return nil, err
 	}
 	s.live = newLive(keys, vips)
-	if s.networks, err = newNetworks(config.Datapath); err != nil {
+	full, err := newFullNAT(config.Datapath, config.NATPrefixes)
+	if err != nil {
+		return nil, err
+	}
+	if s.networks, err = newNetworks(config.Datapath, full); err != nil {
 		return nil, err
 	}
 	generation, err := config.Datapath.Generation()
@@ -148,7 +156,7 @@ func (s *State) Apply(ctx context.Context, update wire.MuxUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, later := s.pending.split(update, s.config.Datapath, s.piece)
-	changed, err := s.programAll(now)
+	changed, err := s.programAll(now, s.networks.wanted.next(update))
 	changed = changed || len(s.leaving) > 0 || len(s.config.Routes.Warnings()) > 0
 	s.leaving = nil
 	if err == nil {
@@ -174,8 +182,7 @@ func (s *State) Apply(ctx context.Context, update wire.MuxUpdate) error {
 }
 
 // programAll writes an update to the data plane: virtual networks around the endpoints that they lead to.
-func (s *State) programAll(update wire.MuxUpdate) (changed bool, err error) {
-	next := s.networks.wanted.next(update)
+func (s *State) programAll(update wire.MuxUpdate, next networkSet) (changed bool, err error) {
 	if err := s.networks.prepare(next); err != nil {
 		return false, err
 	}
@@ -317,6 +324,7 @@ func (s *State) Warnings() []string {
 	defer s.mu.Unlock()
 	lines, problems := s.hops.warnings()
 	lines = append(lines, bounded(problems)...)
+	lines = append(lines, s.networks.full.warnings(s.networks.wanted)...)
 	return append(lines, bounded(s.config.Routes.Warnings())...)
 }
 

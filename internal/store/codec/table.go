@@ -22,6 +22,8 @@ type (
 		Addresses []netip.Addr   `json:"addresses"`
 		Version   string         `json:"version"`
 		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
+
+		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
 	}
 	// TableDocument is an endpoint's table.
 	TableDocument struct {

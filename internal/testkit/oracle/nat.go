@@ -82,9 +82,11 @@ func (n *NAT) reply(m *Mux, p *packet) Outcome {
 		}
 	}
 	hop, resolved := m.Hops[tunnel]
-	source := m.Source4
-	if s.Over6 {
-		source = m.Source6
+	var source netip.Addr
+	for _, a := range m.Network.Addresses {
+		if a.Is6() == s.Over6 {
+			source = a
+		}
 	}
 	switch {
 	case !resolved || !hop.Resolved():

@@ -20,8 +20,8 @@ const (
 	defaultAttachments = 16384
 	defaultVTEPs       = 65536
 	defaultHosts       = 4096
-	defaultNATSets     = 4096  // of 16 sessions
 	defaultNATBackends = 65535 // sessions have 16 bits for them
+	defaultNATTenants  = 4097  // row 0 is what all borrow
 )
 
 // Sizes are the tables' sizes in rows.
@@ -32,7 +32,7 @@ type Sizes struct {
 	Attachments                               uint32        // VIPs of virtual networks; 0: the default
 	VTEPs                                     uint32        // hosts of clients; 0: the default
 	Hosts                                     uint32        // numbers of hosts with backends, from 1 on; 0: the default
-	NATSets                                   uint32        // of sessions of full NAT, a power of two; 0: the default
+	NATSets                                   uint32        // of 16 sessions of full NAT, a power of two; 0: there is none, and its tables have a row
 	FlowLimit                                 uint32        // 0: half of MaxFlows
 	Tokens                                    []uint64      // of the buckets of bpf/mux/ratelimit.h; nil: those that stand there
 	TokenTime                                 time.Duration // until one comes back; 0: likewise
@@ -60,9 +60,17 @@ func (d Sizes) AttachmentRows() uint32 { return cmp.Or(d.Attachments, defaultAtt
 func (d Sizes) HostRows() uint32 { return cmp.Or(d.Hosts, defaultHosts) + 1 }
 
 // NATBackends are those that sessions of full NAT may have, from 1 on.
-func (d Sizes) NATBackends() uint32 { return defaultNATBackends }
+func (d Sizes) NATBackends() uint32 { return d.withNAT(defaultNATBackends) }
 
-func (d Sizes) natSets() uint32 { return cmp.Or(d.NATSets, defaultNATSets) }
+func (d Sizes) natSets() uint32 { return max(d.NATSets, 1) }
+
+// withNAT is how many rows a table of full NAT has that has n where there is full NAT.
+func (d Sizes) withNAT(n uint32) uint32 {
+	if d.NATSets == 0 {
+		return 1
+	}
+	return n
+}
 
 // indexRows are the rows of endpoint_index: four words for each endpoint, so that one endpoint in five collides.
 func (d Sizes) indexRows() uint32 {
@@ -103,10 +111,11 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapOverlayHosts:   d.HostRows(),
 		MuxMapHostKeys:       d.HostRows(),
 		MuxMapSessionSets:    d.natSets(),
-		MuxMapNatAttachments: d.AttachmentRows(),
-		MuxMapNatSlots:       defaultNATBackends,
-		MuxMapNatBackends:    defaultNATBackends + 1,
-		MuxMapNatHosts:       cmp.Or(d.VTEPs, defaultVTEPs),
+		MuxMapNatAttachments: d.withNAT(d.AttachmentRows()),
+		MuxMapNatSlots:       d.NATBackends(),
+		MuxMapNatBackends:    d.NATBackends() + 1,
+		MuxMapNatHosts:       d.withNAT(d.HostRows()),
+		MuxMapTenants:        d.withNAT(defaultNATTenants),
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}

@@ -32,6 +32,7 @@ func (q quotas) set(number, own, most, halfOpen uint32) error {
 // Usage is what a tenant has of the sessions.
 type Usage struct {
 	Rows, HalfOpen int
+	Most           uint32 // of Rows
 	Refused        uint64
 }
 
@@ -41,7 +42,7 @@ func (q quotas) usage(number uint32) Usage {
 	}
 	row := &q[number]
 	return Usage{
-		Rows: int(atomic.LoadInt32(&row.Rows)), HalfOpen: int(atomic.LoadInt32(&row.HalfOpen)), Refused: atomic.LoadUint64(&row.Refused),
+		Rows: int(atomic.LoadInt32(&row.Rows)), HalfOpen: int(atomic.LoadInt32(&row.HalfOpen)), Most: atomic.LoadUint32(&row.Most), Refused: atomic.LoadUint64(&row.Refused),
 	}
 }
 

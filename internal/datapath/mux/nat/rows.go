@@ -58,6 +58,10 @@ type Session struct {
 
 	tag     uint32
 	counted bool // among the half-open ones
+	// For resets: what each end expects next, and how the client is reached.
+	clientNext, serverNext uint32
+	clientMAC              [6]byte
+	overV6                 bool
 }
 
 // sessions are the sets of rows, which the programs write too.
@@ -90,6 +94,7 @@ func (t sessions) read(number uint32) (Session, bool) {
 	return Session{
 		Row: number, Client: netip.AddrPortFrom(bpf.FromAddress(r.Client), abi.Port(r.ClientPort)), Port: abi.Port(r.VipPort),
 		Host: r.Host, Attachment: uint32(r.Attachment), Backend: uint32(r.Rule), State: state, Seen: r.Seen, tag: tag, counted: counted,
+		clientNext: r.ClientNext, serverNext: r.ServerNext, clientMAC: r.ClientMac, overV6: r.Events&uint16(bpf.MuxNatLayoutNAT_HOST_V6) != 0,
 	}, true
 }
 

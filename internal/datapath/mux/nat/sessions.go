@@ -1,12 +1,15 @@
 package nat
 
 import (
+	"errors"
+	"fmt"
 	"iter"
 	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 )
 
 // NAT is the full NAT of a data plane.
@@ -85,9 +88,13 @@ type Swept struct {
 	Idle                 int // that were ended
 }
 
+// MaxResets bounds the sessions that a sweep ends.
+const MaxResets = 10000
+
 // SweepNAT frees sessions that are over, at a tick, and ends those that were idle for longer than their endpoint allows:
-// these rest as if they were reset. Numbers that no session has any more are free afterwards.
-func (n *NAT) SweepNAT(now uint32) (s Swept, err error) {
+// these rest as if they were reset, and send is given the resets for both ends. Where its numbers are stale an end answers
+// with a challenge ACK, by which the session lives on. Numbers that no session has any more are free afterwards.
+func (n *NAT) SweepNAT(now uint32, send func(reset.Pair) error) (s Swept, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	t := n.table
@@ -100,13 +107,15 @@ func (n *NAT) SweepNAT(now uint32) (s Swept, err error) {
 			return s, err
 		}
 	}
-	tenants, err := t.tenants()
+	ends, err := t.ends()
 	if err != nil {
 		return s, err
 	}
+	tenant := func(of Session) uint32 { return ends.attachments[of.Attachment].Tenant }
+	var failed error
 	for of := range t.sessions.all() {
 		if of.isFree(now) && t.sessions.free(&of) {
-			t.quotas.remove(tenants[of.Attachment], of.counted)
+			t.quotas.remove(tenant(of), of.counted)
 			s.Freed++
 			continue
 		}
@@ -117,21 +126,19 @@ func (n *NAT) SweepNAT(now uint32) (s Swept, err error) {
 			s.HalfOpen++
 		case of.State != Open:
 			s.Over++
-		case most != 0 && idle > most && t.sessions.noteReset(of, now):
+		case most != 0 && idle > most && s.Idle < MaxResets && t.sessions.noteReset(of, now):
 			s.Idle++
+			if r, ok := t.resets(ends, of); ok {
+				if err := send(r); err != nil && failed == nil {
+					failed = fmt.Errorf("reset the session of %s: %w", of.Client, err)
+				}
+			}
 		default:
 			s.Open++
 		}
 	}
-	t.quotas.recount(t.sessions, func(of Session) uint32 { return tenants[of.Attachment] })
-	return s, t.forget(unused)
-}
-
-// tenants are those of networks, by attachment.
-func (t *Table) tenants() (map[uint32]uint32, error) {
-	tenants := map[uint32]uint32{}
-	err := eachAttachment(t.tables, func(number uint32, row bpf.MuxNatAttachment) { tenants[number] = row.Tenant })
-	return tenants, err
+	t.quotas.recount(t.sessions, tenant)
+	return s, errors.Join(failed, t.forget(unused))
 }
 
 // unused are the numbers of backends that no slot names.

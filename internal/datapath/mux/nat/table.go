@@ -83,7 +83,12 @@ func (t *Table) Close() {
 }
 
 // MaxHostBits bounds how many addresses a NAT prefix has.
-const MaxHostBits = 22
+const MaxHostBits = model.MaxNATBits
+
+// Room is how many sessions a NAT prefix has addresses and ports for.
+func Room(p netip.Prefix) int {
+	return 1 << (p.Addr().BitLen() - p.Bits() + int(bpf.MuxNatLayoutNAT_PORT_BITS))
+}
 
 // SetPrefixes says which NAT addresses the mux has; not valid: none of the family.
 func (t *Table) SetPrefixes(v4, v6 netip.Prefix) error {
@@ -99,7 +104,7 @@ func (t *Table) SetPrefixes(v4, v6 netip.Prefix) error {
 			return fmt.Errorf("set NAT prefix %s: it is no prefix of the family", p)
 		case bits > MaxHostBits:
 			return fmt.Errorf("set NAT prefix %s: it may have at most %d addresses", p, 1<<MaxHostBits)
-		case uint64(rows) > 1<<(bits+int(bpf.MuxNatLayoutNAT_PORT_BITS)):
+		case int(rows) > Room(p):
 			return fmt.Errorf("set NAT prefix %s: it is too small for %d sessions", p, rows)
 		}
 		to := &row.Prefixes[i]

@@ -1,2 +1,2 @@
-// Package reset sends the resets by which a host ends a connection of a virtual network at both ends (NGLB, section VI).
+// Package reset sends the resets by which a host or a mux ends a connection of a virtual network at both ends (NGLB, section VI).
 package reset

@@ -25,6 +25,17 @@ func Packet(from, to netip.AddrPort, seq uint32) []byte {
 	return append(header, s...)
 }
 
+// VXLAN is its header and the Ethernet header of the frame inside (RFC 7348, section 5).
+func VXLAN(vni uint32, to, from [6]byte, v4 bool) []byte {
+	b := []byte{8, 0, 0, 0}
+	b = binary.BigEndian.AppendUint32(b, vni<<8)
+	b = append(append(b, to[:]...), from[:]...)
+	if v4 {
+		return append(b, 0x08, 0x00)
+	}
+	return append(b, 0x86, 0xdd)
+}
+
 // Checksum is that of IP and TCP: of data, and of a sum of what is before it, all of an even length.
 func Checksum(data []byte, sum uint32) uint16 {
 	for i := 0; i < len(data); i += 2 {
