@@ -95,7 +95,7 @@ var Bounds = map[string]Bound{
 	"weir.v1.VIP.attachments":    {MaxItems: model.MaxAttachments},
 	"weir.v1.Attachment.network": {Pattern: NamePattern},
 	"weir.v1.Attachment.mode":    {Values: []string{string(model.ModeBypass), string(model.ModeFullNAT)}},
-	"weir.v1.Attachment.nat":     {Values: []string{string(model.NATHost), string(model.NATMux)}},
+	"weir.v1.Attachment.nat":     {Values: []string{compile.NATHost, compile.NATMux}},
 
 	"weir.v1.VirtualNetwork.name":           {Pattern: NamePattern},
 	"weir.v1.VirtualNetwork.tenant":         {Pattern: NamePattern},

@@ -187,3 +187,32 @@ func wholeOverload() *model.Overload {
 		},
 	}
 }
+
+// Where full NAT changes addresses is a field of its own, and comes back as it was written.
+func TestAttachmentsSayWhereFullNATIs(t *testing.T) {
+	for _, c := range []struct {
+		mode, nat string
+		want      model.AttachmentMode
+		wrong     string
+	}{
+		{"", "", model.ModeBypass, ""},
+		{"full-nat", "", model.ModeFullNAT, ""},
+		{"full-nat", "host", model.ModeFullNAT, ""},
+		{"full-nat", "mux", model.ModeNATInMux, ""},
+		{"bypass", "mux", "", "attachments[0].nat: is of mode full-nat alone"},
+		{"full-nat", "client", "", `attachments[0].nat: must be host or mux, is "client"`},
+		{"full-nat in the mux", "", "", `attachments[0].mode: must be bypass or full-nat, is "full-nat in the mux"`},
+	} {
+		var f Fields
+		got := f.attachments("attachments", []*weirv1.Attachment{{Network: "prod", Address: "10.99.0.1", Mode: c.mode, Nat: c.nat}})
+		switch err := f.Err(); {
+		case c.wrong != "" && (err == nil || err.Error() != c.wrong):
+			t.Errorf("%+v: %v", c, err)
+		case c.wrong == "" && (err != nil || got[0].Mode != c.want):
+			t.Errorf("%+v is %q: %v", c, got[0].Mode, err)
+		}
+		if back := attachmentMessages(got)[0]; c.nat == "mux" && c.wrong == "" && (back.GetMode() != c.mode || back.GetNat() != c.nat) {
+			t.Errorf("%+v came back as %v", c, back)
+		}
+	}
+}

@@ -15,7 +15,11 @@ import (
 func attachmentMessages(all []model.Attachment) []*weirv1.Attachment {
 	var messages []*weirv1.Attachment
 	for _, a := range all {
-		messages = append(messages, &weirv1.Attachment{Network: a.Network, Address: OptionalAddress(a.Address), Mode: string(a.Mode), Nat: string(a.NAT)})
+		p := &weirv1.Attachment{Network: a.Network, Address: OptionalAddress(a.Address), Mode: string(a.Mode)}
+		if a.Mode == model.ModeNATInMux {
+			p.Mode, p.Nat = string(model.ModeFullNAT), NATMux
+		}
+		messages = append(messages, p)
 	}
 	return messages
 }
@@ -26,11 +30,35 @@ func (f *Fields) attachments(path string, all []*weirv1.Attachment) []model.Atta
 		f.enter(path, i)
 		attachments = append(attachments, model.Attachment{
 			Network: p.GetNetwork(), Address: f.Address("address", p.GetAddress()),
-			Mode: cmp.Or(model.AttachmentMode(p.GetMode()), model.ModeBypass), NAT: model.NATPlace(p.GetNat()),
+			Mode: f.attachmentMode(p),
 		})
 		f.leave()
 	}
 	return attachments
+}
+
+// NATHost and NATMux are where full NAT changes addresses: the values of the field nat.
+const (
+	NATHost = "host"
+	NATMux  = "mux"
+)
+
+// attachmentMode reads the fields mode and nat.
+func (f *Fields) attachmentMode(p *weirv1.Attachment) model.AttachmentMode {
+	mode, nat := cmp.Or(model.AttachmentMode(p.GetMode()), model.ModeBypass), p.GetNat()
+	switch {
+	case mode == model.ModeNATInMux:
+		f.Refuse("mode", "must be %s or %s, is %.64q", model.ModeBypass, model.ModeFullNAT, p.GetMode())
+		return model.ModeFullNAT
+	case nat == "":
+	case mode != model.ModeFullNAT:
+		f.Refuse("nat", "is of mode %s alone", model.ModeFullNAT)
+	case nat == NATMux:
+		return model.ModeNATInMux
+	case nat != NATHost:
+		f.Refuse("nat", "must be %s or %s, is %.64q", NATHost, NATMux, nat)
+	}
+	return mode
 }
 
 // NetworkMessage writes n without the fields that are output only.

@@ -98,7 +98,7 @@ func isServed(s *store.State, vip model.VIP) (missing Condition, all bool) {
 func withoutNAT(s *store.State, vip model.VIP) (all []string) {
 	asked := map[model.Family]bool{}
 	for _, a := range vip.Attachments {
-		if a.NAT == model.NATMux {
+		if a.Mode == model.ModeNATInMux {
 			asked[model.FamilyOf(a.Address)] = true
 		}
 	}

@@ -37,7 +37,7 @@ func dock() (*store.State, model.VIP) {
 // natIn has the VIP ask for full NAT in the muxes.
 func natIn(s *store.State) {
 	vip := s.VIPs.At("dock")
-	vip.Attachments = []model.Attachment{{Network: "bay", Address: vip.Attachments[0].Address, Mode: model.ModeFullNAT, NAT: model.NATMux}}
+	vip.Attachments = []model.Attachment{{Network: "bay", Address: vip.Attachments[0].Address, Mode: model.ModeNATInMux}}
 	s.PutVIP(vip)
 }
 

@@ -11,7 +11,6 @@ type Attachment struct {
 	Network string     // name of the network, whose tenant is the VIP's or has allowed the VIP's
 	Address netip.Addr // of the VIP there; of the family of the VIP's own address
 	Mode    AttachmentMode
-	NAT     NATPlace // of ModeFullNAT alone; empty: as NATHost
 }
 
 // AttachmentMode says how packets of connections from a virtual network travel.
@@ -23,24 +22,9 @@ const (
 	// Of UDP they see all that clients send, and the answers go from host to host.
 	ModeBypass AttachmentMode = "bypass"
 	// ModeFullNAT has all packets pass the muxes, both ways (NGLB, section II).
-	ModeFullNAT AttachmentMode = "full-nat"
+	ModeFullNAT  AttachmentMode = "full-nat"
+	ModeNATInMux AttachmentMode = "full-nat in the mux" // of which muxes have the sessions: backends see a mux as the client
 )
-
-// NATPlace says where full NAT changes addresses.
-type NATPlace string
-
-// The places of full NAT.
-const (
-	// NATHost is the server's host: any mux handles any packet.
-	NATHost NATPlace = "host"
-	// NATMux is the mux that a connection's SYN came to: backends see it as the client, and its death ends the connection.
-	NATMux NATPlace = "mux"
-)
-
-// NATsInMux says whether muxes are the clients of the VIP's backends in any network.
-func (vip VIP) NATsInMux() bool {
-	return slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.NAT == NATMux })
-}
 
 // MaxAttachments bounds VIP.Attachments: of what a host holds of all networks a VIP has a part.
 const MaxAttachments = 4096
@@ -63,14 +47,8 @@ func (vip VIP) validateAttachments(v *validator) {
 		if vip.Address.IsValid() && a.Address.IsValid() && a.Address.Is4() != vip.Address.Is4() {
 			v.refuse(path+".address", "must be of the VIP's family (%s), is %s", family(vip.Address), a.Address)
 		}
-		if a.Mode != ModeBypass && a.Mode != ModeFullNAT {
+		if a.Mode != ModeBypass && a.Mode != ModeFullNAT && a.Mode != ModeNATInMux {
 			v.refuse(path+".mode", "must be %s or %s, is %.64q", ModeBypass, ModeFullNAT, string(a.Mode))
-		}
-		switch {
-		case a.NAT != "" && a.Mode != ModeFullNAT:
-			v.refuse(path+".nat", "must be left out of mode %s", a.Mode)
-		case a.NAT != "" && a.NAT != NATHost && a.NAT != NATMux:
-			v.refuse(path+".nat", "must be %s or %s, is %.64q", NATHost, NATMux, string(a.NAT))
 		}
 		if j, taken := first[a.Network]; taken {
 			v.refuse(path+".network", "is %s again, as attachments[%d]", a.Network, j)
@@ -95,7 +73,7 @@ func (vip VIP) validateBypass(v *validator) {
 	if vip.Limits != nil && vip.Limits.Bytes > 0 {
 		v.refuse("limits.bytes", "must be left out of a VIP with attachments: muxes do not see the packets that bypass them")
 	}
-	full := slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.Mode == ModeFullNAT })
+	full := slices.ContainsFunc(vip.Attachments, func(a Attachment) bool { return a.Mode != ModeBypass })
 	for i, e := range vip.Endpoints {
 		if full && e.Protocol == UDP {
 			v.refuse(fmt.Sprintf("endpoints[%d].protocol", i), "must be TCP in a VIP with attachments of mode %s", ModeFullNAT)

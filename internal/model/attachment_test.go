@@ -27,11 +27,7 @@ func TestValidateAttachments(t *testing.T) {
 		"attachments[0].address: must be of the VIP's family (IPv4)": func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("fd00::1") },
 		"attachments[0].address: must be a routable unicast address": func(v *VIP) { v.Attachments[0].Address = netip.MustParseAddr("224.0.0.1") },
 		`attachments[0].mode: must be bypass or full-nat, is "dsr"`:  func(v *VIP) { v.Attachments[0].Mode = "dsr" },
-		`attachments[0].nat: must be left out of mode bypass`:        func(v *VIP) { v.Attachments[0].NAT = NATMux },
-		`attachments[0].nat: must be host or mux, is "client"`: func(v *VIP) {
-			v.Attachments[0].Mode, v.Attachments[0].NAT = ModeFullNAT, "client"
-		},
-		"attachments: must be at most 4096, are 4097": func(v *VIP) { v.Attachments = make([]Attachment, 4097) },
+		"attachments: must be at most 4096, are 4097":                func(v *VIP) { v.Attachments = make([]Attachment, 4097) },
 		"endpoints[0].protocol: must be TCP in a VIP with attachments of mode full-nat": func(v *VIP) {
 			v.Attachments[1].Mode, v.Endpoints[0].Protocol = ModeFullNAT, UDP
 		},
@@ -45,17 +41,14 @@ func TestValidateAttachments(t *testing.T) {
 			t.Errorf("%v, want %q alone", all, wrong)
 		}
 	}
+	full := attached()
+	full.Attachments[1].Mode = ModeNATInMux
+	if err := full.Validate(); err != nil {
+		t.Errorf("full NAT in the mux: %v", err)
+	}
 	vip := attached()
 	vip.Limits = &Limits{Connections: 5}
 	vip.Endpoints = append(vip.Endpoints, Endpoint{Protocol: UDP, Port: 53})
-	if vip.NATsInMux() {
-		t.Error("muxes are said to be clients of what bypasses them")
-	}
-	full := attached()
-	full.Attachments[1].Mode, full.Attachments[1].NAT = ModeFullNAT, NATMux
-	if err := full.Validate(); err != nil || !full.NATsInMux() {
-		t.Errorf("full NAT in the mux: %v", err)
-	}
 	if err := vip.Validate(); err != nil {
 		t.Errorf("connections can be limited, and UDP goes: %v", err)
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -63,10 +64,7 @@ func (k EndpointKey) String() string {
 
 // Compare orders by VIP, port, protocol.
 func (k EndpointKey) Compare(other EndpointKey) int {
-	if c := netip.AddrPortFrom(k.VIP, k.Port).Compare(netip.AddrPortFrom(other.VIP, other.Port)); c != 0 {
-		return c
-	}
-	return int(k.Protocol) - int(other.Protocol)
+	return cmp.Or(netip.AddrPortFrom(k.VIP, k.Port).Compare(netip.AddrPortFrom(other.VIP, other.Port)), int(k.Protocol)-int(other.Protocol))
 }
 
 // Flow is a five-tuple, in the direction from the client to the VIP.

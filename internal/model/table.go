@@ -145,14 +145,12 @@ const (
 
 // Node is a registered mux or host.
 type Node struct {
-	Name      string // unique; a DNS label
-	Role      Role
-	Addresses []netip.Addr   // a mux's outer source addresses; a host's own addresses
-	Version   string         // of the program that runs on it
-	Prefixes  []netip.Prefix // outer sources of a mux that spreads them
-	// NATPrefixes are those by which backends know clients of virtual networks that have full NAT in this mux, one of each
-	// family at most.
-	NATPrefixes []netip.Prefix
+	Name        string // unique; a DNS label
+	Role        Role
+	Addresses   []netip.Addr   // a mux's outer source addresses; a host's own addresses
+	Version     string         // of the program that runs on it
+	Prefixes    []netip.Prefix // outer sources of a mux that spreads them
+	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
 }
 
 // PoolMember is a mux as the others of its pool know it.

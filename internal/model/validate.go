@@ -97,32 +97,21 @@ func (n Node) Validate() error {
 		}
 	}
 	for i, p := range n.Prefixes {
-		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p, shortest4, shortest6)
-	}
-	for i, p := range n.NATPrefixes {
-		field := fmt.Sprintf("natPrefixes[%d]", i)
-		v.prefix(field, n.Role, p, 32-MaxNATBits, 128-MaxNATBits)
-		if i > 0 && p.Addr().Is4() == n.NATPrefixes[0].Addr().Is4() {
-			v.refuse(field, "must be of another family than natPrefixes[0]")
-		}
+		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p)
 	}
 	return errors.Join(v.errs...)
 }
 
-// MaxNATBits bounds the addresses of a mux's NAT prefix: those behind it.
-const MaxNATBits = 22
-
-// The shortest prefixes that a mux may spread its outer sources over: hosts accept packets from all
-// of it.
+// The shortest prefixes that a mux may spread its outer sources over: hosts accept packets from all of it.
 const (
 	shortest4 = 16
 	shortest6 = 32
 )
 
-func (v *validator) prefix(field string, role Role, p netip.Prefix, least4, least6 int) {
-	shortest := least6
+func (v *validator) prefix(field string, role Role, p netip.Prefix) {
+	shortest := shortest6
 	if p.Addr().Is4() {
-		shortest = least4
+		shortest = shortest4
 	}
 	switch {
 	case !p.IsValid():

@@ -238,31 +238,6 @@ func TestNodeValidate(t *testing.T) {
 	}
 }
 
-func TestNodeValidatesNATPrefixes(t *testing.T) {
-	for prefixes, want := range map[string]string{
-		"10.66.0.0/16 fd66::/112":   "",
-		"10.66.0.0/9":               "natPrefixes[0]: must have no bits set behind its length, is 10.66.0.0/9",
-		"10.0.0.0/9":                "natPrefixes[0]: must be at least 10 bits long, is 10.0.0.0/9",
-		"fd66::/96":                 "natPrefixes[0]: must be at least 106 bits long, is fd66::/96",
-		"10.66.0.0/16 10.67.0.0/16": "natPrefixes[1]: must be of another family than natPrefixes[0]",
-	} {
-		n := Node{Name: "mux1", Role: RoleMux, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")}}
-		for _, p := range strings.Fields(prefixes) {
-			n.NATPrefixes = append(n.NATPrefixes, netip.MustParsePrefix(p))
-		}
-		got := ""
-		if err := n.Validate(); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%q: got %q, want %q", prefixes, got, want)
-		}
-		if n.Role = RoleHost; n.Validate() == nil {
-			t.Errorf("a host has NAT prefixes %s", prefixes)
-		}
-	}
-}
-
 // What a user wrote comes back to him shortened.
 func TestLongNamesAreNotRepeated(t *testing.T) {
 	if err := (Node{Name: strings.Repeat("a", 1<<20)}).Validate(); len(err.Error()) > 300 {

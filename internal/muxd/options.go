@@ -14,7 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/pin"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -225,7 +225,7 @@ func (o *Options) natPrefixes() (all []netip.Prefix, err error) {
 		family     func(netip.Addr) bool
 		bits       int
 	}{{"--nat-prefix4", o.NATPrefix4, netip.Addr.Is4, 32}, {"--nat-prefix6", o.NATPrefix6, netip.Addr.Is6, 128}} {
-		prefix, err := sourcePrefix(of.flag, of.text, of.family, of.bits-model.MaxNATBits)
+		prefix, err := sourcePrefix(of.flag, of.text, of.family, of.bits-vnet.MaxNATBits)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // NodeToProto writes n without its status.
@@ -43,5 +44,6 @@ func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes
 	n.Addresses, n.Prefixes = f.sources("addresses", addresses)
 	n.NATPrefixes = f.Prefixes("natPrefixes", natPrefixes)
 	f.Add(n.Validate())
+	f.Add(vnet.ValidateNATPrefixes(n))
 	return n, f.Err()
 }

@@ -92,7 +92,10 @@ static __noinline enum verdict reply_session(struct nat_ctx *n, struct vxlan_ctx
 static __always_inline enum verdict reply_fits(const struct packet *p, const struct vxlan_ctx *v,
 					       bool over_v6)
 {
-	if (!address_is_set(&overlay.addresses[over_v6]))
+	__u32 family = over_v6;
+
+	barrier_var(family);
+	if (family > 1 || !address_is_set(&overlay.addresses[family])) /* for the verifier */
 		return VERDICT_DROP_NO_SOURCE;
 	if (p->l3_length + nat_overhead(over_v6) <= settings.mtu)
 		return VERDICT_NONE;

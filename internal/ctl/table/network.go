@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/compile"
 )
 
 // Networks has a row for each virtual network.
@@ -48,7 +48,7 @@ func Attachments(attachments []*weirv1.Attachment) *Table {
 	t := New("  ", "", "NETWORK", "ADDRESS", "MODE")
 	for _, a := range attachments {
 		mode := a.GetMode()
-		if a.GetNat() == string(model.NATMux) {
+		if a.GetNat() == compile.NATMux {
 			mode += " in the mux"
 		}
 		t.Add(a.GetNetwork(), a.GetAddress(), mode)

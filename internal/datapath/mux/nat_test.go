@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
-	"github.com/weirlb/weir/internal/datapath/overlay/reset"
+	resets "github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -269,10 +269,10 @@ func TestFullNATSessionsEnd(t *testing.T) {
 	ack := syn.With(func(p *pkt.Packet) { p.Flags, p.Seq, p.Ack = pkt.ACK, syn.Seq+1, answer.Seq+1 })
 	run(t, d, uncongested(ack))
 	wantUsage(2, 1)
-	var ended []reset.Pair
+	var ended []resets.Pair
 	sweep := func(ticks uint32, want nat.Swept) {
 		t.Helper()
-		got, err := d.SweepNAT(nat.Now()+ticks, func(r reset.Pair) error {
+		got, err := d.SweepNAT(nat.Now()+ticks, func(r resets.Pair) error {
 			ended = append(ended, r)
 			return nil
 		})
@@ -300,18 +300,18 @@ func TestFullNATSessionsEnd(t *testing.T) {
 
 // checkResets wants one pair of resets: from the NAT address to the backend, and from the VIP to the client in VXLAN from the
 // address that all muxes have, each with the number that its end expects.
-func checkResets(t *testing.T, all []reset.Pair, syn pkt.Packet, local netip.AddrPort, toServer, toClient uint32) {
+func checkResets(t *testing.T, all []resets.Pair, syn pkt.Packet, local netip.AddrPort, toServer, toClient uint32) {
 	t.Helper()
 	if len(all) != 1 {
 		t.Fatalf("%d sessions were reset", len(all))
 	}
 	r, backend := all[0], netip.MustParseAddrPort(natBackend4)
-	server := reset.Packet(local, backend, toServer)
+	server := resets.Packet(local, backend, toServer)
 	if !bytes.Equal(r.ToServer, server) || r.Server != backend.Addr() {
 		t.Errorf("to the backend %s goes\n%x, want\n%x", r.Server, r.ToServer, server)
 	}
 	from, to := netip.MustParseAddrPort(natVIP4), netip.MustParseAddrPort(tenant4)
-	client := append(reset.VXLAN(100, syn.Source, oracleGateway, true), reset.Packet(from, to, toClient)...)
+	client := append(resets.VXLAN(100, syn.Source, oracleGateway, true), resets.Packet(from, to, toClient)...)
 	if !bytes.Equal(r.ToClient, client) || r.Tunnel != overlay4 || r.Host != netip.MustParseAddr(agentHost) {
 		t.Errorf("to %s goes from %s\n%x, want\n%x", r.Host, r.Tunnel, r.ToClient, client)
 	}

@@ -190,24 +190,9 @@ func TestNode(t *testing.T) {
 		{node: spreadMux("mux2", "10.9.0.128/25"), want: "prefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
 		{node: spreadMux("mux2", "10.8.0.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/25")}, want: "prefixes[0]: 10.8.0.0/24 is not in what mux2 joined for: 10.8.0.0/25"},
 		{node: spreadMux("mux1", "10.9.0.0/24")},
-		{node: natMux("mux2", "10.66.2.0/24")},
-		{node: natMux("mux2", "10.66.1.128/25"), want: "natPrefixes[0]: 10.66.1.128/25 overlaps a NAT prefix of mux mux1"},
-		{node: natMux("mux2", "10.9.0.128/25"), want: "natPrefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
-		{node: spreadMux("mux2", "10.66.0.0/16"), want: "prefixes[0]: 10.66.0.0/16 overlaps a NAT prefix of mux mux1"},
-		{node: natMux("mux2", "10.2.0.0/16"), want: "natPrefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
-		{node: natMux("mux2", "203.0.113.0/24"), want: "natPrefixes[0]: 203.0.113.0/24 has 203.0.113.20, an address of VIP blog or of its backends"},
-		{node: natMux("mux2", "192.0.2.0/29"), want: "natPrefixes[0]: 192.0.2.0/29 overlaps pool lagoon: exclude it there, or let the mux join by a token with --addresses"},
-		{node: natMux("mux2", "10.1.2.0/24", "10.1.2.2"), want: "natPrefixes[0]: 10.1.2.0/24 has source addresses of the mux itself"},
-		{node: natMux("mux2", "100.64.0.0/16"), want: "natPrefixes[0]: 100.64.0.0/16 overlaps 100.64.0.0/10, by which servers know clients of virtual networks"},
-		{node: natMux("mux2", "10.255.0.0/24"), want: "natPrefixes[0]: 10.255.0.0/24 has an address of the overlay"},
-		{node: natMux("mux2", "10.66.2.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.66.2.0/25")}, want: "natPrefixes[0]: 10.66.2.0/24 is not in what mux2 joined for: 10.66.2.0/25"},
-		{node: host("evil", "10.66.1.7"), want: "addresses[0]: 10.66.1.7 is in a prefix of mux mux1"},
 	} {
 		s := With(town(), nil, []model.AddressPool{pool("lagoon", "192.0.2.0/28")})
-		mux := spreadMux("mux1", "10.9.0.0/24", "10.1.1.2")
-		mux.NATPrefixes = []netip.Prefix{netip.MustParsePrefix("10.66.1.0/24")}
-		s.PutNode(mux)
-		s.Networks.Overlay = &vnet.Overlay{Addresses: []netip.Addr{addr("10.255.0.1")}, LocalPrefixes: vnet.DefaultLocalPrefixes}
+		s.PutNode(spreadMux("mux1", "10.9.0.0/24", "10.1.1.2"))
 		s.PutVIP(newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"), through(on("host1", "10.3.1.21"), "10.5.0.1")))
 		got := ""
 		if err := Node(s, c.node, tenants, c.allowed); err != nil {
@@ -226,6 +211,42 @@ func spreadMux(name, prefix string, addresses ...string) model.Node {
 		n.Addresses = append(n.Addresses, addr(a))
 	}
 	return n
+}
+
+// Answers of backends to NAT addresses are one mux's: nobody else has them, and none of them is anything else.
+func TestNATPrefixesAreOneMuxes(t *testing.T) {
+	for _, c := range []struct {
+		node    model.Node
+		allowed []netip.Prefix
+		want    string
+	}{
+		{node: natMux("mux2", "10.66.2.0/24")},
+		{node: natMux("mux2", "10.66.1.128/25"), want: "natPrefixes[0]: 10.66.1.128/25 overlaps a NAT prefix of mux mux1"},
+		{node: natMux("mux2", "10.9.0.128/25"), want: "natPrefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
+		{node: spreadMux("mux2", "10.66.0.0/16"), want: "prefixes[0]: 10.66.0.0/16 overlaps a NAT prefix of mux mux1"},
+		{node: natMux("mux2", "10.2.0.0/16"), want: "natPrefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
+		{node: natMux("mux2", "203.0.113.0/24"), want: "natPrefixes[0]: 203.0.113.0/24 has 203.0.113.20, an address of VIP blog or of its backends"},
+		{node: natMux("mux2", "192.0.2.0/29"), want: "natPrefixes[0]: 192.0.2.0/29 overlaps pool lagoon: exclude it there, or let the mux join by a token with --addresses"},
+		{node: natMux("mux2", "10.1.2.0/24", "10.1.2.2"), want: "natPrefixes[0]: 10.1.2.0/24 has source addresses of the mux itself"},
+		{node: natMux("mux2", "100.64.0.0/16"), want: "natPrefixes[0]: 100.64.0.0/16 overlaps 100.64.0.0/10, by which servers know clients of virtual networks"},
+		{node: natMux("mux2", "10.255.0.0/24"), want: "natPrefixes[0]: 10.255.0.0/24 has an address of the overlay"},
+		{node: natMux("mux2", "10.66.2.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.66.2.0/25")}, want: "natPrefixes[0]: 10.66.2.0/24 is not in what mux2 joined for: 10.66.2.0/25"},
+		{node: model.Node{Name: "evil", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.66.1.7")}}, want: "addresses[0]: 10.66.1.7 is in a prefix of mux mux1"},
+	} {
+		s := With(town(), nil, []model.AddressPool{pool("lagoon", "192.0.2.0/28")})
+		mux := spreadMux("mux1", "10.9.0.0/24", "10.1.1.2")
+		mux.NATPrefixes = []netip.Prefix{netip.MustParsePrefix("10.66.1.0/24")}
+		s.PutNode(mux)
+		s.Networks.Overlay = &vnet.Overlay{Addresses: []netip.Addr{addr("10.255.0.1")}, LocalPrefixes: vnet.DefaultLocalPrefixes}
+		s.PutVIP(newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20")))
+		got := ""
+		if err := Node(s, c.node, NewTenants(nil), c.allowed); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.node, got, c.want)
+		}
+	}
 }
 
 // natMux is a mux with a NAT prefix.

@@ -38,12 +38,11 @@ type wanted struct {
 	address netip.Addr
 	vip     string
 	mode    model.AttachmentMode
-	nat     model.NATPlace
 }
 
 // Compare orders attachments by network and address.
 func (w wanted) Compare(other wanted) int {
-	return cmp.Or(cmp.Compare(w.network, other.network), w.address.Compare(other.address), cmp.Compare(w.vip, other.vip), cmp.Compare(w.mode, other.mode), cmp.Compare(w.nat, other.nat))
+	return cmp.Or(cmp.Compare(w.network, other.network), w.address.Compare(other.address), cmp.Compare(w.vip, other.vip), cmp.Compare(w.mode, other.mode))
 }
 
 // Port is an interface of a host.
@@ -154,10 +153,10 @@ func (s *Set) count(tenant string, more Usage) {
 // ReplaceVIP has the attachments of is in the place of those of was, which is the VIP before; zero: there is none.
 func (s *Set) ReplaceVIP(was, is model.VIP) {
 	for _, a := range was.Attachments {
-		s.wanted.Delete(wanted{a.Network, a.Address, was.Name, a.Mode, a.NAT})
+		s.wanted.Delete(wanted{a.Network, a.Address, was.Name, a.Mode})
 	}
 	for _, a := range is.Attachments {
-		s.wanted.Set(wanted{a.Network, a.Address, is.Name, a.Mode, a.NAT}, none{})
+		s.wanted.Set(wanted{a.Network, a.Address, is.Name, a.Mode}, none{})
 	}
 	if n := len(was.Attachments); n > 0 {
 		s.tenants.Delete(was.Name)
@@ -181,7 +180,6 @@ type Attached struct {
 	VIP     string     // its name
 	Tenant  string     // of the VIP
 	Mode    model.AttachmentMode
-	NAT     model.NATPlace
 }
 
 // Attached are the VIPs that a network has, by address. There are none while there is no overlay.
@@ -205,7 +203,7 @@ func (s Set) allowed(network string) iter.Seq[Attached] {
 			if w.network != network {
 				return
 			}
-			a := Attached{w.address, w.vip, s.tenants.At(w.vip), w.mode, w.nat}
+			a := Attached{w.address, w.vip, s.tenants.At(w.vip), w.mode}
 			if n.Allows(a.Tenant) && !yield(a) {
 				return
 			}
@@ -223,7 +221,7 @@ func (s Set) AttachedAt(network string, address netip.Addr) (at Attached, there 
 		if w.network != network || w.address != address {
 			break
 		}
-		if at = (Attached{w.address, w.vip, s.tenants.At(w.vip), w.mode, w.nat}); n.Allows(at.Tenant) {
+		if at = (Attached{w.address, w.vip, s.tenants.At(w.vip), w.mode}); n.Allows(at.Tenant) {
 			return at, true
 		}
 	}

@@ -29,12 +29,12 @@ func (p plain) attached(network string) (all []Attached) {
 	for _, vip := range p.vips {
 		for _, a := range vip.Attachments {
 			if a.Network == network && (vip.Tenant == n.Tenant || slices.Contains(n.AllowedTenants, vip.Tenant)) {
-				all = append(all, Attached{a.Address, vip.Name, vip.Tenant, a.Mode, a.NAT})
+				all = append(all, Attached{a.Address, vip.Name, vip.Tenant, a.Mode})
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Attached) int {
-		return wanted{"", a.Address, a.VIP, a.Mode, a.NAT}.Compare(wanted{"", b.Address, b.VIP, b.Mode, b.NAT})
+		return wanted{"", a.Address, a.VIP, a.Mode}.Compare(wanted{"", b.Address, b.VIP, b.Mode})
 	})
 	return all
 }

@@ -3,6 +3,7 @@ package nodeconfig
 import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // MuxEndpoint is endpoint e of vip as muxes run it, by its table, and by what is in force of its overload policy.
@@ -14,7 +15,7 @@ func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndp
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
 		Allow:      e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		Limits: limits(s, vip), NAT: vip.NATsInMux(),
+		Limits: limits(s, vip), NAT: vnet.NATsInMux(vip),
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff

@@ -37,7 +37,7 @@ func Attachment(s desired.State, key vnet.AttachmentKey) (vnet.Attachment, bool)
 
 func muxAttachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attachment {
 	a := attachment(s, n, at)
-	if at.NAT == model.NATMux {
+	if at.Mode == model.ModeNATInMux {
 		a.NAT, a.Tenant = true, n.Tenant
 	}
 	return a
@@ -48,7 +48,7 @@ func attachment(s desired.State, n vnet.Network, at network.Attached) vnet.Attac
 	return vnet.Attachment{
 		AttachmentKey: vnet.AttachmentKey{VNI: n.VNI, VIP: at.Address}, Service: s.VIPs.At(at.VIP).Address, Network: n.Name,
 		GatewayMAC: n.GatewayMAC, WithoutAgent: len(n.WithoutAgent) > 0,
-		FullNAT: at.Mode == model.ModeFullNAT, Relay: n.Reply == vnet.ReplyRelay,
+		FullNAT: at.Mode != model.ModeBypass, Relay: n.Reply == vnet.ReplyRelay,
 	}
 }
 
@@ -57,7 +57,7 @@ func attachedTo(s desired.State, vip model.VIP) iter.Seq2[vnet.Network, network.
 	return func(yield func(vnet.Network, network.Attached) bool) {
 		for _, a := range vip.Attachments {
 			n, _ := s.Networks.Get(a.Network)
-			at := network.Attached{Address: a.Address, VIP: vip.Name, Tenant: vip.Tenant, Mode: a.Mode, NAT: a.NAT}
+			at := network.Attached{Address: a.Address, VIP: vip.Name, Tenant: vip.Tenant, Mode: a.Mode}
 			if s.Networks.StateOf(vip.Tenant, a) == network.InForce && !yield(n, at) {
 				return
 			}

@@ -93,6 +93,32 @@ func TestValidateOverlay(t *testing.T) {
 	}
 }
 
+func TestValidateNATPrefixes(t *testing.T) {
+	for prefixes, want := range map[string]string{
+		"10.66.0.0/16 fd66::/112":   "",
+		"10.66.0.0/9":               "natPrefixes[0]: has bits behind the prefix: did you mean 10.0.0.0/9?",
+		"10.0.0.0/9":                "natPrefixes[0]: must be at least 10 bits long, is 10.0.0.0/9",
+		"fd66::/96":                 "natPrefixes[0]: must be at least 106 bits long, is fd66::/96",
+		"224.0.0.0/24":              "natPrefixes[0]: must be a routable unicast address, is 224.0.0.0",
+		"10.66.0.0/16 10.67.0.0/16": "natPrefixes[1]: must be of another family than natPrefixes[0]",
+	} {
+		n := model.Node{Role: model.RoleMux}
+		for _, p := range strings.Fields(prefixes) {
+			n.NATPrefixes = append(n.NATPrefixes, netip.MustParsePrefix(p))
+		}
+		got := ""
+		if err := ValidateNATPrefixes(n); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", prefixes, got, want)
+		}
+		if n.Role = model.RoleHost; ValidateNATPrefixes(n) == nil {
+			t.Errorf("a host has NAT prefixes %s", prefixes)
+		}
+	}
+}
+
 func TestParseMAC(t *testing.T) {
 	for _, text := range []string{"", "02:57:45:49:52", "02:57:45:49:52:01:02", "2:57:45:49:52:01", "02-57-45-49-52-01", "0257.4549.5201", "02:57:45:49:52:0g", "02:57:45:49:52:011"} {
 		if m, err := ParseMAC(text); err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // Slot is a backend's place in its endpoint, of TCP.
@@ -83,7 +84,7 @@ func (t *Table) Close() {
 }
 
 // MaxHostBits bounds how many addresses a NAT prefix has.
-const MaxHostBits = model.MaxNATBits
+const MaxHostBits = vnet.MaxNATBits
 
 // Room is how many sessions a NAT prefix has addresses and ports for.
 func Room(p netip.Prefix) int {
