@@ -292,7 +292,7 @@ func TestFullNATSessionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep(150, nat.Swept{Idle: 1})
-	checkResets(t, ended, syn, local, syn.Seq+1, answer.Seq+1)
+	checkResets(t, ended, syn, local, answer.Ack, answer.Seq+1)
 	sweep(200, nat.Swept{Over: 1})
 	sweep(150+700, nat.Swept{Freed: 1})
 	wantUsage(0, 0)
