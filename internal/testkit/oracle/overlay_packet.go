@@ -216,6 +216,11 @@ func (o *Overlay) FromServer(frame []byte, native bool) Outcome {
 	case p.fragment == nil:
 		s.NoteServer(inet.ReadSegment(p.l4))
 	}
+	return o.reply(p, s, native)
+}
+
+// reply is a server's packet on its way to the client of its session.
+func (o *Overlay) reply(p *packet, s *hoststate.Session, native bool) Outcome {
 	r, a, via := o.Rules[s.Rule], o.Attachments[s.Attachment], s.Via && p.fragment == nil
 	from, to, refused := wayOf(o, s.Host, r.Tunnel, via)
 	switch {

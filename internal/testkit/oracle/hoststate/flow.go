@@ -58,6 +58,15 @@ func (all Flows) NoteClient(key FlowKey, g inet.Segment) (direct netip.Addr) {
 	return direct
 }
 
+// isContinued says whether a server's segment goes on about where both ends were.
+func (f *Flow) isContinued(g inet.Segment) bool {
+	near := func(number, of uint32, window int32) bool {
+		d := int32(number - of)
+		return d >= -window && d <= window
+	}
+	return g.ACK && !g.RST && near(g.Ack, f.ClientNext, 1<<16) && near(g.Seq, f.ServerNext, 1<<22)
+}
+
 // NoteServer remembers a segment for a client, or refuses it.
 func (all Flows) NoteServer(key FlowKey, g inet.Segment, from netip.Addr, mux bool) (refused string) {
 	f := all[key]
@@ -66,10 +75,6 @@ func (all Flows) NoteServer(key FlowKey, g inet.Segment, from netip.Addr, mux bo
 	}
 	answers := g.SYN && g.ACK
 	acksSYN := g.Ack-f.ClientNext <= f.ServerNext-f.ClientNext // and what of its data the server took
-	near := func(number, of uint32, window int32) bool {
-		d := int32(number - of)
-		return d >= -window && d <= window
-	}
 	switch {
 	case mux && f.State == "half-open" && answers && acksSYN:
 		f.State = "by-mux"
@@ -81,8 +86,7 @@ func (all Flows) NoteServer(key FlowKey, g inet.Segment, from netip.Addr, mux bo
 		f.State, f.Host = "direct", from
 	case f.State == "direct" && f.Host != from:
 		return "drop_other_host"
-	case (f.State == "lost" || f.State == "by-mux") && g.ACK && !g.RST &&
-		near(g.Ack, f.ClientNext, 1<<16) && near(g.Seq, f.ServerNext, 1<<22):
+	case (f.State == "lost" || f.State == "by-mux") && f.isContinued(g):
 		f.State, f.Host = "direct", from
 	}
 	f.Reset = f.Reset || g.RST
