@@ -62,10 +62,11 @@ func run(ctx context.Context, how options) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	all := report{Sides: map[string]float64{}}
+	// In this order: the first two have the mux where its packets come from, the rest on a CPU of its own.
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context, options, *report) error
-	}{ // in this order: the first two have the mux where its packets come from, the rest on a CPU of its own
+	}{
 		{"rtt", w.measureRTT}, {"bulk", w.measureBulk},
 		{"", func(context.Context, options, *report) error { return w.placeMux() }},
 		{"connections", w.measureConnections}, {"knee", w.measureKnee}, {"rate", w.measureRate},
