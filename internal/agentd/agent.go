@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/backlog"
 	"github.com/weirlb/weir/internal/agentd/evacuation"
 	"github.com/weirlb/weir/internal/agentd/fastpath"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
@@ -26,6 +27,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/wire"
@@ -93,6 +95,7 @@ type Config struct {
 	Workloads        Workloads
 	Manager          Manager
 	Probe            healthcheck.Probe
+	Listeners        func() ([]netlink.Listener, error) // of the host's own stack
 	Ports            snat.Config
 	Log              *slog.Logger
 	// Networks runs bypass of virtual networks; nil: there is none.
@@ -120,6 +123,7 @@ type Agent struct {
 	fastpath *fastpath.Controller // nil: there is none
 	leaving  *evacuation.Departures
 	asks     *inspection
+	backlogs *backlog.Watcher
 
 	asked, unasked atomic.Uint64 // keepalive probes, and rounds that failed
 }
@@ -138,6 +142,8 @@ func New(config Config) (*Agent, error) {
 	c := healthcheck.New(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.wake.Set)
 	r.findings = c.Findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent"), asks: newInspection(config)}
+	a.backlogs = backlog.New(backlog.Config{Listeners: config.Listeners, Native: t.nativeBackends, Changed: r.wake.Set, Log: config.Log})
+	r.backlogs = a.backlogs.Report
 	a.leaving = evacuation.New(config.Log, slices.Collect(maps.Values(config.Live)), config.Workloads.Locate, config.EvacuateSessions)
 	if config.Fastpath != nil {
 		a.fastpath = fastpath.New(config.Log, config.Fastpath, config.Send)
@@ -157,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.leaving.Run(ctx) })
 	group.Go(func() error { return a.ports.Run(ctx) })
 	group.Go(func() error { return a.asks.run(ctx) })
+	group.Go(func() error { return a.backlogs.Run(ctx) })
 	if a.fastpath != nil {
 		group.Go(func() error {
 			return a.fastpath.Run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close)
@@ -223,6 +230,8 @@ func (a *Agent) sweep(ctx context.Context) error {
 		changes := a.tables.standing().changes
 		found, err := a.config.Sweep()
 		a.reports.sessions(changes, found, err)
+		a.backlogs.CountSYNs(found.SYNs, time.Now())
+		a.backlogs.CountSYNs(a.config.Networks.SYNs(), time.Now())
 		a.config.Log.Debug("swept sessions", "live", found.Live, "ended", found.Ended)
 		select {
 		case <-ctx.Done():

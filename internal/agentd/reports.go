@@ -35,6 +35,7 @@ type reports struct {
 	config   Config
 	tables   *tables
 	findings func() []healthcheck.Finding
+	backlogs func() []*weirv1.BackendBacklog
 	ports    *snat.Ports
 	wake     wake.Signal // sends a report at once
 
@@ -53,7 +54,10 @@ type reports struct {
 }
 
 func newReports(config Config, tables *tables, ports *snat.Ports) *reports {
-	return &reports{config: config, tables: tables, ports: ports, wake: wake.New(), told: map[int]model.BackendHealth{}}
+	return &reports{
+		config: config, tables: tables, ports: ports, wake: wake.New(), told: map[int]model.BackendHealth{},
+		backlogs: func() []*weirv1.BackendBacklog { return nil },
+	}
 }
 
 // restart forgets what was reported: the stream is a new one, perhaps of another manager.
@@ -175,6 +179,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings(), r.config.Networks.Warnings()),
 	}
 	status.Snat, status.TellsRanges = r.ports.Usage()
+	status.Backlogs = r.backlogs()
 	traffic, err := overlay.Report(r.config.Networks)
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of virtual networks' VIPs are missing: %v", err))

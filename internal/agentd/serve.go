@@ -68,7 +68,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	defer networks.Close()
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Native: o.native, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
-		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
+		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Listeners: netlink.Listeners, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (session.Report, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(session.Now()) }, KeepAliveInterval: keepAliveInterval,
 		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.Send,

@@ -257,6 +257,19 @@ func (t *tables) mayBeNative(address netip.Addr) bool {
 		slices.ContainsFunc(t.native, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
+// nativeBackends are those of TCP that the host's own stack serves.
+func (t *tables) nativeBackends() (all []model.HostBackend) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range t.backends {
+		at, found := t.located[b.Backend.Addr()]
+		if found && at == netlink.Native && b.Endpoint.Protocol == model.TCP && b.SYNCookies == model.SYNCookiesAuto {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
 // unreachable says why a backend must not be checked, or nothing: checks go to workloads of this host alone, whatever
 // address a VIP names.
 func (t *tables) unreachable(address netip.Addr) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // Service serves Explain, ExplainPacket, Capture, ListConnections, and the nodes' AnswerTask.
@@ -18,6 +19,7 @@ type Service struct {
 	StreamOwner     func(mux string) (manager string, there bool) // of the mux's stream, if it is another manager
 	Peer            func(address string) (*rpc.Client, error)     // another manager
 	BackendStatuses func(*store.State, model.VIP, model.Endpoint) []*weirv1.BackendStatus
+	Reported        func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus) // the newest that a node reported
 
 	tasks *tasks
 }

@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -71,6 +72,11 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		step("a connection that is open keeps its backend by the cookie in its TCP timestamps, without any by the muxes' flow table; this explains a new one")
 	default:
 		step("a connection that is open keeps its backend by the muxes' flow table; this explains a new one")
+	}
+	for _, a := range condition.AnsweredBy(s, m.Reported, vip) {
+		if a.Endpoint == desired.Key(vip, e) {
+			step("%s; the backend gets the connection by the client's first acknowledgement", a)
+		}
 	}
 	if p.Buckets == 0 {
 		step("%s: the muxes drop the flow", whyEmpty(e))

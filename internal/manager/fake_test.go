@@ -40,6 +40,7 @@ type fakeMux struct {
 	wentBack   bool   // a generation was less than one before
 	pool       []model.PoolMember
 	routes     []model.VIPRoute
+	backlogs   []model.EndpointBacklog
 	usual      int                   // messages that told of none
 	pressures  []*weirv1.VIPPressure // that it reports
 	lists      map[string]model.PrefixSet
@@ -110,6 +111,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 			delete(m.tables, key)
 		}
 		m.networks.apply(u)
+		m.backlogs = u.Backlogs
 		if m.generation, m.pool, m.routes, m.keeps = u.Generation, u.Pool, u.Routes, u.KeepSNAT; len(u.Routes) == 0 {
 			m.usual++
 		}
@@ -251,6 +253,7 @@ type fakeHost struct {
 	silent     bool // it does not acknowledge
 	key        flowhash.Key
 	networks   hostNetworks
+	backlogs   []*weirv1.BackendBacklog // that it reports
 
 	connections uint32 // that it has
 	mute        bool   // it answers no task
@@ -318,7 +321,7 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 // report tells the manager the generation and health.
 func (h *fakeHost) report(health ...model.BackendHealth) error {
 	h.mu.Lock()
-	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", TellsRanges: h.tells}}
+	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", TellsRanges: h.tells, Backlogs: h.backlogs}}
 	for key, s := range h.snat {
 		use := &weirv1.SNATUse{
 			Vip: key.VIP.String(), Address: key.Address.String(), Ranges: uint32(len(s.Ranges)), Written: uint64(s.Written), Flows: 7,

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
+	"github.com/weirlb/weir/internal/controller/backlog"
 	"github.com/weirlb/weir/internal/controller/hostnumber"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
@@ -80,6 +81,7 @@ type Manager struct {
 	tables    *table.Controller
 	status    *status.Controller
 	overload  *overload.Controller
+	backlogs  *backlog.Controller
 	replica   *replica.Replica
 	events    *events.Recorder
 	observed  *telemetry.Telemetry
@@ -156,6 +158,9 @@ func (m *Manager) makeParts() {
 	m.overload = &overload.Controller{
 		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
 	}
+	m.backlogs = &backlog.Controller{
+		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
+	}
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
@@ -165,6 +170,7 @@ func (m *Manager) makeParts() {
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
+		Reported: m.reports.Newest,
 	})
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
@@ -250,7 +256,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
 	group.Go(func() error { return m.nodes.FollowManagers(ctx) })
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
-	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
+	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
+	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica
 	group.Go(func() error {
 		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.cluster.Promote)
 	})

@@ -30,6 +30,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_backends", Help: "Backends of all endpoints, by their health.", Labels: []string{"health"}},
 	{Name: "weir_manager_endpoints_without_backends", Help: "Endpoints without a backend that is healthy or unchecked."},
 	{Name: "weir_manager_overload_vips", Help: "VIPs under an overload action, by the strongest action in force.", Labels: []string{"action"}},
+	{Name: "weir_manager_backlog_endpoints", Help: "Endpoints whose SYNs muxes are to answer, as the backlog of a backend is full."},
 	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open to any manager.", Labels: []string{"role", "connected"}},
 	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that rejected their newest generation.", Labels: []string{"role"}},
 	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run the published generation yet.", Labels: []string{"role"}},
@@ -49,6 +50,7 @@ type meters struct {
 	nodes *nodesync.Metrics
 
 	silenceIgnored prometheus.Gauge
+	refusedBacklog prometheus.Gauge
 }
 
 func newMeters() *meters {
@@ -58,6 +60,9 @@ func newMeters() *meters {
 		nodes: nodesync.NewMetrics(),
 		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_manager_host_failover_suspended", Help: "1 while this leader takes no silent host out of service, because most hosts are silent.",
+		}),
+		refusedBacklog: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_manager_backlog_reports_refused", Help: "Full backlogs that hosts report of backends that they have not.",
 		}),
 	}
 	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -72,7 +77,7 @@ func newMeters() *meters {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return append(slices.Concat(m.api.Collectors(), m.ports.Collectors(), m.nodes.Collectors()), m.silenceIgnored, m.steps)
+	return append(slices.Concat(m.api.Collectors(), m.ports.Collectors(), m.nodes.Collectors()), m.silenceIgnored, m.refusedBacklog, m.steps)
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.
@@ -107,6 +112,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	for action, vips := range overload.InForce(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
+	telemetry.Put(to, "weir_manager_backlog_endpoints", m.backlogs.Len())
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
 	telemetry.Put(to, "weir_manager_endpoints_without_backends", n.dead)

@@ -152,6 +152,10 @@ var metrics = []telemetry.Metric{
 		Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood.",
 	},
 	{
+		Name: "weir_mux_syn_backlog_endpoints",
+		Help: "Endpoints whose SYNs the mux answers with SYN cookies because the backlog of a backend is full.",
+	},
+	{
 		Name: "weir_mux_datagrams_evicted_total", Labels: []string{"reason"},
 		Help: "Fragmented datagrams whose state was evicted early, by whose datagrams took the room: the same " +
 			"tenant's or another's.",

@@ -264,6 +264,7 @@ func (m *Mux) follow(ctx context.Context) error {
 			attribute.Int64("weir.generation", int64(update.Generation)))
 		err = errors.Join(m.floods.SetSecrets(update.SYNSecrets), m.state.Apply(ctx, update))
 		if err == nil {
+			m.floods.SetBacklogs(update.Backlogs)
 			m.config.Redirector.Update(update)
 			m.chunks.Applied(update)
 		}

@@ -11,6 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store"
@@ -112,5 +113,8 @@ func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 	}
 	p := m.vipWithStatus(state, vip)
 	p.Status.Networks = m.bypassed(state, vip)
+	if answered := condition.SYNCookies(condition.AnsweredBy(state, m.Reported, vip)); answered != nil {
+		p.Status.Conditions = append(p.Status.Conditions, answered)
+	}
 	return &weirv1.GetVIPResponse{Vip: p}, nil
 }

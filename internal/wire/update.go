@@ -37,6 +37,8 @@ type MuxUpdate struct {
 	ListsRemoved []string
 	Chunks       []*model.PrefixChunk
 	Networks     MuxNetworks
+	// Backlogs are the endpoints whose SYNs are to be answered as a backend's backlog is full: all of them, every time.
+	Backlogs []model.EndpointBacklog
 }
 
 // HostUpdate is one step of a host's tables.
@@ -83,6 +85,7 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
 	p.PrefixLists, p.PrefixListsRemoved, p.PrefixChunks = muxListsToProto(u.Lists), u.ListsRemoved, ChunksToProto(u.Chunks)
 	p.Networks = muxNetworksToProto(u.Networks)
+	p.Backlogs = BacklogsToProto(u.Backlogs)
 	return p
 }
 
@@ -134,6 +137,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpd
 	u.Keys = f.keys("fastpathKeys", p.GetFastpathKeys())
 	u.SYNSecrets = f.synSecrets("synSecrets", p.GetSynSecrets())
 	u.Routes = f.routes("routes", p.GetRoutes())
+	u.Backlogs = f.backlogs("backlogs", p.GetBacklogs())
 	u.ListsRemoved = p.GetPrefixListsRemoved()
 	u.Lists, err = chunks.lists(p)
 	errs = append(errs, err)

@@ -26,6 +26,7 @@ type state struct {
 	ports    int
 	ended    map[overlay.End]uint64
 	sweeps   int
+	syns     syns
 }
 
 // Run sweeps sessions and flows until ctx ends.
@@ -95,13 +96,15 @@ func (c *Controller) note(of string, err error) {
 // sweepSessions frees rows, ends sessions that are idle or serve nobody, and gives numbers free that no session has.
 func (c *Controller) sweepSessions(now uint32) error {
 	attachments, rules, counters := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
-	open := map[uint32]uint64{}
+	open, waiting := map[uint32]uint64{}, syns{}
 	c.state.sessions = c.datapath.Sweep(now, func(s overlay.Session) {
 		attachments[s.Attachment], rules[s.Rule], counters[s.Counters] = true, true, true
 		if s.IsOpen() {
 			open[s.Counters]++
 		}
+		waiting.add(s, now)
 	})
+	c.state.syns = waiting
 	c.backends.open = open
 	c.attachments.free(attachments)
 	c.rules.free(rules)

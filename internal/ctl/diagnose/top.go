@@ -194,11 +194,25 @@ func (t *top) vipTable() *table.Table {
 				all.Add(b)
 				sessions += b.GetStatus().GetSessions()
 			}
-			cells := []any{vip.GetName(), name, perSecond(r.packets), perSecond(r.bits), sessions, all}
+			cells := []any{vip.GetName(), name, perSecond(r.packets), perSecond(r.bits), sessions, all, t.answers(name)}
 			rows = append(rows, rated{r.packets, cells})
 		}
 	}
-	return ratedTable(rows, "no vips", "VIP", "ENDPOINT", "PACKETS/S", "BITS/S", "CONNECTIONS", "BACKENDS")
+	return ratedTable(rows, "no vips", "VIP", "ENDPOINT", "PACKETS/S", "BITS/S", "CONNECTIONS", "BACKENDS", "SYN COOKIES")
+}
+
+// answers is why muxes answer an endpoint's SYNs with cookies just now.
+func (t *top) answers(endpoint string) string {
+	why := "-"
+	for _, n := range t.muxes {
+		for _, p := range n.GetStatus().GetMux().GetPressures() {
+			cause := model.OverloadCause(p.GetCause())
+			if (cause == model.CauseSYNFlood || cause == model.CauseBacklog) && table.EndpointName(p.GetEndpoint()) == endpoint {
+				why = p.GetCause()
+			}
+		}
+	}
+	return why
 }
 
 func (t *top) backendTable() *table.Table {

@@ -80,3 +80,28 @@ func TestSessionReportWithoutKey(t *testing.T) {
 		t.Errorf("got %+v (%v), not one session of a draining bucket", got, err)
 	}
 }
+
+// A sweep counts the connections whose SYN came lately and is without an answer, and those that the workload speaks in.
+func TestUnansweredSYNsAreCounted(t *testing.T) {
+	talks(t, func(t *testing.T, c talk) {
+		sweep := func(later time.Duration) []model.BackendSYNs {
+			t.Helper()
+			got, err := c.Sweep(session.Now()+later, session.DefaultTimeouts())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.SYNs
+		}
+		c.hears(pkt.SYN, clientISN, 0)
+		if got := sweep(0); len(got) != 1 || got[0].Unanswered != 1 || got[0].Answers != 0 {
+			t.Errorf("a SYN: %+v", got)
+		}
+		if got := sweep(session.SYNWindow); len(got) != 0 {
+			t.Errorf("later: %+v", got)
+		}
+		c.answers(pkt.SYN|pkt.ACK, workloadISN, clientNext)
+		if got := sweep(0); len(got) != 0 {
+			t.Errorf("answered: %+v", got)
+		}
+	})
+}

@@ -1,4 +1,5 @@
-// Package synflood detects SYN floods of a mux's endpoints, and has the mux answer with SYN cookies while one lasts.
+// Package synflood detects SYN floods of a mux's endpoints, and has the mux answer with SYN cookies while one lasts, or while
+// the manager says that the backlog of a backend is full.
 //
 // A rate of SYNs far beyond the usual one has handshakes followed. If few are completed it is a flood. If most are, a
 // short trial with cookies tells real clients from forged ACKs (docs/design/syn-cookies.md).
@@ -33,7 +34,7 @@ type Datapath interface {
 	Verdicts() (map[string]model.Counter, error)
 }
 
-// Watcher has the SYNs of flooded endpoints answered, of those that leave it to the mux.
+// Watcher has the SYNs of flooded endpoints answered, of those that leave it to the mux, and of those with a full backlog.
 type Watcher struct {
 	datapath Datapath
 	limits   Limits
@@ -44,18 +45,20 @@ type Watcher struct {
 	secrets   []model.SYNSecret
 	renewed   time.Time // when a manager sent them
 	detectors map[model.EndpointKey]*detector
+	backlogs  map[model.EndpointKey]*backlog
+	changed   bool // backlogs are, since the last sample
 	sampled   time.Time
 	total     uint64    // SYNs of all endpoints when that was last read
 	totalAt   time.Time // when that was
 
-	began, answered atomic.Int64 // floods so far; endpoints whose SYNs are answered
+	began, answered, full atomic.Int64 // floods so far; endpoints whose SYNs are answered for a flood, and for a backlog
 }
 
 // New returns a watcher that reports the begin and the end of floods. Zero limits are DefaultLimits.
 func New(datapath Datapath, limits Limits, report func(*weirv1.MuxEvent), log *slog.Logger) *Watcher {
 	return &Watcher{
 		datapath: datapath, limits: cmp.Or(limits, DefaultLimits), report: report, log: log,
-		detectors: map[model.EndpointKey]*detector{},
+		detectors: map[model.EndpointKey]*detector{}, backlogs: map[model.EndpointKey]*backlog{},
 	}
 }
 
@@ -92,7 +95,8 @@ func (w *Watcher) sampleEndpoints(now time.Time) error {
 	if err != nil || idle {
 		return err
 	}
-	w.sampled = now
+	w.sampled, w.changed = now, false
+	w.forgetBacklogs(now)
 	if len(w.secrets) > 0 { // for the time of day, which may have been set
 		if err := w.datapath.SetSYNSecrets(w.secrets); err != nil {
 			return err
@@ -117,6 +121,7 @@ func (w *Watcher) sampleEndpoints(now time.Time) error {
 		}
 	}
 	w.answered.Store(int64(answered))
+	w.full.Store(w.countBacklogs())
 	return nil
 }
 
@@ -129,27 +134,38 @@ func (w *Watcher) sampleEndpoint(
 		one = &detector{}
 		w.detectors[key] = one
 	}
-	one.state = is
+	one.state = w.ofDetector(key, is)
 	event, warning := one.sample(c, now, w.limits)
 	if now.Sub(w.renewed) > secretLifetime {
 		one.state.Tries = false // hosts may not take the cookies any more: clients would lose their connections
 	}
-	if one.state != is {
-		if err := w.datapath.SetSYNState(key, one.state); err != nil {
+	next := w.withBacklog(key, one.state, now)
+	if next != is {
+		if err := w.datapath.SetSYNState(key, next); err != nil {
 			return err
 		}
 	}
+	if !warning && next.Answers {
+		event = "" // the flood is over, and the backlog is still full
+	}
+	if warning {
+		w.began.Add(1)
+	}
+	w.tell(key, event, warning)
+	return nil
+}
+
+// tell reports that SYN cookies are on, as a warning, or off; empty: there is nothing to tell.
+func (w *Watcher) tell(key model.EndpointKey, event string, warning bool) {
 	if event == "" {
-		return nil
+		return
 	}
 	turned := reason.SYNCookiesOff
 	if warning {
 		turned = reason.SYNCookiesOn
-		w.began.Add(1)
 	}
 	w.log.Warn(event, "vip", key.VIP, "endpoint", key)
 	w.report(&weirv1.MuxEvent{Endpoint: wire.EndpointKeyToProto(key), Reason: turned, Message: event, Warning: warning})
-	return nil
 }
 
 // idle says whether no endpoint can be flooded, none was at the last sample, and that was not long ago.
@@ -160,7 +176,7 @@ func (w *Watcher) idle(now time.Time) (bool, error) {
 	}
 	before, at := w.total, w.totalAt
 	w.total, w.totalAt = verdicts["forward_syn"].Packets+verdicts["reply_syn"].Packets+verdicts["drop_syn"].Packets, now
-	if now.Sub(w.sampled) >= idleInterval || float64(w.total-before) > w.limits.Least*now.Sub(at).Seconds() {
+	if w.changed || len(w.backlogs) > 0 || now.Sub(w.sampled) >= idleInterval || float64(w.total-before) > w.limits.Least*now.Sub(at).Seconds() {
 		return false, nil
 	}
 	for _, one := range w.detectors {
@@ -178,16 +194,17 @@ func (w *Watcher) Pressures() (all []*weirv1.VIPPressure) {
 	for _, key := range slices.SortedFunc(maps.Keys(w.detectors), model.EndpointKey.Compare) {
 		if one := w.detectors[key]; one.state.Answers {
 			all = append(all, &weirv1.VIPPressure{
-				Vip: key.VIP.String(), Cause: string(model.CauseSYNFlood),
+				Vip: key.VIP.String(), Cause: string(model.CauseSYNFlood), Endpoint: wire.EndpointKeyToProto(key),
 				Evidence: key.String() + ": " + cmp.Or(one.evidence, "SYN cookies on"),
 			})
 		}
 	}
-	return all
+	return append(all, w.backlogPressures()...)
 }
 
 // Sample puts the metrics of floods.
 func (w *Watcher) Sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_mux_syn_floods_total", uint64(w.began.Load()))
 	telemetry.Put(to, "weir_mux_syn_flooded_endpoints", uint64(w.answered.Load()))
+	telemetry.Put(to, "weir_mux_syn_backlog_endpoints", uint64(w.full.Load()))
 }

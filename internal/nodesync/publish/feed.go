@@ -238,7 +238,7 @@ func (f *MuxFeed) Next(first model.Generation) (*weirv1.SyncMuxResponse, error) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	message := &weirv1.SyncMuxResponse{Withdraw: f.withdraw, Pool: h.poolMessages}
+	message := &weirv1.SyncMuxResponse{Withdraw: f.withdraw, Pool: h.poolMessages, Backlogs: h.backlogs}
 	if snapshot || len(update.lists) > 0 {
 		message.PrefixChunks = wire.ChunksToProto(f.chunks.next(s, update.lists))
 	}

@@ -44,7 +44,8 @@ type Hub struct {
 	pool         []model.PoolMember
 	poolMessages []*weirv1.PoolMember
 	poolState    *store.State // from which pool was computed
-	recheck      wake.Signal  // the gate is to be checked again
+	backlogs     []*weirv1.EndpointBacklog
+	recheck      wake.Signal // the gate is to be checked again
 	exclusion    exclusion
 	snat         snatRelease
 	networks     networkRelease

@@ -22,6 +22,8 @@ type Report struct {
 	Tenants []TenantSessions
 	// SNAT is of workloads' own connections.
 	SNAT SNATReport
+	// SYNs are of the backends that had SYNs without an answer lately.
+	SYNs []model.BackendSYNs
 }
 
 // SetHashKey sets the pool's hash key. Without it a session report takes every session without a cookie
@@ -42,6 +44,7 @@ type served struct {
 type counted struct {
 	rule  model.HostBackend
 	found model.BackendSessions
+	syns  model.BackendSYNs
 }
 
 // sessionReport counts sessions by rule.
@@ -55,7 +58,7 @@ func (t *Tracker) newSessionReport() sessionReport {
 	defer t.mu.Unlock()
 	c := sessionReport{key: t.key, rules: make(map[served]*counted, len(t.rules()))}
 	for key, rule := range t.rules() {
-		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}}
+		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}, syns: model.BackendSYNs{Key: key}}
 	}
 	return c
 }

@@ -126,6 +126,7 @@ func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 			result.Live++
 			session := fromSession(key, row)
 			count.add(session, CarriesCookie(row))
+			count.addSYN(session, row, now)
 			vips.add(table, session, row.Overflow != 0)
 			return nil
 		})
@@ -133,7 +134,7 @@ func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 			return result, fmt.Errorf("sweep sessions: %w", err)
 		}
 	}
-	result.Backends = count.backends()
+	result.Backends, result.SYNs = count.backends(), count.unanswered()
 	result.VIPs, result.Tenants, err = t.ApplyQuotas(vips)
 	return result, err
 }

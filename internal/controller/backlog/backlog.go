@@ -1,0 +1,277 @@
+// Package backlog has muxes answer the SYNs of endpoints with cookies while hosts report that the backlog of a backend is
+// full. Each manager decides by the newest reports of all hosts, and tells the muxes with a stream to it.
+//
+//	a host's report ──▶ is it of a backend of its own? ──▶ counted ──▶ in force, and holdTime longer
+//	                    no: refused, and counted as such      └── for longer than maxEpisode: no more, until pauseTime of silence
+//
+// Invariants: a host changes only endpoints that it has a backend of; one that is unhealthy, takes no connections, or whose
+// cookies are not automatic changes nothing; no report keeps cookies on for longer than maxEpisode and holdTime.
+package backlog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/wire"
+)
+
+const (
+	interval = time.Second
+	// holdTime is how long cookies stay on after the last report.
+	holdTime = 15 * time.Second
+	// maxEpisode is for how long a backend's reports count without a pause of pauseTime: what lasts longer is no burst and no
+	// flood, but a backend that does not work, and that a health check takes out.
+	maxEpisode = 5 * time.Minute
+	pauseTime  = time.Minute
+	// repeatInterval is when muxes are told again: they forget what is older than a minute.
+	repeatInterval = 20 * time.Second
+	// maxEndpoints bounds those that are in force at a time; the longest stay.
+	maxEndpoints = 256
+	// maxReported is how many backends of a host count; see internal/limits.
+	maxReported = 64
+)
+
+// Controller decides for which endpoints muxes answer SYNs.
+type Controller struct {
+	Store   *store.Store
+	Newest  func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
+	Stale   time.Duration                                                                                      // how old a report that counts may be
+	Publish func([]model.EndpointBacklog)                                                                      // tells muxes, of all
+	Refused prometheus.Gauge                                                                                   // reports of backends that a host has not, at the last look
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	mu      sync.Mutex
+	inForce []model.EndpointBacklog
+}
+
+// Run decides until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	watch := c.Watch()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			watch.Step(c.Store.State(), c.Now())
+		}
+	}
+}
+
+// Len is how many endpoints there are.
+func (c *Controller) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inForce)
+}
+
+// reporter is a backend as its host reports it.
+type reporter struct {
+	host string
+	key  model.HostBackendKey
+}
+
+func (r reporter) compare(other reporter) int {
+	return cmp.Or(r.key.Endpoint.Compare(other.key.Endpoint), cmp.Compare(r.host, other.host), r.key.Tunnel.Compare(other.key.Tunnel))
+}
+
+// episode is for how long a backend has been reported.
+type episode struct {
+	began, last time.Time
+	counted     time.Time // when a report counted last
+	evidence    string
+}
+
+// Watch follows what hosts report.
+type Watch struct {
+	*Controller
+
+	of   map[reporter]*episode
+	read map[string]readReport // by host
+	told time.Time
+}
+
+// readReport is what was read of a host's status in the store, for as long as that is the same.
+type readReport struct {
+	seen     time.Time
+	backlogs []*weirv1.BackendBacklog
+}
+
+// Watch begins to follow what hosts report.
+func (c *Controller) Watch() *Watch {
+	return &Watch{Controller: c, of: map[reporter]*episode{}, read: map[string]readReport{}}
+}
+
+// Step looks at what hosts report, and tells muxes what is new, as of now.
+func (w *Watch) Step(s *store.State, now time.Time) {
+	refused := 0
+	for node := range s.Nodes.Values() {
+		if node.Role != model.RoleHost || !s.Streams.Has(node.Name) {
+			continue
+		}
+		reported := w.reported(s, node.Name, now)
+		for _, b := range reported[:min(len(reported), maxReported)] {
+			if err := w.take(s, node.Name, b, now); err != nil {
+				refused++
+				w.Log.Debug("refuse a host's word of a backlog", "node", node.Name, "err", err)
+			}
+		}
+	}
+	w.Refused.Set(float64(refused))
+	maps.DeleteFunc(w.of, func(_ reporter, e *episode) bool { return now.Sub(e.last) >= pauseTime })
+	maps.DeleteFunc(w.read, func(host string, _ readReport) bool { return !s.Streams.Has(host) })
+	next := w.decide(now)
+	w.mu.Lock()
+	same := slices.Equal(next, w.inForce)
+	w.inForce = next
+	w.mu.Unlock()
+	if same && (len(next) == 0 || now.Sub(w.told) < repeatInterval) {
+		return
+	}
+	w.told = now
+	w.Publish(next)
+}
+
+// take counts what a host reports of a backend, if it has that.
+func (w *Watch) take(s *store.State, host string, b *weirv1.BackendBacklog, now time.Time) error {
+	evidence, counts, err := admit(s, host, b)
+	if err != nil {
+		return err
+	}
+	at := reporter{host, evidence.key}
+	e := w.of[at]
+	if e == nil {
+		if !counts {
+			return nil
+		}
+		e = &episode{began: now}
+		w.of[at] = e
+	}
+	e.last = now
+	if counts && now.Sub(e.began) < maxEpisode {
+		e.counted, e.evidence = now, evidence.text
+	}
+	return nil
+}
+
+// said is what a host reports of a backend, in the manager's words: a host has none in what tenants read.
+type said struct {
+	key  model.HostBackendKey
+	text string
+}
+
+// admit says which backend of the host a report is of, and whether it is one by which SYNs are answered.
+func admit(s *store.State, host string, b *weirv1.BackendBacklog) (of said, counts bool, err error) {
+	key, err := wire.EndpointKeyFromProto(b.GetEndpoint())
+	if err != nil {
+		return of, false, err
+	}
+	vip, there := s.VIPAt(key.VIP)
+	if !there {
+		return of, false, fmt.Errorf("no VIP has the address %s", key.VIP)
+	}
+	for _, e := range vip.Endpoints {
+		if desired.Key(vip, e) != key {
+			continue
+		}
+		for _, backend := range e.Backends {
+			if backend.Host != host || backend.TunnelAddress().String() != b.GetTunnel() {
+				continue
+			}
+			of = said{model.HostBackendKey{Endpoint: key, Tunnel: backend.TunnelAddress()}, textOf(backend, b)}
+			works := backend.Weight > 0 && s.Health.Of(vip, e, backend).Health != model.HealthUnhealthy
+			return of, works && e.WhenSYNCookies() == model.SYNCookiesAuto, nil
+		}
+	}
+	return of, false, fmt.Errorf("it has no backend %s of %s", b.GetTunnel(), key)
+}
+
+func textOf(backend model.Backend, b *weirv1.BackendBacklog) string {
+	text := fmt.Sprintf("backend %s on %s left %d SYNs without an answer", backend.AddrPort(), backend.Host, b.GetWaiting())
+	if model.BacklogCause(b.GetCause()) == model.BacklogAcceptQueue {
+		text = fmt.Sprintf("%d connections wait to be accepted by backend %s on %s, whose backlog is %d", b.GetWaiting(), backend.AddrPort(), backend.Host, b.GetLimit())
+	}
+	return text
+}
+
+// decide are the endpoints whose SYNs are answered, in order.
+func (w *Watch) decide(now time.Time) (all []model.EndpointBacklog) {
+	type endpoint struct {
+		since    time.Time
+		evidence []string
+	}
+	of := map[model.EndpointKey]*endpoint{}
+	for _, at := range slices.SortedFunc(maps.Keys(w.of), reporter.compare) {
+		e := w.of[at]
+		if e.counted.IsZero() || now.Sub(e.counted) >= holdTime {
+			continue
+		}
+		to := of[at.key.Endpoint]
+		if to == nil {
+			to = &endpoint{since: e.began}
+			of[at.key.Endpoint] = to
+		}
+		if e.began.Before(to.since) {
+			to.since = e.began
+		}
+		to.evidence = append(to.evidence, e.evidence)
+	}
+	keys := slices.SortedFunc(maps.Keys(of), func(a, b model.EndpointKey) int {
+		return cmp.Or(of[a].since.Compare(of[b].since), a.Compare(b))
+	})
+	for _, key := range keys[:min(len(keys), maxEndpoints)] {
+		all = append(all, model.EndpointBacklog{Key: key, Evidence: evidenceOf(of[key].evidence)})
+	}
+	slices.SortFunc(all, func(a, b model.EndpointBacklog) int { return a.Key.Compare(b.Key) })
+	return all
+}
+
+// evidenceOf is a line of a few backends.
+func evidenceOf(texts []string) string {
+	const most = 3
+	if more := len(texts) - most; more > 0 {
+		texts = append(slices.Clone(texts[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// reported are the backlogs of a host's newest report, to this manager or another one.
+func (w *Watch) reported(s *store.State, host string, now time.Time) []*weirv1.BackendBacklog {
+	stored := s.Status.At(host)
+	if seen, newest, here := w.Newest(host, stored); here {
+		if now.Sub(seen) > w.Stale {
+			return nil
+		}
+		return newest.GetHost().GetBacklogs()
+	}
+	if now.Sub(stored.Seen) > w.Stale || !bytes.Contains(stored.Detail, []byte(`"backlogs"`)) {
+		return nil
+	}
+	if read, known := w.read[host]; known && read.seen.Equal(stored.Seen) {
+		return read.backlogs
+	}
+	detail := &weirv1.NodeStatus{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil {
+		w.Log.Warn("can't read the status of a host", "node", host, "err", err)
+	}
+	w.read[host] = readReport{stored.Seen, detail.GetHost().GetBacklogs()}
+	return w.read[host].backlogs
+}
