@@ -1361,7 +1361,7 @@ type VIPStatus struct {
 	// One line for each mux that refused the VIP's tables, with its reason.
 	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
 	// "accepted", "programmed" and "healthy", in this order, then "overloaded" of a VIP with an overload policy, and
-	// "attached" of one with attachments.
+	// "attached" of one with attachments; of one VIP that is asked for, "synCookies" while muxes answer SYNs for a reason.
 	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
@@ -1540,7 +1540,7 @@ func (x *SNATStatus) GetPortsQuarantined() uint32 {
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "accepted", "programmed", "healthy", "overloaded" or "attached".
+	// "accepted", "programmed", "healthy", "overloaded", "attached" or "synCookies".
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "true", "false" or "unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -3212,10 +3212,12 @@ type VIPPressure struct {
 	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	// Of the VIP, as the mux's tables have it; empty: not known.
 	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// As in Overload.triggers.
+	// As in Overload.triggers, or "backlog": backends' backlogs are full, and the mux answers SYNs with cookies.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// For people, with figures from when it began.
-	Evidence      string `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	Evidence string `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	// Of which the VIP has it; left out: of all.
+	Endpoint      *EndpointKey `protobuf:"bytes,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3276,6 +3278,13 @@ func (x *VIPPressure) GetEvidence() string {
 		return x.Evidence
 	}
 	return ""
+}
+
+func (x *VIPPressure) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
 }
 
 // What the tables of a mux hold of source NAT.
@@ -3461,7 +3470,9 @@ type HostStatus struct {
 	// Each of snat names its ranges, as SyncHostResponse.tell_ranges asks for.
 	TellsRanges bool `protobuf:"varint,8,opt,name=tells_ranges,json=tellsRanges,proto3" json:"tells_ranges,omitempty"`
 	// Of VIPs in virtual networks with backends here; of more than 256 those with the most packets.
-	Networks      []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
+	Networks []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
+	// Backends here that take no more connections just now, for longest first; 64 at most.
+	Backlogs      []*BackendBacklog `protobuf:"bytes,10,rep,name=backlogs,proto3" json:"backlogs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3559,6 +3570,94 @@ func (x *HostStatus) GetNetworks() []*NetworkTraffic {
 	return nil
 }
 
+func (x *HostStatus) GetBacklogs() []*BackendBacklog {
+	if x != nil {
+		return x.Backlogs
+	}
+	return nil
+}
+
+// A backend whose backlog is full, with figures from when it became so.
+type BackendBacklog struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// Of the backend.
+	Tunnel string `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// "accept-queue": connections wait to be accepted, and the listener takes no more; "unanswered-syns": it answers others.
+	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// Connections that wait, or SYNs.
+	Waiting uint32 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// Of the listener's queue.
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackendBacklog) Reset() {
+	*x = BackendBacklog{}
+	mi := &file_v1_resource_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendBacklog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendBacklog) ProtoMessage() {}
+
+func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
+func (*BackendBacklog) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BackendBacklog) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *BackendBacklog) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *BackendBacklog) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *BackendBacklog) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *BackendBacklog) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 // What clients of a virtual network and backends of one host did with a VIP, past the muxes. Since the host's tables were
 // made, if nothing else is said.
 type NetworkTraffic struct {
@@ -3581,7 +3680,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3692,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3705,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -3683,7 +3782,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3794,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3807,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -3841,7 +3940,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3952,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +3965,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -3963,7 +4062,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4074,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4087,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -4104,7 +4203,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4215,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4228,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -4172,7 +4271,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4283,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4296,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -4233,7 +4332,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4245,7 +4344,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4258,7 +4357,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -4294,7 +4393,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4405,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4418,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -4381,7 +4480,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4393,7 +4492,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4406,7 +4505,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -4547,7 +4646,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4559,7 +4658,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4572,7 +4671,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -4636,7 +4735,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +4747,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +4760,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -5001,12 +5100,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"TenantRows\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"i\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\x9b\x01\n" +
 	"\vVIPPressure\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x1a\n" +
-	"\bevidence\x18\x04 \x01(\tR\bevidence\"_\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\x120\n" +
+	"\bendpoint\x18\x05 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\"_\n" +
 	"\rMuxSNATStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5021,7 +5121,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\x81\x03\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xb6\x03\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -5033,7 +5133,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vtenant_snat\x18\a \x03(\v2\x13.weir.v1.TenantRowsR\n" +
 	"tenantSnat\x12!\n" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
-	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\"\xf4\x01\n" +
+	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
+	"\bbacklogs\x18\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xa0\x01\n" +
+	"\x0eBackendBacklog\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
+	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\rR\awaiting\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\"\xf4\x01\n" +
 	"\x0eNetworkTraffic\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
@@ -5157,7 +5265,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -5200,27 +5308,28 @@ var file_v1_resource_proto_goTypes = []any{
 	(*MuxSNATStatus)(nil),         // 38: weir.v1.MuxSNATStatus
 	(*BGPPeer)(nil),               // 39: weir.v1.BGPPeer
 	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
-	(*NetworkTraffic)(nil),        // 41: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 42: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 43: weir.v1.Connection
-	(*SNATUse)(nil),               // 44: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 45: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 46: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 47: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 48: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 49: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 50: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 51: weir.v1.CapturedPacket
-	nil,                           // 52: weir.v1.VIP.LabelsEntry
-	nil,                           // 53: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 54: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 55: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 56: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(*BackendBacklog)(nil),        // 41: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 42: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 43: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 44: weir.v1.Connection
+	(*SNATUse)(nil),               // 45: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 46: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 47: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 48: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 49: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 50: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 51: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 52: weir.v1.CapturedPacket
+	nil,                           // 53: weir.v1.VIP.LabelsEntry
+	nil,                           // 54: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 55: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 56: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 57: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	52, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	53, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -5228,74 +5337,77 @@ var file_v1_resource_proto_depIdxs = []int32{
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	15, // 7: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	57, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	57, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	58, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	58, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 10: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	58, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	58, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	58, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	59, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	59, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	59, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 14: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 15: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	58, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	59, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 17: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 18: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	58, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	59, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	31, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 21: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 22: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	58, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	58, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	59, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	59, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	17, // 25: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	16, // 26: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	41, // 27: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
-	57, // 28: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	53, // 29: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	42, // 27: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	58, // 28: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	54, // 29: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	19, // 30: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 31: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 32: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	20, // 33: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	20, // 34: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	54, // 35: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	55, // 35: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	22, // 36: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	55, // 37: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	56, // 37: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
 	25, // 38: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
 	26, // 39: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
 	24, // 40: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
 	27, // 41: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
 	28, // 42: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	56, // 43: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	57, // 44: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	57, // 45: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	57, // 43: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	58, // 44: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	58, // 45: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
 	33, // 46: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	57, // 47: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	58, // 47: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
 	34, // 48: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
 	35, // 49: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
 	40, // 50: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
 	39, // 51: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	46, // 52: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	47, // 53: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	47, // 52: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	48, // 53: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
 	38, // 54: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
 	37, // 55: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
 	36, // 56: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
 	36, // 57: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	57, // 58: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	46, // 59: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	44, // 60: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	36, // 61: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	36, // 62: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	41, // 63: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	58, // 64: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	42, // 65: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	58, // 66: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	45, // 67: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	48, // 68: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	48, // 69: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 70: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	49, // 58: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	58, // 59: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	47, // 60: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	45, // 61: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	36, // 62: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	36, // 63: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	42, // 64: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	41, // 65: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	49, // 66: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	59, // 67: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	43, // 68: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	59, // 69: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	46, // 70: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	49, // 71: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	49, // 72: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	58, // 73: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -5316,7 +5428,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

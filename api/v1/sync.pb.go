@@ -183,7 +183,10 @@ type SyncMuxResponse struct {
 	// are, and snat gives none but those that are nobody's. When the restore is settled a snapshot without this comes.
 	KeepSnat bool `protobuf:"varint,27,opt,name=keep_snat,json=keepSnat,proto3" json:"keep_snat,omitempty"`
 	// Of virtual networks; left out: nothing.
-	Networks      *MuxNetworks `protobuf:"bytes,28,opt,name=networks,proto3" json:"networks,omitempty"`
+	Networks *MuxNetworks `protobuf:"bytes,28,opt,name=networks,proto3" json:"networks,omitempty"`
+	// Endpoints whose SYNs are to be answered with cookies, as a backend's backlog is full: all of them, in each message that
+	// holds not tasks or chunks alone, and twice a minute at least. Of those whose cookies are not "auto" it changes nothing.
+	Backlogs      []*EndpointBacklog `protobuf:"bytes,29,rep,name=backlogs,proto3" json:"backlogs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,6 +368,67 @@ func (x *SyncMuxResponse) GetNetworks() *MuxNetworks {
 	return nil
 }
 
+func (x *SyncMuxResponse) GetBacklogs() []*EndpointBacklog {
+	if x != nil {
+		return x.Backlogs
+	}
+	return nil
+}
+
+// An endpoint with a backend whose backlog is full.
+type EndpointBacklog struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// For people.
+	Evidence      string `protobuf:"bytes,2,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointBacklog) Reset() {
+	*x = EndpointBacklog{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointBacklog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointBacklog) ProtoMessage() {}
+
+func (x *EndpointBacklog) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointBacklog.ProtoReflect.Descriptor instead.
+func (*EndpointBacklog) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EndpointBacklog) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *EndpointBacklog) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
 // Virtual networks as a mux runs them.
 type MuxNetworks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -385,7 +449,7 @@ type MuxNetworks struct {
 
 func (x *MuxNetworks) Reset() {
 	*x = MuxNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +461,7 @@ func (x *MuxNetworks) String() string {
 func (*MuxNetworks) ProtoMessage() {}
 
 func (x *MuxNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +474,7 @@ func (x *MuxNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxNetworks.ProtoReflect.Descriptor instead.
 func (*MuxNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *MuxNetworks) GetAddresses() []string {
@@ -468,7 +532,7 @@ type FBTMaster struct {
 
 func (x *FBTMaster) Reset() {
 	*x = FBTMaster{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +544,7 @@ func (x *FBTMaster) String() string {
 func (*FBTMaster) ProtoMessage() {}
 
 func (x *FBTMaster) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +557,7 @@ func (x *FBTMaster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTMaster.ProtoReflect.Descriptor instead.
 func (*FBTMaster) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FBTMaster) GetId() uint32 {
@@ -522,7 +586,7 @@ type AttachmentKey struct {
 
 func (x *AttachmentKey) Reset() {
 	*x = AttachmentKey{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +598,7 @@ func (x *AttachmentKey) String() string {
 func (*AttachmentKey) ProtoMessage() {}
 
 func (x *AttachmentKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +611,7 @@ func (x *AttachmentKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentKey.ProtoReflect.Descriptor instead.
 func (*AttachmentKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AttachmentKey) GetVni() uint32 {
@@ -590,7 +654,7 @@ type NetworkAttachment struct {
 
 func (x *NetworkAttachment) Reset() {
 	*x = NetworkAttachment{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +666,7 @@ func (x *NetworkAttachment) String() string {
 func (*NetworkAttachment) ProtoMessage() {}
 
 func (x *NetworkAttachment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +679,7 @@ func (x *NetworkAttachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkAttachment.ProtoReflect.Descriptor instead.
 func (*NetworkAttachment) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NetworkAttachment) GetKey() *AttachmentKey {
@@ -700,7 +764,7 @@ type MuxHost struct {
 
 func (x *MuxHost) Reset() {
 	*x = MuxHost{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +776,7 @@ func (x *MuxHost) String() string {
 func (*MuxHost) ProtoMessage() {}
 
 func (x *MuxHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +789,7 @@ func (x *MuxHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxHost.ProtoReflect.Descriptor instead.
 func (*MuxHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MuxHost) GetNumber() uint32 {
@@ -783,7 +847,7 @@ type PrefixChunk struct {
 
 func (x *PrefixChunk) Reset() {
 	*x = PrefixChunk{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +859,7 @@ func (x *PrefixChunk) String() string {
 func (*PrefixChunk) ProtoMessage() {}
 
 func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +872,7 @@ func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixChunk.ProtoReflect.Descriptor instead.
 func (*PrefixChunk) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PrefixChunk) GetId() string {
@@ -837,7 +901,7 @@ type MuxPrefixList struct {
 
 func (x *MuxPrefixList) Reset() {
 	*x = MuxPrefixList{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +913,7 @@ func (x *MuxPrefixList) String() string {
 func (*MuxPrefixList) ProtoMessage() {}
 
 func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +926,7 @@ func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxPrefixList.ProtoReflect.Descriptor instead.
 func (*MuxPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MuxPrefixList) GetName() string {
@@ -896,7 +960,7 @@ type VIPRoute struct {
 
 func (x *VIPRoute) Reset() {
 	*x = VIPRoute{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +972,7 @@ func (x *VIPRoute) String() string {
 func (*VIPRoute) ProtoMessage() {}
 
 func (x *VIPRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +985,7 @@ func (x *VIPRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
 func (*VIPRoute) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VIPRoute) GetVip() string {
@@ -972,7 +1036,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1048,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1061,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -1027,7 +1091,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1103,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1116,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -1081,7 +1145,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1157,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1170,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -1141,7 +1205,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1217,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1230,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -1223,7 +1287,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1299,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1312,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PoolMember) GetName() string {
@@ -1283,7 +1347,7 @@ type NodeTask struct {
 
 func (x *NodeTask) Reset() {
 	*x = NodeTask{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1359,7 @@ func (x *NodeTask) String() string {
 func (*NodeTask) ProtoMessage() {}
 
 func (x *NodeTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1372,7 @@ func (x *NodeTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTask.ProtoReflect.Descriptor instead.
 func (*NodeTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeTask) GetId() uint64 {
@@ -1406,7 +1470,7 @@ type ListConnectionsTask struct {
 
 func (x *ListConnectionsTask) Reset() {
 	*x = ListConnectionsTask{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1482,7 @@ func (x *ListConnectionsTask) String() string {
 func (*ListConnectionsTask) ProtoMessage() {}
 
 func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1495,7 @@ func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsTask.ProtoReflect.Descriptor instead.
 func (*ListConnectionsTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListConnectionsTask) GetVip() string {
@@ -1473,7 +1537,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1549,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1562,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1524,7 +1588,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1600,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1613,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1604,7 +1668,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1680,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1693,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1705,7 +1769,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1781,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1794,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1781,7 +1845,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1857,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1870,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1957,7 +2021,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2033,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2046,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -2050,7 +2114,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2126,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2139,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2161,7 +2225,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2237,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2250,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2338,7 +2402,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2414,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2427,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -2463,7 +2527,7 @@ type ClientMove struct {
 
 func (x *ClientMove) Reset() {
 	*x = ClientMove{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2539,7 @@ func (x *ClientMove) String() string {
 func (*ClientMove) ProtoMessage() {}
 
 func (x *ClientMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2552,7 @@ func (x *ClientMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
 func (*ClientMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ClientMove) GetVni() uint32 {
@@ -2525,7 +2589,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2601,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2614,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -2585,7 +2649,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2661,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2674,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -2665,7 +2729,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2741,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2754,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -2743,7 +2807,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2819,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2832,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -2830,7 +2894,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2906,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2919,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -2963,7 +3027,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3039,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3052,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -3028,7 +3092,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3104,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3117,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -3076,7 +3140,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3152,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3165,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -3141,7 +3205,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3217,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3230,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -3190,7 +3254,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3266,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3279,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3275,7 +3339,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3351,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3364,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3447,7 +3511,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3523,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3536,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3507,7 +3571,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3583,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3596,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -3598,7 +3662,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3674,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3687,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -3683,7 +3747,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3759,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3772,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -3724,7 +3788,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3800,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3813,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -3781,7 +3845,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3857,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3870,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 type ReportHostRequest struct {
@@ -3834,7 +3898,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +3910,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +3923,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -3941,7 +4005,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +4017,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +4030,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -4020,7 +4084,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4096,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4109,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -4091,7 +4155,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4167,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4180,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -4135,7 +4199,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
 	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\x12!\n" +
-	"\fnat_prefixes\x18\t \x03(\tR\vnatPrefixes\"\xfc\x06\n" +
+	"\fnat_prefixes\x18\t \x03(\tR\vnatPrefixes\"\xb2\a\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4160,7 +4224,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
 	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\x12\x1b\n" +
 	"\tkeep_snat\x18\x1b \x01(\bR\bkeepSnat\x120\n" +
-	"\bnetworks\x18\x1c \x01(\v2\x14.weir.v1.MuxNetworksR\bnetworks\"\xad\x02\n" +
+	"\bnetworks\x18\x1c \x01(\v2\x14.weir.v1.MuxNetworksR\bnetworks\x124\n" +
+	"\bbacklogs\x18\x1d \x03(\v2\x18.weir.v1.EndpointBacklogR\bbacklogs\"_\n" +
+	"\x0fEndpointBacklog\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x1a\n" +
+	"\bevidence\x18\x02 \x01(\tR\bevidence\"\xad\x02\n" +
 	"\vMuxNetworks\x12\x1c\n" +
 	"\taddresses\x18\x01 \x03(\tR\taddresses\x12,\n" +
 	"\amasters\x18\x02 \x03(\v2\x12.weir.v1.FBTMasterR\amasters\x12<\n" +
@@ -4497,154 +4565,157 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
-	(*MuxNetworks)(nil),            // 2: weir.v1.MuxNetworks
-	(*FBTMaster)(nil),              // 3: weir.v1.FBTMaster
-	(*AttachmentKey)(nil),          // 4: weir.v1.AttachmentKey
-	(*NetworkAttachment)(nil),      // 5: weir.v1.NetworkAttachment
-	(*MuxHost)(nil),                // 6: weir.v1.MuxHost
-	(*PrefixChunk)(nil),            // 7: weir.v1.PrefixChunk
-	(*MuxPrefixList)(nil),          // 8: weir.v1.MuxPrefixList
-	(*VIPRoute)(nil),               // 9: weir.v1.VIPRoute
-	(*SYNSecret)(nil),              // 10: weir.v1.SYNSecret
-	(*FastpathKey)(nil),            // 11: weir.v1.FastpathKey
-	(*SNATKey)(nil),                // 12: weir.v1.SNATKey
-	(*MuxSNAT)(nil),                // 13: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 14: weir.v1.PoolMember
-	(*NodeTask)(nil),               // 15: weir.v1.NodeTask
-	(*ListConnectionsTask)(nil),    // 16: weir.v1.ListConnectionsTask
-	(*ExplainPacketTask)(nil),      // 17: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 18: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 19: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 20: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 21: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 22: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 23: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 24: weir.v1.SyncHostResponse
-	(*HostNetworks)(nil),           // 25: weir.v1.HostNetworks
-	(*ClientMove)(nil),             // 26: weir.v1.ClientMove
-	(*FBTKey)(nil),                 // 27: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 28: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 29: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 30: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 31: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 32: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 33: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 34: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 35: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 36: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 37: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 38: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 39: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 40: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 41: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 42: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 43: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 44: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 45: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 46: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 47: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 48: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 49: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 51: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 52: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 53: weir.v1.Connection
-	(*Fastpath)(nil),               // 54: weir.v1.Fastpath
-	(*Limits)(nil),                 // 55: weir.v1.Limits
-	(*HealthCheck)(nil),            // 56: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 57: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 58: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 59: weir.v1.HostStatus
+	(*EndpointBacklog)(nil),        // 2: weir.v1.EndpointBacklog
+	(*MuxNetworks)(nil),            // 3: weir.v1.MuxNetworks
+	(*FBTMaster)(nil),              // 4: weir.v1.FBTMaster
+	(*AttachmentKey)(nil),          // 5: weir.v1.AttachmentKey
+	(*NetworkAttachment)(nil),      // 6: weir.v1.NetworkAttachment
+	(*MuxHost)(nil),                // 7: weir.v1.MuxHost
+	(*PrefixChunk)(nil),            // 8: weir.v1.PrefixChunk
+	(*MuxPrefixList)(nil),          // 9: weir.v1.MuxPrefixList
+	(*VIPRoute)(nil),               // 10: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 11: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 12: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 13: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 14: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 15: weir.v1.PoolMember
+	(*NodeTask)(nil),               // 16: weir.v1.NodeTask
+	(*ListConnectionsTask)(nil),    // 17: weir.v1.ListConnectionsTask
+	(*ExplainPacketTask)(nil),      // 18: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 19: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 20: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 21: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 22: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 23: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 24: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 25: weir.v1.SyncHostResponse
+	(*HostNetworks)(nil),           // 26: weir.v1.HostNetworks
+	(*ClientMove)(nil),             // 27: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 28: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 29: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 30: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 31: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 32: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 33: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 34: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 35: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 36: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 37: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 38: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 39: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 40: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 41: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 42: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 43: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 44: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 45: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 46: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 47: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 48: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 49: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 50: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 52: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 53: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 54: weir.v1.Connection
+	(*Fastpath)(nil),               // 55: weir.v1.Fastpath
+	(*Limits)(nil),                 // 56: weir.v1.Limits
+	(*HealthCheck)(nil),            // 57: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 58: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 59: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 60: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	21, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	48, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	14, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	15, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
-	13, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	12, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	11, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	10, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	9,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
-	7,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
-	8,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
-	2,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
-	3,  // 12: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
-	5,  // 13: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	4,  // 14: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	6,  // 15: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
-	4,  // 16: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	17, // 17: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
-	18, // 18: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
-	16, // 19: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	49, // 20: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	50, // 21: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	51, // 22: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	52, // 23: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	53, // 24: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	48, // 25: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	22, // 26: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	50, // 27: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	54, // 28: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	55, // 29: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	37, // 30: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	38, // 31: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	31, // 32: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	12, // 33: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	11, // 34: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	10, // 35: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	25, // 36: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	15, // 37: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	27, // 38: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	5,  // 39: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	4,  // 40: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	28, // 41: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	29, // 42: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	26, // 43: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
-	30, // 44: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	50, // 45: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	36, // 46: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	36, // 47: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	48, // 48: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	56, // 49: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	50, // 50: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	48, // 51: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 52: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	58, // 53: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	40, // 54: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	48, // 55: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 56: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	59, // 57: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	46, // 58: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	45, // 59: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	40, // 60: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	48, // 61: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	48, // 62: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 63: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	23, // 64: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	39, // 65: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	42, // 66: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	44, // 67: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	19, // 68: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	32, // 69: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	34, // 70: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 71: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	24, // 72: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	41, // 73: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	43, // 74: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	47, // 75: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	20, // 76: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	33, // 77: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	35, // 78: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	71, // [71:79] is the sub-list for method output_type
-	63, // [63:71] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	22, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	49, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
+	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	13, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	12, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	11, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	10, // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	8,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
+	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
+	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
+	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
+	49, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
+	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	7,  // 17: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
+	5,  // 18: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
+	18, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
+	19, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
+	17, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
+	50, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	51, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	52, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	53, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	54, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	49, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	23, // 28: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	51, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	55, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	56, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	38, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	39, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	32, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	13, // 35: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	12, // 36: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	11, // 37: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	26, // 38: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	16, // 39: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
+	28, // 40: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	6,  // 41: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	5,  // 42: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	29, // 43: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	30, // 44: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	27, // 45: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	31, // 46: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	51, // 47: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	37, // 48: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	37, // 49: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	49, // 50: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 51: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	51, // 52: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	49, // 53: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	58, // 54: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	59, // 55: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	41, // 56: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	49, // 57: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	58, // 58: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	60, // 59: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	47, // 60: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	46, // 61: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	41, // 62: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	49, // 63: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	49, // 64: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 65: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	24, // 66: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	40, // 67: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	43, // 68: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	45, // 69: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	20, // 70: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	33, // 71: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	35, // 72: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 73: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	25, // 74: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	42, // 75: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	44, // 76: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	48, // 77: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	21, // 78: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	34, // 79: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	36, // 80: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	73, // [73:81] is the sub-list for method output_type
+	65, // [65:73] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -4653,7 +4724,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[15].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[16].OneofWrappers = []any{
 		(*NodeTask_Explain)(nil),
 		(*NodeTask_Capture)(nil),
 		(*NodeTask_Cancel)(nil),
@@ -4665,7 +4736,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
