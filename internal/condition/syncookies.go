@@ -32,7 +32,7 @@ func (a Answered) String() string {
 // AnsweredBy are the endpoints of a VIP whose SYNs connected muxes answer just now, and not always, in order.
 func AnsweredBy(s *store.State, reported func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus), vip model.VIP) (all []Answered) {
 	for mux := range s.MuxNodes() {
-		if !s.Streams.Has(mux.Name) {
+		if !s.Streams.At(mux.Name) {
 			continue
 		}
 		_, detail := reported(s, mux)

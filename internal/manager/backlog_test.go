@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
@@ -45,7 +45,12 @@ func TestBacklogsReachMuxes(t *testing.T) {
 		}
 	}
 	host2.fill(t, full("10.3.1.11")) // that is on host1
-	eventually(t, "the report is refused", func() bool { return testutil.ToFloat64(m.meters.refusedBacklog) == 1 })
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.meters.refusedBacklog)
+	eventually(t, "the report is refused", func() bool {
+		families, err := registry.Gather()
+		return err == nil && families[0].GetMetric()[0].GetGauge().GetValue() == 1
+	})
 	host1.fill(t, full("10.3.1.11"))
 	const evidence = "129 connections wait to be accepted by backend 10.3.1.11:8080 on host1, whose backlog is 128"
 	for _, mux := range muxes {

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -53,7 +52,7 @@ type Controller struct {
 	Newest  func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
 	Stale   time.Duration                                                                                      // how old a report that counts may be
 	Publish func([]model.EndpointBacklog)                                                                      // tells muxes, of all
-	Refused prometheus.Gauge                                                                                   // reports of backends that a host has not, at the last look
+	Refused interface{ Set(float64) }                                                                          // reports of backends that a host has not, at the last look
 	Now     func() time.Time
 	Log     *slog.Logger
 
@@ -124,7 +123,7 @@ func (c *Controller) Watch() *Watch {
 func (w *Watch) Step(s *store.State, now time.Time) {
 	refused := 0
 	for node := range s.Nodes.Values() {
-		if node.Role != model.RoleHost || !s.Streams.Has(node.Name) {
+		if node.Role != model.RoleHost || !s.Streams.At(node.Name) {
 			continue
 		}
 		reported := w.reported(s, node.Name, now)
@@ -137,7 +136,7 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 	}
 	w.Refused.Set(float64(refused))
 	maps.DeleteFunc(w.of, func(_ reporter, e *episode) bool { return now.Sub(e.last) >= pauseTime })
-	maps.DeleteFunc(w.read, func(host string, _ readReport) bool { return !s.Streams.Has(host) })
+	maps.DeleteFunc(w.read, func(host string, _ readReport) bool { return !s.Streams.At(host) })
 	next := w.decide(now)
 	w.mu.Lock()
 	same := slices.Equal(next, w.inForce)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -29,8 +27,13 @@ type town struct {
 	reports  map[string][]*weirv1.BackendBacklog
 	messages int
 	told     []model.EndpointBacklog
-	refused  prometheus.Gauge
+	refused  gauge
 }
+
+// gauge is what was set last.
+type gauge float64
+
+func (g *gauge) Set(to float64) { *g = gauge(to) }
 
 func vipOf(name, address, host, backend string, change ...func(*model.Endpoint)) model.VIP {
 	e := model.Endpoint{
@@ -45,14 +48,13 @@ func vipOf(name, address, host, backend string, change ...func(*model.Endpoint))
 
 func newTown(t *testing.T) *town {
 	town := &town{t: t, s: &store.State{}, now: time.Unix(1_700_000_000, 0), reports: map[string][]*weirv1.BackendBacklog{}}
-	town.refused = prometheus.NewGauge(prometheus.GaugeOpts{Name: "refused"})
 	c := &Controller{
 		Newest: func(node string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
 			reported, here := town.reports[node]
 			return town.now, &weirv1.NodeStatus{Host: &weirv1.HostStatus{Backlogs: reported}}, here
 		},
 		Stale: 20 * time.Second, Publish: func(all []model.EndpointBacklog) { town.messages, town.told = town.messages+1, all },
-		Refused: town.refused, Log: slog.New(slog.DiscardHandler),
+		Refused: &town.refused, Log: slog.New(slog.DiscardHandler),
 	}
 	town.Watch = c.Watch()
 	town.s.PutVIP(vipOf("shop", "203.0.113.10", "host1", "10.3.1.11"))
@@ -134,8 +136,8 @@ func TestHostileReportsOfBacklogs(t *testing.T) {
 	town := newTown(t)
 	town.reports["host1"] = hostile
 	town.expect("hostile reports", 3, "")
-	if got := testutil.ToFloat64(town.refused); got != float64(len(hostile)) || town.messages != 0 {
-		t.Errorf("%v are refused of %d, and muxes are told %d times", got, len(hostile), town.messages)
+	if int(town.refused) != len(hostile) || town.messages != 0 {
+		t.Errorf("%v are refused of %d, and muxes are told %d times", town.refused, len(hostile), town.messages)
 	}
 	town.reports["host1"] = append(hostile, shop)
 	town.expect("its own beside them", 1, "203.0.113.10")
