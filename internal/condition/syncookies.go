@@ -8,6 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
@@ -38,7 +39,7 @@ func AnsweredBy(s *store.State, reported func(*store.State, model.Node) (nodesta
 		_, detail := reported(s, mux)
 		for _, p := range detail.GetMux().GetPressures() {
 			cause := model.OverloadCause(p.GetCause())
-			if p.GetVip() != vip.Address.String() || cause != model.CauseSYNFlood && cause != model.CauseBacklog {
+			if p.GetVip() != vip.Address.String() || cause != model.CauseSYNFlood && cause != backlog.Pressure {
 				continue
 			}
 			key := model.EndpointKey{VIP: vip.Address, Port: uint16(p.GetEndpoint().GetPort())}
@@ -64,7 +65,7 @@ func SYNCookies(answered []Answered) *weirv1.Condition {
 	lines := make([]string, 0, len(answered))
 	for _, a := range answered {
 		lines = append(lines, a.String())
-		if a.Cause == model.CauseBacklog {
+		if a.Cause == backlog.Pressure {
 			c.Reason = "BacklogFull"
 		}
 	}

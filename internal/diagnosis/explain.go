@@ -73,11 +73,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	default:
 		step("a connection that is open keeps its backend by the muxes' flow table; this explains a new one")
 	}
-	for _, a := range condition.AnsweredBy(s, m.Reported, vip) {
-		if a.Endpoint == desired.Key(vip, e) {
-			step("%s; the backend gets the connection by the client's first acknowledgement", a)
-		}
-	}
+	m.stepAnswered(step, s, vip, desired.Key(vip, e))
 	if p.Buckets == 0 {
 		step("%s: the muxes drop the flow", whyEmpty(e))
 		return p
@@ -113,6 +109,15 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 			row.Tunnel, b.Host, flow.Destination, rewritten(row.Backend, flow))
 	}
 	return p
+}
+
+// stepAnswered tells of muxes that answer the endpoint's SYNs with cookies just now.
+func (m *Service) stepAnswered(step func(format string, args ...any), s *store.State, vip model.VIP, endpoint model.EndpointKey) {
+	for _, a := range condition.AnsweredBy(s, m.Reported, vip) {
+		if a.Endpoint == endpoint {
+			step("%s; the backend gets the connection by the client's first acknowledgement", a)
+		}
+	}
 }
 
 // hashed is what of the flow chooses the bucket.

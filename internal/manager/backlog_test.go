@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 )
 
 // backlogsNow are the endpoints whose SYNs the mux is to answer, with the evidence.
-func (m *fakeMux) backlogsNow() []model.EndpointBacklog {
+func (m *fakeMux) backlogsNow() []backlog.Endpoint {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.backlogs

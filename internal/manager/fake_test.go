@@ -16,6 +16,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/wire"
@@ -40,7 +41,7 @@ type fakeMux struct {
 	wentBack   bool   // a generation was less than one before
 	pool       []model.PoolMember
 	routes     []model.VIPRoute
-	backlogs   []model.EndpointBacklog
+	backlogs   []backlog.Endpoint
 	usual      int                   // messages that told of none
 	pressures  []*weirv1.VIPPressure // that it reports
 	lists      map[string]model.PrefixSet
@@ -111,8 +112,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 			delete(m.tables, key)
 		}
 		m.networks.apply(u)
-		m.backlogs = u.Backlogs
-		if m.generation, m.pool, m.routes, m.keeps = u.Generation, u.Pool, u.Routes, u.KeepSNAT; len(u.Routes) == 0 {
+		if m.generation, m.pool, m.routes, m.keeps, m.backlogs = u.Generation, u.Pool, u.Routes, u.KeepSNAT, u.Backlogs; len(u.Routes) == 0 {
 			m.usual++
 		}
 		m.moved = max(m.moved, m.underWay())

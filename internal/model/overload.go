@@ -25,8 +25,6 @@ type OverloadCause string
 const (
 	CauseOverload OverloadCause = "overload"  // it exceeds its share of a mux by most
 	CauseSYNFlood OverloadCause = "syn-flood" // the mux answers its SYNs with cookies, as it is flooded with them
-	// CauseBacklog is no trigger of a policy: the mux answers its SYNs as the backlog of a backend is full.
-	CauseBacklog OverloadCause = "backlog"
 )
 
 // OverloadAction is what a step does.

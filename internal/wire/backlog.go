@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 )
 
 // BacklogsToProto writes endpoints whose SYNs are to be answered.
-func BacklogsToProto(list []model.EndpointBacklog) []*weirv1.EndpointBacklog {
+func BacklogsToProto(list []backlog.Endpoint) []*weirv1.EndpointBacklog {
 	var all []*weirv1.EndpointBacklog
 	for _, b := range list {
 		all = append(all, &weirv1.EndpointBacklog{Endpoint: EndpointKeyToProto(b.Key), Evidence: b.Evidence})
@@ -16,10 +16,10 @@ func BacklogsToProto(list []model.EndpointBacklog) []*weirv1.EndpointBacklog {
 	return all
 }
 
-func (f *fields) backlogs(path string, list []*weirv1.EndpointBacklog) []model.EndpointBacklog {
-	var all []model.EndpointBacklog
+func (f *fields) backlogs(path string, list []*weirv1.EndpointBacklog) []backlog.Endpoint {
+	var all []backlog.Endpoint
 	for i, p := range list {
-		all = append(all, model.EndpointBacklog{Key: f.endpointKey(fmt.Sprintf("%s[%d].", path, i), p.GetEndpoint()), Evidence: p.GetEvidence()})
+		all = append(all, backlog.Endpoint{Key: f.endpointKey(fmt.Sprintf("%s[%d].", path, i), p.GetEndpoint()), Evidence: p.GetEvidence()})
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 )
 
 // MuxUpdate is one step of a mux's tables.
@@ -38,7 +39,7 @@ type MuxUpdate struct {
 	Chunks       []*model.PrefixChunk
 	Networks     MuxNetworks
 	// Backlogs are the endpoints whose SYNs are to be answered as a backend's backlog is full: all of them, every time.
-	Backlogs []model.EndpointBacklog
+	Backlogs []backlog.Endpoint
 }
 
 // HostUpdate is one step of a host's tables.

@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	facts "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/wire"
@@ -39,7 +40,7 @@ type Config struct {
 // Finding is a backend whose backlog is full.
 type Finding struct {
 	Key     model.HostBackendKey
-	Cause   model.BacklogCause
+	Cause   facts.Cause
 	Waiting uint32 // connections or SYNs, when it began
 	Limit   uint32 // of the accept queue, likewise
 }
@@ -54,7 +55,7 @@ type row struct {
 // id names a row.
 type id struct {
 	key   model.HostBackendKey
-	cause model.BacklogCause
+	cause facts.Cause
 }
 
 // Watcher has the findings of a host.
@@ -103,14 +104,14 @@ func (w *Watcher) look(now time.Time) {
 	for _, b := range native {
 		waiting, limit := queueOf(listeners, b)
 		if waiting > 0 && waiting >= limit {
-			full[id{b.Key(), model.BacklogAcceptQueue}] = true
-			w.see(Finding{b.Key(), model.BacklogAcceptQueue, waiting, limit}, minSamples, now)
+			full[id{b.Key(), facts.AcceptQueue}] = true
+			w.see(Finding{b.Key(), facts.AcceptQueue, waiting, limit}, minSamples, now)
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at, r := range w.rows {
-		if at.cause == model.BacklogAcceptQueue && !full[at] {
+		if at.cause == facts.AcceptQueue && !full[at] {
 			r.samples = 0
 		}
 	}
@@ -129,10 +130,10 @@ func queueOf(listeners []netlink.Listener, b model.HostBackend) (waiting, limit 
 }
 
 // CountSYNs takes what a sweep found of SYNs.
-func (w *Watcher) CountSYNs(counted []model.BackendSYNs, now time.Time) {
+func (w *Watcher) CountSYNs(counted []facts.SYNs, now time.Time) {
 	for _, c := range counted {
 		if c.Unanswered >= minUnanswered && c.Answers > 0 {
-			w.see(Finding{Key: c.Key, Cause: model.BacklogUnanswered, Waiting: c.Unanswered}, 1, now)
+			w.see(Finding{Key: c.Key, Cause: facts.Unanswered, Waiting: c.Unanswered}, 1, now)
 		}
 	}
 }
@@ -152,7 +153,7 @@ func (w *Watcher) see(f Finding, samples int, now time.Time) {
 		return
 	}
 	r.Finding, r.begun = f, now
-	w.config.Log.Warn("the backlog of a backend is full", "backend", f.Key, "cause", f.Cause, "waiting", f.Waiting, "limit", f.Limit)
+	w.config.Log.Warn("the backlog of a backend is full", "endpoint", f.Key.Endpoint, "backend", f.Key.Tunnel, "reason", f.Cause)
 	w.config.Changed()
 }
 
@@ -163,7 +164,7 @@ func (w *Watcher) end(now time.Time) {
 	maps.DeleteFunc(w.rows, func(_ id, r *row) bool {
 		over := now.Sub(r.last) >= calmTime
 		if over && !r.begun.IsZero() {
-			w.config.Log.Info("the backlog of a backend has room again", "backend", r.Key, "cause", r.Cause)
+			w.config.Log.Info("the backlog of a backend has room again", "endpoint", r.Key.Endpoint, "backend", r.Key.Tunnel, "reason", r.Cause)
 			w.config.Changed()
 		}
 		return over
@@ -202,11 +203,11 @@ func (w *Watcher) Report() (all []*weirv1.BackendBacklog) {
 
 // Sample puts how many there are.
 func (w *Watcher) Sample(to *telemetry.Sample) {
-	n := map[model.BacklogCause]int{}
+	n := map[facts.Cause]int{}
 	for _, f := range w.Findings() {
 		n[f.Cause]++
 	}
-	for _, cause := range model.BacklogCauses {
+	for _, cause := range facts.Causes {
 		telemetry.Put(to, "weir_agent_backlog_full_backends", n[cause], string(cause))
 	}
 }

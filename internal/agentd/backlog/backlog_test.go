@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
+	facts "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/netlink"
 )
 
@@ -78,7 +79,7 @@ func TestAFullQueueIsFound(t *testing.T) {
 	w.passes(1)
 	w.expect(t, "a burst, and another one", 0)
 	w.passes(1)
-	full := Finding{b.Key(), model.BacklogAcceptQueue, 129, 128}
+	full := Finding{b.Key(), facts.AcceptQueue, 129, 128}
 	w.expect(t, "a full queue", 1, full)
 	set(128, 128)
 	w.passes(30)
@@ -126,14 +127,14 @@ func TestUnansweredSYNs(t *testing.T) {
 	w := newWorld()
 	key := backendOf("10.1.0.5:80").Key()
 	count := func(unanswered, answers uint32) {
-		w.CountSYNs([]model.BackendSYNs{{Key: key, Unanswered: unanswered, Answers: answers}}, w.now)
+		w.CountSYNs([]facts.SYNs{{Key: key, Unanswered: unanswered, Answers: answers}}, w.now)
 	}
 	count(1000, 0)
 	w.expect(t, "a dead one", 0)
 	count(minUnanswered-1, 1000)
 	w.expect(t, "some that are lost", 0)
 	count(300, 20)
-	full := Finding{Key: key, Cause: model.BacklogUnanswered, Waiting: 300}
+	full := Finding{Key: key, Cause: facts.Unanswered, Waiting: 300}
 	w.expect(t, "one that answers others", 1, full)
 	for range 10 {
 		w.passes(5)
@@ -152,7 +153,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	w := newWorld()
 	for i := range 3 * maxReported {
 		key := backendOf(fmt.Sprintf("10.1.0.5:%d", 1000-i)).Key()
-		w.CountSYNs([]model.BackendSYNs{{Key: key, Unanswered: 100, Answers: 1}}, w.now.Add(time.Duration(i)*time.Millisecond))
+		w.CountSYNs([]facts.SYNs{{Key: key, Unanswered: 100, Answers: 1}}, w.now.Add(time.Duration(i)*time.Millisecond))
 	}
 	found := w.Findings()
 	if len(found) != maxReported || found[0].Key.Endpoint.Port != 1000 || len(w.Report()) != maxReported {
@@ -177,7 +178,7 @@ func TestAListenerThatDoesNotAccept(t *testing.T) {
 				return err
 			}
 			w.passes(minSamples)
-			w.expect(t, address, 1, Finding{b.Key(), model.BacklogAcceptQueue, limit + 1, limit})
+			w.expect(t, address, 1, Finding{b.Key(), facts.AcceptQueue, limit + 1, limit})
 			if report := w.Report(); len(report) != 1 || report[0].GetCause() != "accept-queue" || report[0].GetEndpoint().GetPort() != 7080 {
 				t.Errorf("reports %v", report)
 			}

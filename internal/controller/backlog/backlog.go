@@ -25,6 +25,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	facts "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
@@ -51,13 +52,13 @@ type Controller struct {
 	Store   *store.Store
 	Newest  func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
 	Stale   time.Duration                                                                                      // how old a report that counts may be
-	Publish func([]model.EndpointBacklog)                                                                      // tells muxes, of all
+	Publish func([]*weirv1.EndpointBacklog)                                                                    // tells muxes, of all
 	Refused interface{ Set(float64) }                                                                          // reports of backends that a host has not, at the last look
 	Now     func() time.Time
 	Log     *slog.Logger
 
 	mu      sync.Mutex
-	inForce []model.EndpointBacklog
+	inForce []facts.Endpoint
 }
 
 // Run decides until ctx ends.
@@ -146,7 +147,7 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 		return
 	}
 	w.told = now
-	w.Publish(next)
+	w.Publish(wire.BacklogsToProto(next))
 }
 
 // take counts what a host reports of a backend, if it has that.
@@ -205,14 +206,14 @@ func admit(s *store.State, host string, b *weirv1.BackendBacklog) (of said, coun
 
 func textOf(backend model.Backend, b *weirv1.BackendBacklog) string {
 	text := fmt.Sprintf("backend %s on %s left %d SYNs without an answer", backend.AddrPort(), backend.Host, b.GetWaiting())
-	if model.BacklogCause(b.GetCause()) == model.BacklogAcceptQueue {
+	if facts.Cause(b.GetCause()) == facts.AcceptQueue {
 		text = fmt.Sprintf("%d connections wait to be accepted by backend %s on %s, whose backlog is %d", b.GetWaiting(), backend.AddrPort(), backend.Host, b.GetLimit())
 	}
 	return text
 }
 
 // decide are the endpoints whose SYNs are answered, in order.
-func (w *Watch) decide(now time.Time) (all []model.EndpointBacklog) {
+func (w *Watch) decide(now time.Time) (all []facts.Endpoint) {
 	type endpoint struct {
 		since    time.Time
 		evidence []string
@@ -237,9 +238,9 @@ func (w *Watch) decide(now time.Time) (all []model.EndpointBacklog) {
 		return cmp.Or(of[a].since.Compare(of[b].since), a.Compare(b))
 	})
 	for _, key := range keys[:min(len(keys), maxEndpoints)] {
-		all = append(all, model.EndpointBacklog{Key: key, Evidence: evidenceOf(of[key].evidence)})
+		all = append(all, facts.Endpoint{Key: key, Evidence: evidenceOf(of[key].evidence)})
 	}
-	slices.SortFunc(all, func(a, b model.EndpointBacklog) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(all, func(a, b facts.Endpoint) int { return a.Key.Compare(b.Key) })
 	return all
 }
 

@@ -26,7 +26,7 @@ type town struct {
 	now      time.Time
 	reports  map[string][]*weirv1.BackendBacklog
 	messages int
-	told     []model.EndpointBacklog
+	told     []*weirv1.EndpointBacklog
 	refused  gauge
 }
 
@@ -53,7 +53,7 @@ func newTown(t *testing.T) *town {
 			reported, here := town.reports[node]
 			return town.now, &weirv1.NodeStatus{Host: &weirv1.HostStatus{Backlogs: reported}}, here
 		},
-		Stale: 20 * time.Second, Publish: func(all []model.EndpointBacklog) { town.messages, town.told = town.messages+1, all },
+		Stale: 20 * time.Second, Publish: func(all []*weirv1.EndpointBacklog) { town.messages, town.told = town.messages+1, all },
 		Refused: &town.refused, Log: slog.New(slog.DiscardHandler),
 	}
 	town.Watch = c.Watch()
@@ -85,7 +85,7 @@ func (town *town) passes(seconds int) string {
 	}
 	var all []string
 	for _, b := range town.told {
-		all = append(all, b.Key.VIP.String())
+		all = append(all, b.GetEndpoint().GetVip())
 	}
 	return strings.Join(all, " ")
 }

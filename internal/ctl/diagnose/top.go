@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -207,7 +208,7 @@ func (t *top) answers(endpoint string) string {
 	for _, n := range t.muxes {
 		for _, p := range n.GetStatus().GetMux().GetPressures() {
 			cause := model.OverloadCause(p.GetCause())
-			if (cause == model.CauseSYNFlood || cause == model.CauseBacklog) && table.EndpointName(p.GetEndpoint()) == endpoint {
+			if (cause == model.CauseSYNFlood || cause == backlog.Pressure) && table.EndpointName(p.GetEndpoint()) == endpoint {
 				why = p.GetCause()
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -84,7 +85,7 @@ func TestSessionReportWithoutKey(t *testing.T) {
 // A sweep counts the connections whose SYN came lately and is without an answer, and those that the workload speaks in.
 func TestUnansweredSYNsAreCounted(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
-		sweep := func(later time.Duration) []model.BackendSYNs {
+		sweep := func(later time.Duration) []backlog.SYNs {
 			t.Helper()
 			got, err := c.Sweep(session.Now()+later, session.DefaultTimeouts())
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
+	queues "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -25,13 +26,13 @@ type backlog struct {
 }
 
 // SetBacklogs takes over the endpoints whose SYNs are to be answered as a backend's backlog is full: all of them.
-func (w *Watcher) SetBacklogs(all []model.EndpointBacklog) {
+func (w *Watcher) SetBacklogs(all []queues.Endpoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.setBacklogs(all, time.Now())
 }
 
-func (w *Watcher) setBacklogs(all []model.EndpointBacklog, now time.Time) {
+func (w *Watcher) setBacklogs(all []queues.Endpoint, now time.Time) {
 	for _, b := range w.backlogs {
 		b.over = true
 	}
@@ -106,7 +107,7 @@ func (w *Watcher) backlogPressures() (all []*weirv1.VIPPressure) {
 	for _, key := range slices.SortedFunc(maps.Keys(w.backlogs), model.EndpointKey.Compare) {
 		if b := w.backlogs[key]; !b.answered.IsZero() {
 			all = append(all, &weirv1.VIPPressure{
-				Vip: key.VIP.String(), Cause: string(model.CauseBacklog), Endpoint: wire.EndpointKeyToProto(key), Evidence: key.String() + ": " + b.evidence,
+				Vip: key.VIP.String(), Cause: string(queues.Pressure), Endpoint: wire.EndpointKeyToProto(key), Evidence: key.String() + ": " + b.evidence,
 			})
 		}
 	}

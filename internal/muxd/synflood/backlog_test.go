@@ -8,7 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
-	"github.com/weirlb/weir/internal/model"
+	queues "github.com/weirlb/weir/internal/model/backlog"
 )
 
 // watched is a watcher of one endpoint, with a clock and the events that it has reported.
@@ -56,7 +56,7 @@ func (w *watched) expect(t *testing.T, what string, answers bool, causes string,
 	w.events = nil
 }
 
-var full = []model.EndpointBacklog{{Key: web, Evidence: "129 wait"}}
+var full = []queues.Endpoint{{Key: web, Evidence: "129 wait"}}
 
 // SYNs are answered while a manager says so, and the detector takes that for no flood.
 func TestSYNsAreAnsweredForABacklog(t *testing.T) {
@@ -106,7 +106,7 @@ func TestABacklogIsForgotten(t *testing.T) {
 	w.passes(t, sampleInterval, 0)
 	other := web
 	other.Port = 81
-	w.setBacklogs(append(full, model.EndpointBacklog{Key: other, Evidence: "99 wait"}), w.now)
+	w.setBacklogs(append(full, queues.Endpoint{Key: other, Evidence: "99 wait"}), w.now)
 	w.passes(t, backlogLifetime-time.Second, 0)
 	w.expect(t, "for nearly a minute", true, "backlog", "SYNCookiesOn SYN cookies on: 129 wait")
 	w.passes(t, 2*time.Second, 0)

@@ -18,7 +18,5 @@
 //   - what muxes have in common of an update is computed and encoded once a generation;
 //   - muxes get a State after the hosts that it adds something to have acknowledged it, or had HostsGrace;
 //   - hosts get a State's source NAT after all muxes that serve have acknowledged it;
-//   - a feed that opens begins with a snapshot.
-//
-// It knows nothing of calls, users and tenants: the manager decides who may have a stream, and writes to it.
+//   - a feed that opens begins with a snapshot: who may have a stream the manager decides.
 package publish

@@ -48,8 +48,7 @@ func (e *exclusion) check(feeds map[*MuxFeed]bool, patience time.Duration, now t
 
 // suspendedFor is how long this process stood still since the last check: that time does not count as a mux's silence.
 func (e *exclusion) suspendedFor(patience time.Duration, now time.Time) time.Duration {
-	since := now.Sub(e.checkedAt)
-	first := e.checkedAt.IsZero()
+	since, first := now.Sub(e.checkedAt), e.checkedAt.IsZero()
 	e.checkedAt = now
 	if first || since < patience/2 {
 		return 0

@@ -139,8 +139,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	if networks && len(h.moves) > 0 {
 		moves = h.moves.recent(h.now())
 	}
-	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State)}
-	update.TellRanges = s.Restored.Pending()
+	update = wire.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: nodeconfig.Muxes(s.State), TellRanges: s.Restored.Pending()}
 	f.nextSNAT(&update, h.snat.confirmed, first)
 	confirmed := model.Generation(0)
 	if h.snat.confirmed != nil {

@@ -133,8 +133,7 @@ func (h *Hub) follow(s *store.State) time.Duration {
 	return wait
 }
 
-// notifyManagers reports the progress of the nodes here to the other managers: by streams, and by the store if a
-// manager has no stream from here.
+// notifyManagers reports the progress of the nodes here to the other managers: by streams, or by the store.
 func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
 	own := nodesProgress{notes: h.store.Presence.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
 	if h.gate.hosts > 0 {
@@ -197,8 +196,7 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 		alone = alone && !changed.adds
 		h.notifyHost(host, changed, s.Generation, now)
 	}
-	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) ||
-		!slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
+	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) || !slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
 		alone = false
 		for host := range h.hosts {
 			h.notifyHost(host, hostChange{adds: true}, s.Generation, now)
@@ -212,9 +210,7 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 			}
 		}
 	}
-	h.held = append(h.held, heldState{
-		state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, networks: c.networks, needsNoHost: alone, since: now,
-	})
+	h.held = append(h.held, heldState{s, c.endpoints, c.snat, c.lists, c.networks, alone, now})
 }
 
 // notifyHost adds a change to the feeds of a host, if it has streams here.
@@ -270,6 +266,16 @@ func (h *Hub) notifyPool(pool []model.PoolMember) {
 	}
 }
 
+// SetBacklogs sends muxes the endpoints whose SYNs are to be answered: all of them. They are no part of the desired state.
+func (h *Hub) SetBacklogs(all []*weirv1.EndpointBacklog) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.backlogs = all
+	for f := range h.muxes {
+		f.schedule()
+	}
+}
+
 // members are the muxes of the pool, by name: those with an open stream that are not excluded.
 func members(s *store.State) []model.PoolMember {
 	var pool []model.PoolMember
@@ -311,8 +317,7 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 	}
 }
 
-// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those of
-// prefix lists that it has.
+// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. chunks are those that it has.
 func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
 	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 )
 
 // Report is what a sweep found.
@@ -23,7 +24,7 @@ type Report struct {
 	// SNAT is of workloads' own connections.
 	SNAT SNATReport
 	// SYNs are of the backends that had SYNs without an answer lately.
-	SYNs []model.BackendSYNs
+	SYNs []backlog.SYNs
 }
 
 // SetHashKey sets the pool's hash key. Without it a session report takes every session without a cookie
@@ -44,7 +45,7 @@ type served struct {
 type counted struct {
 	rule  model.HostBackend
 	found model.BackendSessions
-	syns  model.BackendSYNs
+	syns  backlog.SYNs
 }
 
 // sessionReport counts sessions by rule.
@@ -58,7 +59,7 @@ func (t *Tracker) newSessionReport() sessionReport {
 	defer t.mu.Unlock()
 	c := sessionReport{key: t.key, rules: make(map[served]*counted, len(t.rules()))}
 	for key, rule := range t.rules() {
-		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}, syns: model.BackendSYNs{Key: key}}
+		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}, syns: backlog.SYNs{Key: key}}
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/backlog"
 )
 
 // SYNWindow is for how long a SYN without an answer counts, and an answer. It is longer than the time between two sweeps.
@@ -36,7 +37,7 @@ func (c sessionReport) addSYN(s Session, row bpf.AgentSession, now time.Duration
 }
 
 // unanswered are the backends that have such SYNs.
-func (c sessionReport) unanswered() (all []model.BackendSYNs) {
+func (c sessionReport) unanswered() (all []backlog.SYNs) {
 	for _, r := range c.rules {
 		if r.syns.Unanswered > 0 {
 			all = append(all, r.syns)
