@@ -70,6 +70,11 @@ var (
 	labName = regexp.MustCompile(`^[a-z0-9]{1,12}$`)
 )
 
+// NATPrefixes are those of a mux, by which backends know clients of networks with full NAT in it.
+func NATPrefixes(mux int) (v4, v6 netip.Prefix) {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(mux), 0}), 24), netip.MustParsePrefix(fmt.Sprintf("fd00:66:%d::/112", mux))
+}
+
 // Bounds of a plan. The addresses have room for as many.
 const (
 	maxNodes     = 99

@@ -111,6 +111,10 @@ func (l *Lab) startMux(n Node, join []string) error {
 	}
 	router, _ := n.gateway()
 	join = append(join, l.flags...)
+	if len(l.Of(Tenant)) > 0 {
+		v4, v6 := NATPrefixes(n.Number)
+		join = append(join, "--nat-prefix4", v4.String(), "--nat-prefix6", v6.String(), "--max-nat-sessions", "4096")
+	}
 	_, err := l.Start(n.Name, "weir-mux", append(join,
 		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),
