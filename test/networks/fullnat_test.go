@@ -42,7 +42,8 @@ func (w *world) fullNAT() {
 	mux := w.Of(netlab.Mux)[0]
 	must(w.T, w.CutPower(mux.Name))
 	w.all("one mux is dead", connections, 5, 2000)
-	must(w.T, w.Revive(mux.Name))
+	must(w.T, w.Revive(mux.Name), w.WaitRouted(w.Context(), bound, overlay.VXLAN, 2))
+	w.natsInMuxes(connections)
 	_, err = w.Restart("chost1", "weir-agent")
 	must(w.T, err, w.WaitReady(w.Context()), w.WaitRouted(w.Context(), bound, overlay.VXLAN, 2))
 	w.all("all are back", connections, 5, 2000)

@@ -2,10 +2,9 @@ package networks
 
 import (
 	"errors"
-	"net"
-	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,44 +13,63 @@ import (
 	"github.com/weirlb/weir/internal/lab/overlay"
 )
 
-// natsInMuxes has the other network attached again, with full NAT in the muxes: servers see addresses of the muxes. One of its
-// clients is on a host without an agent. A mux that dies takes its connections along, and no others; what is idle is reset.
-func (w *world) natsInMuxes() {
+// natsInMuxes has the network attached with full NAT in the muxes: servers see addresses of the muxes. One of its clients is
+// on a host without an agent. Connections that began before go on. A mux that dies takes those along that it has, which are
+// reset, and no others; what is idle is reset.
+func (w *world) natsInMuxes(before []*connection) {
 	w.Helper()
 	w.apply(func(text string) string {
 		text = regexp.MustCompile(`(?m)^ *- protocol: UDP\n(?: {6,}.*\n)+`).ReplaceAllString(text, "") // full NAT is of TCP
 		text = strings.ReplaceAll(text, "port: 80\n", "port: 80\n      idleTimeout: 3s\n")
 		return regexp.MustCompile(`(?m)^( *- {network: bolt-prod.*)}$`).ReplaceAllString(text, "$1, mode: full-nat, nat: mux}")
 	})
-	for _, c := range w.dialAll([]string{"bolt1"}, 1, 44000) { // an agent answers for the VIP, once more
-		must(w.T, c.talk(1, 100), c.Conn.(*net.TCPConn).SetLinger(0), c.Close())
-	}
-	p, err := w.Process("chost1", "weir-agent")
-	must(w.T, err, p.Stop(unix.SIGKILL, bound), os.RemoveAll(w.PinPath("chost1")+"-networks"))
+	defer w.keepTalking(before)()
 	w.mu.Lock()
 	clear(w.seen)
 	w.mu.Unlock()
 	connections := w.dialAll([]string{"bolt1", "bolt2"}, 5, 45000)
 	w.all("full NAT in the muxes", connections, 5, 2000)
-	if out, err := w.Weir("describe", "node", w.Of(netlab.Mux)[0].Name); err != nil || !strings.Contains(out, "Sessions of full NAT") {
+	dies := w.Of(netlab.Mux)[0]
+	if out, err := w.Weir("describe", "node", dies.Name); err != nil || !strings.Contains(out, "Sessions of full NAT") {
 		w.Errorf("a mux tells %v: %s", err, out)
 	}
 	of := w.natted(len(connections))
-	dies := w.Of(netlab.Mux)[0]
 	must(w.T, w.CutPower(dies.Name), w.WaitRouted(w.Context(), bound, overlay.VXLAN, 1))
-	if works := w.working(connections); len(works) != of[2] {
+	works := w.working(connections)
+	if len(works) != of[2] {
 		w.Errorf("%d connections go on, of %d that the other mux has: by mux %v", len(works), of[2], of)
-	} else {
-		connections = works
 	}
 	more := w.dialAll([]string{"bolt1", "bolt2"}, 2, 46000)
 	w.all("one mux is dead, new ones", more, 2, 2000)
-	for _, c := range append(connections, more...) {
+	for _, c := range append(works, more...) {
 		w.isReset(c, "that is idle, with full NAT in a mux")
 	}
 	must(w.T, w.Revive(dies.Name))
-	_, err = w.Restart("chost1", "weir-agent")
-	must(w.T, err, w.WaitReady(w.Context()), w.WaitRouted(w.Context(), bound, overlay.VXLAN, 2))
+}
+
+// keepTalking has connections talk until it is called.
+func (w *world) keepTalking(connections []*connection) (end func()) {
+	w.Helper()
+	stop, talk := make(chan struct{}), sync.WaitGroup{}
+	for _, c := range connections {
+		talk.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(500 * time.Millisecond):
+				}
+				if err := c.talk(1, 500); err != nil {
+					w.Errorf("beside full NAT in the muxes: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(stop)
+		talk.Wait()
+	}
 }
 
 // natted says how many clients the servers know by addresses of each mux: all that there are, and of both muxes some.
@@ -71,7 +89,7 @@ func (w *world) natted(want int) map[int]int {
 	return of
 }
 
-// working are the connections that still get answers.
+// working are the connections that still get answers; the others are reset.
 func (w *world) working(connections []*connection) (works []*connection) {
 	w.Helper()
 	type result struct {
@@ -81,7 +99,7 @@ func (w *world) working(connections []*connection) (works []*connection) {
 	results := make(chan result)
 	for _, c := range connections {
 		go func() {
-			err := c.SetDeadline(time.Now().Add(2 * time.Second))
+			err := c.SetDeadline(time.Now().Add(bound))
 			if err == nil {
 				_, err = c.Write([]byte{'x'})
 			}
@@ -93,12 +111,11 @@ func (w *world) working(connections []*connection) (works []*connection) {
 	}
 	for range connections {
 		r := <-results
-		var timeout net.Error
 		switch {
 		case r.err == nil:
 			works = append(works, r.c)
-		case !errors.As(r.err, &timeout) || !timeout.Timeout():
-			w.Errorf("%s ended otherwise than in silence: %v", r.c.mark, r.err)
+		case !errors.Is(r.err, unix.ECONNRESET):
+			w.Errorf("%s, which a dead mux had, ends by %v", r.c.mark, r.err)
 		}
 	}
 	return works

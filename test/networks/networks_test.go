@@ -66,7 +66,6 @@ func TestTenantsReachServersPastTheMuxes(t *testing.T) {
 	w.datagramsPass()
 	w.detaches(w.forbids(append(connections, more...)))
 	w.fullNAT()
-	w.natsInMuxes()
 	w.idles()
 	pings(t)
 	w.goes()

@@ -10,9 +10,16 @@
 #include "mux/select.h"
 #include "net/counter.h"
 
+/* Does the segment begin a connection? */
+static __always_inline bool nat_opens(const struct nat_ctx *n)
+{
+	return (n->inner.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+}
+
 /*
  * Has the segment of an attachment full NAT? Keeps what nat_forward() needs of it. A session goes
- * before all else: a connection that has begun with full NAT ends with it.
+ * before all else: a connection that has begun with full NAT ends with it. One without a session has
+ * begun otherwise, or lost it: the server's host knows, and resets what it does not know.
  */
 static __always_inline bool nat_takes(const struct mux_ctx *w, const struct vxlan_ctx *v)
 {
@@ -27,7 +34,9 @@ static __always_inline bool nat_takes(const struct mux_ctx *w, const struct vxla
 	n->affinity = w->endpoint->flags & ENDPOINT_AFFINITY;
 	n->endpoint = w->endpoint->id;
 	n->endpoint_port = w->endpoint_port;
-	return nat_find(n, v) || v->attached & ATTACHED_NAT;
+	if (nat_find(n, v))
+		return true;
+	return v->attached & ATTACHED_NAT && nat_opens(n);
 }
 
 /* A connection that would begin, for who asks. */

@@ -96,7 +96,6 @@ func natCases() []packetCase {
 		forwarded("full NAT", syn),
 		forwarded("full NAT, v6", syn6),
 		forwarded("full NAT, in a session", syn.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }), known(syn)),
-		client("no session", "drop_no_session", pkt.TCP(tenant4, natVIP4, pkt.ACK)),
 		client("no place for half-open sessions", "drop_half_open", other, quota(8, 1), known(syn)),
 		client("no place for sessions", "drop_quota", other, quota(0, 8)),
 		client("all rows taken", "drop_session_full", syn, fillSessions),

@@ -122,7 +122,7 @@ func oracleNAT() *oracle.NAT {
 func natClasses(s scene) []oracleClass {
 	return []oracleClass{
 		{name: "nat-forward", verdict: "forward_nat", more: []string{
-			"drop_no_session", "drop_session_full", "drop_no_backend", "drop_no_next_hop", "drop_acl", "drop_ecn",
+			"forward_bucket", "drop_session_full", "drop_no_backend", "drop_no_next_hop", "drop_acl", "drop_ecn",
 		}, draw: s.toNAT},
 		{name: "nat-both", verdict: "reply_nat", more: []string{
 			"forward_nat", "drop_no_session", "drop_nat_source", "drop_no_next_hop", "drop_other_host",

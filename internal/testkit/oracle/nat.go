@@ -18,13 +18,17 @@ type NAT struct {
 	Hosts    map[uint32][]netip.Addr          // of clients, by number; one of a family
 }
 
-// takes says whether a packet to a VIP of a network has full NAT, or would if it were TCP.
-func (n *NAT) takes(p *packet) bool {
+// takes says whether a packet to a VIP of a network has full NAT, or would if it were TCP: of a session, or a SYN.
+func (n *NAT) takes(p *packet, part networkPart) bool {
 	if n == nil {
 		return false
 	}
 	_, ok := n.Attached[NetworkVIP{p.flow.VNI, p.to}]
-	return ok
+	if !ok || !part.numbered {
+		return ok
+	}
+	known := n.Of(natstate.Key{VNI: p.flow.VNI, Client: p.flow.Source, VIP: p.flow.Destination}) != nil
+	return known || inet.ReadSegment(p.l4).Opens()
 }
 
 // forward sends a client's segment to the backend of its session.

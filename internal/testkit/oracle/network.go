@@ -186,7 +186,7 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 		return Outcome{Verdict: "drop_no_endpoint"}
 	case !e.Takes(p.from, nil):
 		return Outcome{Verdict: "drop_acl"}
-	case n.NAT.takes(p):
+	case n.NAT.takes(p, part):
 		return n.NAT.forward(m, outer, p, part, e, service, says.Number)
 	}
 	slot, previous := m.bucket(e, p.flow)
