@@ -4,7 +4,6 @@ import (
 	"errors"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,17 +12,19 @@ import (
 	"github.com/weirlb/weir/internal/lab/overlay"
 )
 
+// natInMuxes is the lab's manifest with full NAT of one network in the muxes.
+func natInMuxes(text string) string {
+	text = regexp.MustCompile(`(?m)^ *- protocol: UDP\n(?: {6,}.*\n)+`).ReplaceAllString(text, "") // full NAT is of TCP
+	return regexp.MustCompile(`(?m)^( *- {network: bolt-prod.*)}$`).ReplaceAllString(text, "$1, mode: full-nat, nat: mux}")
+}
+
 // natsInMuxes has the network attached with full NAT in the muxes: servers see addresses of the muxes. One of its clients is
 // on a host without an agent. Connections that began before go on. A mux that dies takes those along that it has, which are
-// reset, and no others; what is idle is reset.
+// reset, and no others.
 func (w *world) natsInMuxes(before []*connection) {
 	w.Helper()
-	w.apply(func(text string) string {
-		text = regexp.MustCompile(`(?m)^ *- protocol: UDP\n(?: {6,}.*\n)+`).ReplaceAllString(text, "") // full NAT is of TCP
-		text = strings.ReplaceAll(text, "port: 80\n", "port: 80\n      idleTimeout: 3s\n")
-		return regexp.MustCompile(`(?m)^( *- {network: bolt-prod.*)}$`).ReplaceAllString(text, "$1, mode: full-nat, nat: mux}")
-	})
-	defer w.keepTalking(before)()
+	w.apply(natInMuxes)
+	w.all("from before full NAT in the muxes", before, 2, 2000)
 	w.mu.Lock()
 	clear(w.seen)
 	w.mu.Unlock()
@@ -39,37 +40,9 @@ func (w *world) natsInMuxes(before []*connection) {
 	if len(works) != of[2] {
 		w.Errorf("%d connections go on, of %d that the other mux has: by mux %v", len(works), of[2], of)
 	}
-	more := w.dialAll([]string{"bolt1", "bolt2"}, 2, 46000)
-	w.all("one mux is dead, new ones", more, 2, 2000)
-	for _, c := range append(works, more...) {
-		w.isReset(c, "that is idle, with full NAT in a mux")
-	}
+	works = append(works, w.dialAll([]string{"bolt1", "bolt2"}, 2, 46000)...)
+	w.all("one mux is dead", append(works, before...), 2, 2000)
 	must(w.T, w.Revive(dies.Name))
-}
-
-// keepTalking has connections talk until it is called.
-func (w *world) keepTalking(connections []*connection) (end func()) {
-	w.Helper()
-	stop, talk := make(chan struct{}), sync.WaitGroup{}
-	for _, c := range connections {
-		talk.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(500 * time.Millisecond):
-				}
-				if err := c.talk(1, 500); err != nil {
-					w.Errorf("beside full NAT in the muxes: %v", err)
-					return
-				}
-			}
-		})
-	}
-	return func() {
-		close(stop)
-		talk.Wait()
-	}
 }
 
 // natted says how many clients the servers know by addresses of each mux: all that there are, and of both muxes some.

@@ -258,16 +258,18 @@ func (w *world) served(local string) bool {
 	return w.seen[netip.MustParseAddrPort(local)]
 }
 
-// idles has one connection of a VIP idle for longer than it may, beside one that is not.
+// idles has connections of a VIP idle for longer than they may, one of them with full NAT in a mux, beside one that is not.
 func (w *world) idles() {
 	w.Helper()
 	w.apply(func(text string) string {
-		return strings.ReplaceAll(text, "port: 80\n", "port: 80\n      idleTimeout: 3s\n")
+		return strings.ReplaceAll(natInMuxes(text), "port: 80\n", "port: 80\n      idleTimeout: 3s\n")
 	})
 	idle, err := w.dial("acme1", overlay.VIP4, 40000)
 	must(w.T, err)
+	natted, err := w.dial("bolt2", overlay.VIP4, 40000)
+	must(w.T, err)
 	busy, err := w.dial("bolt1", overlay.VIP4, 40000)
-	must(w.T, err, idle.talk(1, 100), busy.talk(1, 100))
+	must(w.T, err, idle.talk(1, 100), natted.talk(1, 100), busy.talk(1, 100))
 	began := time.Now()
 	ended := make(chan error, 1)
 	go func() {
@@ -281,6 +283,7 @@ func (w *world) idles() {
 			if took := time.Since(began); !errors.Is(err, unix.ECONNRESET) || took < 2*time.Second {
 				w.Errorf("the idle connection ended after %s: %v", took, err)
 			}
+			w.isReset(natted, "that is idle, with full NAT in a mux")
 			must(w.T, busy.talk(1, 100))
 			return
 		case <-time.After(200 * time.Millisecond):
