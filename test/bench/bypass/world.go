@@ -56,7 +56,8 @@ type world struct {
 	stats io.Closer
 	sides []*side // the first is bypass, the last the device
 
-	muxThreads []int // of the kernel, for what comes to the mux
+	muxThreads []int        // of the kernel, for what comes to the mux
+	undo       func() error // what placeMux has changed of the kernel; nil: nothing
 }
 
 func newWorld(ctx context.Context, how options) (_ *world, err error) {
@@ -81,7 +82,11 @@ func (w *world) close() error {
 	for _, s := range w.sides {
 		_ = s.listener.Close()
 	}
-	return errors.Join(w.lab.Down(), w.stats.Close())
+	var err error
+	if w.undo != nil {
+		err = w.undo()
+	}
+	return errors.Join(err, w.lab.Down(), w.stats.Close())
 }
 
 // addWeir adds what goes by Weir's programs, to one server.
