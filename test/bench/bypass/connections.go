@@ -55,8 +55,8 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 	to.Rows = append(to.Rows,
 		row{Name: "mux-packets-per-bypassed-connection", Value: of.packets}, row{Name: "mux-rows-per-bypassed-connection", Value: of.rows})
 	if full, measured := costs[fullNAT]; measured {
-		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.cpu / of.cpu},
-			row{Name: "mux-programs-full-nat-to-bypass", Value: full.programs / of.programs})
+		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.programs / of.programs},
+			row{Name: "mux-thread-full-nat-to-bypass", Value: full.cpu / of.cpu})
 	}
 	return nil
 }
