@@ -126,7 +126,7 @@ var nglb = paper{
 				{name: "cps-bypass-to-full-nat", unit: "ratio", paper: new(10.0), bound: atLeast(10), from: source{path: "connections.ratio"}},
 				{name: "cps-bypass", unit: "1/s", paper: new(50000.0), from: source{path: "connections.bypass_per_second"}},
 				{name: "cps-full-nat", unit: "1/s", paper: new(5000.0), from: source{path: "connections.full_nat_per_second"}},
-				{name: "mux-cpu-full-nat-to-bypass-at-10000-a-second", unit: "ratio", from: source{path: "connections.cpu.ratio"}},
+				{name: "mux-programs-full-nat-to-bypass-at-10000-a-second", unit: "ratio", from: source{path: "connections.cpu.ratio"}},
 			},
 		},
 		{
