@@ -16,6 +16,9 @@ import (
 // trips are the round trips of a connection whose packets the mux counts: 20 packets, without acknowledgements alone.
 const trips = 10
 
+// connectionTurns are those of sides that their connections are divided into.
+const connectionTurns = 10
+
 // cost is what a mux has done and keeps; cpu and programs in ns. Programs are the eBPF programs alone; cpu is all that the mux's
 // CPU does for packets, with what the kernel does to take and send them.
 type cost struct{ packets, rows, cpu, programs float64 }
@@ -26,39 +29,64 @@ func (w *world) measureConnections(ctx context.Context, how options, to *report)
 	if err != nil {
 		return err
 	}
-	costs := map[string]cost{}
-	for _, s := range w.sides {
-		if s.name == device {
-			continue
+	costs := map[string][]cost{} // of each turn
+	for range connectionTurns {
+		for _, s := range w.sides {
+			if s.name == device {
+				continue
+			}
+			c, err := w.costOfEach(ctx, s, how.connections/connectionTurns, idle)
+			if err != nil {
+				return err
+			}
+			costs[s.name] = append(costs[s.name], c)
 		}
-		before, err := w.cost()
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		after, err := w.costOf(ctx, s, how.connections)
-		if err != nil {
-			return err
-		}
-		lasted := time.Since(began).Seconds()
-		before.cpu, before.programs = before.cpu+idle.cpu*lasted, before.programs+idle.programs*lasted
-		c := after.less(before, how.connections)
-		if s.name == fullNAT && c.packets < trips {
-			return fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
-		}
-		costs[s.name] = c
-		to.Sides["mux-packets-per-connection-"+s.name] = c.packets
-		to.Sides["mux-cpu-per-connection-"+s.name+"-ns"] = c.cpu
-		to.Sides["mux-programs-per-connection-"+s.name+"-ns"] = c.programs
 	}
-	of := costs[bypass]
+	median := func(of []cost, what func(cost) float64) float64 {
+		var values []float64
+		for _, c := range of {
+			values = append(values, what(c))
+		}
+		return quantile(values, 2)
+	}
+	for name, of := range costs {
+		to.Sides["mux-packets-per-connection-"+name] = median(of, func(c cost) float64 { return c.packets })
+		to.Sides["mux-thread-per-connection-"+name+"-ns"] = median(of, func(c cost) float64 { return c.cpu })
+		to.Sides["mux-programs-per-connection-"+name+"-ns"] = median(of, func(c cost) float64 { return c.programs })
+	}
+	ratio := func(name string, what func(cost) float64) row {
+		var ratios []float64
+		for turn, full := range costs[fullNAT] {
+			ratios = append(ratios, what(full)/what(costs[bypass][turn]))
+		}
+		return row{Name: name, Value: quantile(ratios, 2), Low: quantile(ratios, 1), High: quantile(ratios, 3)}
+	}
 	to.Rows = append(to.Rows,
-		row{Name: "mux-packets-per-bypassed-connection", Value: of.packets}, row{Name: "mux-rows-per-bypassed-connection", Value: of.rows})
-	if full, measured := costs[fullNAT]; measured {
-		to.Rows = append(to.Rows, row{Name: "mux-cpu-full-nat-to-bypass", Value: full.programs / of.programs},
-			row{Name: "mux-thread-full-nat-to-bypass", Value: full.cpu / of.cpu})
-	}
+		row{Name: "mux-packets-per-bypassed-connection", Value: median(costs[bypass], func(c cost) float64 { return c.packets })},
+		row{Name: "mux-rows-per-bypassed-connection", Value: median(costs[bypass], func(c cost) float64 { return c.rows })},
+		ratio("mux-cpu-full-nat-to-bypass", func(c cost) float64 { return c.programs }),
+		ratio("mux-thread-full-nat-to-bypass", func(c cost) float64 { return c.cpu }))
 	return nil
+}
+
+// costOfEach is what the mux does for each of so many connections, beyond what it does in that time anyway.
+func (w *world) costOfEach(ctx context.Context, s *side, connections int, idle cost) (cost, error) {
+	before, err := w.cost()
+	if err != nil {
+		return cost{}, err
+	}
+	began := time.Now()
+	after, err := w.costOf(ctx, s, connections)
+	if err != nil {
+		return cost{}, err
+	}
+	lasted := time.Since(began).Seconds()
+	before.cpu, before.programs = before.cpu+idle.cpu*lasted, before.programs+idle.programs*lasted
+	c := after.less(before, connections)
+	if s.name == fullNAT && c.packets < trips {
+		return c, fmt.Errorf("of a connection by full NAT %.1f packets passed the mux", c.packets)
+	}
+	return c, nil
 }
 
 // idleCost is what the mux does in a second for what is no client's: its sessions with router and manager.
