@@ -24,11 +24,8 @@ func (n *NAT) takes(p *packet, part networkPart) bool {
 		return false
 	}
 	_, ok := n.Attached[NetworkVIP{p.flow.VNI, p.to}]
-	if !ok || !part.numbered {
-		return ok
-	}
-	known := n.Of(natstate.Key{VNI: p.flow.VNI, Client: p.flow.Source, VIP: p.flow.Destination}) != nil
-	return known || inet.ReadSegment(p.l4).Opens()
+	key := natstate.Key{VNI: p.flow.VNI, Client: p.flow.Source, VIP: p.flow.Destination}
+	return ok && (!part.numbered || n.Of(key) != nil || inet.ReadSegment(p.l4).Opens())
 }
 
 // forward sends a client's segment to the backend of its session.
@@ -79,19 +76,8 @@ func (n *NAT) reply(m *Mux, p *packet) Outcome {
 	if p.flow.Source != s.Backend {
 		return Outcome{Verdict: "drop_nat_source"}
 	}
-	var tunnel netip.Addr
-	for _, a := range n.Hosts[s.Host] {
-		if a.Is6() == s.Over6 {
-			tunnel = a
-		}
-	}
+	tunnel, source := natstate.OfFamily(n.Hosts[s.Host], s.Over6), natstate.OfFamily(m.Network.Addresses, s.Over6)
 	hop, resolved := m.Hops[tunnel]
-	var source netip.Addr
-	for _, a := range m.Network.Addresses {
-		if a.Is6() == s.Over6 {
-			source = a
-		}
-	}
 	switch {
 	case !resolved || !hop.Resolved():
 		return Outcome{Verdict: "drop_no_next_hop"}

@@ -68,6 +68,16 @@ func (t *Table) Prefix(v4 bool) (p netip.Prefix, ok bool) {
 	return p, false
 }
 
+// OfFamily is the address of a family; not valid: there is none.
+func OfFamily(all []netip.Addr, v6 bool) netip.Addr {
+	for _, a := range all {
+		if a.Is6() == v6 {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
 // Covers says whether the address is one of the NAT addresses.
 func (t *Table) Covers(a netip.Addr) bool {
 	p, ok := t.Prefix(a.Is4())
