@@ -67,9 +67,12 @@ func run(ctx context.Context, how options) (err error) {
 		name    string
 		measure func(context.Context, options, *report) error
 	}{
-		{"rtt", w.measureRTT}, {"bulk", w.measureBulk},
+		{"rtt", w.measureRTT},
+		{"bulk", w.measureBulk},
 		{"", func(context.Context, options, *report) error { return w.placeMux() }},
-		{"connections", w.measureConnections}, {"knee", w.measureKnee}, {"rate", w.measureRate},
+		{"connections", w.measureConnections},
+		{"knee", w.measureKnee},
+		{"rate", w.measureRate},
 	} {
 		if part.name != "" && how.only != "" && !slices.Contains(strings.Split(how.only, ","), part.name) {
 			continue
