@@ -18,8 +18,8 @@ static __always_inline bool nat_opens(const struct nat_ctx *n)
 
 /*
  * Has the segment of an attachment full NAT? Keeps what nat_forward() needs of it. A session goes
- * before all else: a connection that has begun with full NAT ends with it. One without a session has
- * begun otherwise, or lost it: the server's host knows, and resets what it does not know.
+ * before all else: a connection that has begun with full NAT ends with it. One without a session
+ * has begun otherwise, or lost it: the server's host knows, and resets what it does not know.
  */
 static __always_inline bool nat_takes(const struct mux_ctx *w, const struct vxlan_ctx *v)
 {
