@@ -36,6 +36,13 @@ static __always_inline bool vxlan_is_plain(const struct vxlan *h)
 	       !h->route;
 }
 
+/* Likewise, with a ticket in the inner frame. */
+static __always_inline bool vxlan_has_ticket(const struct vxlan *h)
+{
+	return h->flags == VXLAN_FLAGS && !(h->reserved[0] | h->reserved[1] | h->reserved[2]) &&
+	       (h->route & ~VXLAN_TICKET_KEY) == VXLAN_TICKET;
+}
+
 /* Likewise, with the route flag. */
 static __always_inline bool vxlan_has_route(const struct vxlan *h)
 {

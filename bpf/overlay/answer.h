@@ -20,6 +20,7 @@ static __noinline enum verdict answer_path(struct overlay_ctx *a, const struct a
 	a->path.to = family == ANSWER_BY_V4 ? settings.mux4 : settings.mux6;
 	a->path.vni = answer->vni;
 	a->path.route = false;
+	a->path.ticket = 0;
 	a->path.answer_to = answer->host;
 	a->path.answer_key = key.id;
 	answer_mac(&key, answer, mac);

@@ -28,6 +28,7 @@ static __always_inline void path_to_client(struct overlay_ctx *a, const __u8 *ma
 	a->path.vni = a->attachment.vni;
 	a->path.route = false;
 	a->path.answer_to = 0;
+	a->path.ticket = 0;
 	__builtin_memcpy(a->path.to_mac, mac, sizeof(a->path.to_mac));
 	__builtin_memcpy(a->path.from_mac, a->attachment.gateway_mac, sizeof(a->path.from_mac));
 }
@@ -51,6 +52,8 @@ static __always_inline void encapsulate_front(const struct overlay_ctx *a, struc
 	f->udp.len = bpf_htons(payload + sizeof(*f));
 	f->udp.check = 0;
 	vxlan_write(&f->vxlan, a->path.vni, a->path.route);
+	if (a->path.ticket)
+		f->vxlan.route = a->path.ticket;
 	if (a->path.answer_to)
 		answer_mark(&f->vxlan, a->path.answer_to, a->path.answer_key);
 	__builtin_memcpy(f->eth.h_dest, a->path.to_mac, 6);

@@ -3,7 +3,7 @@
  * untouched. */
 #pragma once
 
-#include "overlay/maps.h"
+#include "overlay/ticket.h"
 
 /* The outer headers, up to the inner Ethernet header. */
 static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overlay_ctx *a,
@@ -19,7 +19,8 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overl
 	    frame_parse(skb, &outer) != PARSED_OK || outer.protocol != IPPROTO_UDP)
 		return VERDICT_PASS_OTHER;
 	if (bpf_skb_load_bytes(skb, outer.l4, &front, sizeof(front)) ||
-	    front.udp.dest != bpf_htons(VXLAN_PORT) || !vxlan_is_plain(&front.vxlan))
+	    front.udp.dest != bpf_htons(VXLAN_PORT) ||
+	    !(vxlan_is_plain(&front.vxlan) || vxlan_has_ticket(&front.vxlan)))
 		return VERDICT_PASS_NOT_VXLAN;
 	udp = bpf_ntohs(front.udp.len);
 	if (udp < sizeof(front) || udp > outer.l3 + outer.l3_length - outer.l4)
@@ -34,7 +35,9 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct overl
 	t.header = outer.l4 - outer.l3 + sizeof(front);
 	t.payload = udp - sizeof(front);
 	*vni = vni_read(front.vxlan.vni);
+	a->ticket = front.vxlan.route;
 	__builtin_memcpy(a->client_mac, front.eth.h_source, sizeof(a->client_mac));
+	__builtin_memcpy(a->inner_to, front.eth.h_dest, sizeof(a->inner_to));
 	a->outer = outer;
 	a->tunnel = t;
 	return VERDICT_NONE;
@@ -75,7 +78,7 @@ static __always_inline enum verdict inbound_kind(struct __sk_buff *skb, struct o
 		a->error = true;
 		return VERDICT_NONE;
 	}
-	if (p->protocol != IPPROTO_TCP && (p->protocol != IPPROTO_UDP || !headed))
+	if (p->protocol != IPPROTO_TCP && (p->protocol != IPPROTO_UDP || !(headed || a->ticket)))
 		return VERDICT_DROP_INNER_OTHER;
 	if (fragment && p->fragment_offset)
 		return VERDICT_NONE;
@@ -200,6 +203,14 @@ static __noinline enum verdict inbound_head(struct __sk_buff *skb, struct overla
 	return VERDICT_NONE;
 }
 
+/* What goes past the muxes: a datagram has a ticket, and nothing has a header. */
+static __always_inline enum verdict inbound_straight(const struct overlay_ctx *a)
+{
+	if (a->header.length || (a->ticket && !a->key.udp))
+		return VERDICT_DROP_FBT_FORGED;
+	return a->ticket ? ticket_check(a) : VERDICT_NONE;
+}
+
 /* Who sends the packet, and for which client's host. */
 static __noinline enum verdict inbound_sender(struct __sk_buff *skb, struct overlay_ctx *a)
 {
@@ -219,7 +230,9 @@ static __noinline enum verdict inbound_sender(struct __sk_buff *skb, struct over
 	if (!a->from_mux && !(vtep->roles & OVERLAY_CLIENT))
 		return VERDICT_DROP_NOT_A_VTEP;
 	if (!a->from_mux)
-		return a->header.length ? VERDICT_DROP_FBT_FORGED : VERDICT_NONE;
+		return inbound_straight(a);
+	if (a->ticket)
+		return VERDICT_DROP_FBT_FORGED;
 	if (!found)
 		return VERDICT_DROP_FBT_MISSING;
 	return inbound_fbt(skb, a);

@@ -134,6 +134,7 @@ struct vxlan_path {
 	bool route; /* tells a mux that this host has an agent */
 	__u32 answer_to; /* number of the client's host, to which a mux sends it on; 0: not so */
 	__u32 answer_key;
+	__u8 ticket; /* the byte behind the VNI: the inner frame has a ticket; 0: it has none */
 };
 
 /* What is known of a packet between two steps. */
@@ -151,7 +152,12 @@ struct overlay_ctx {
 	bool error; /* the inner packet is one */
 	struct vxlan_path path;
 	enum parsed parsed; /* the inner packet */
-	__u8 client_mac[6];
+	__u8 client_mac[6]; /* the inner frame's source */
+	__u8 inner_to[6]; /* and its destination */
+	__u8 ticket; /* the byte behind the VNI, if the inner frame has a ticket; else 0 */
+	bool asks; /* the client's host asks for a ticket */
+	__u32 epoch; /* that its nonce is of */
+	struct bypass_flow_key flow; /* of a datagram */
 	bool from_mux;
 	bool via;
 	__u32 mss; /* of a client whose handshake is repeated to the server; 0: it is not */

@@ -170,6 +170,8 @@ static __noinline enum verdict outbound_send(struct __sk_buff *skb, struct overl
 	a->room = settings.mtu - overlay_overhead(&a->path.to);
 	if (is_too_big(skb, a))
 		return outbound_too_big(skb, a, native);
+	if (ticket_is_due(a))
+		ticket_tell(a);
 
 	/* From here on the packet is touched: fail closed. */
 	if (outbound_rewrite(skb, a) ||

@@ -50,7 +50,7 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, struct overla
 		return error_inbound(skb, a);
 	if (a->key.udp || a->parsed == PARSED_FRAGMENT) {
 		verdict = datagram_session(a);
-		return verdict ?: deliver(skb, a);
+		return verdict ?: datagram_deliver(skb, a);
 	}
 	syn = (a->inner.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	if (syn && !a->from_mux)

@@ -43,7 +43,8 @@ func (w *world) serveDatagrams(ns *netns.NS, a netip.Addr) error {
 }
 
 // datagramsPass has both tenants' workloads exchange datagrams with servers, small ones and such that are fragmented, from
-// equal addresses and ports. Then nobody listens any more, and the clients are told.
+// equal addresses and ports; once they are answered, small ones go past the muxes. Then nobody listens any more, and the
+// clients are told.
 func (w *world) datagramsPass() {
 	w.Helper()
 	var conns []net.Conn
@@ -65,6 +66,17 @@ func (w *world) datagramsPass() {
 				}
 			}
 		}
+	}
+	before := w.forwarded()
+	for _, conn := range conns {
+		for n := range 20 {
+			if err := exchange(conn, fmt.Sprintf("%d past the muxes", n)); err != nil {
+				w.Errorf("datagram %d of %s past the muxes: %v", n, conn.LocalAddr(), err)
+			}
+		}
+	}
+	if seen := int(w.forwarded() - before); seen > len(conns) {
+		w.Errorf("of %d datagrams that were to go past the muxes these sent on %d", 20*len(conns), seen)
 	}
 	w.mu.Lock()
 	for _, server := range w.datagrams {

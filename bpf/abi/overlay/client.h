@@ -35,17 +35,23 @@ enum bypass_state {
 	BYPASS_DIRECT, /* straight to the server's host */
 };
 
+enum bypass_flow_mark {
+	BYPASS_FLOW_UDP = 0x40000000, /* beside the attachment's number: a flow of datagrams */
+};
+ABI_ENUM(bypass_flow_mark);
+
 /* A connection with a VIP, as the client's host knows it. */
 struct bypass_flow_key {
 	struct address client;
-	__u32 attachment;
+	__u32 attachment; /* and bits of enum bypass_flow_mark */
 	__be16 client_port;
 	__be16 vip_port;
 };
 
 /*
  * What is learnt of it. A row that is lost costs one packet by the muxes. The host changes with the
- * whole row only, so that readers see one or the other.
+ * whole row only, so that readers see one or the other. Of datagrams there are no numbers: the two
+ * are the ticket, with the low bits of its key's id in the third byte of the second.
  */
 struct bypass_flow {
 	struct address host; /* tunnel address of the server's host */
@@ -55,7 +61,8 @@ struct bypass_flow {
 	__u32 waiting; /* tick since when the host owes an answer; 0: it owes none */
 	__u32 seen; /* tick of CLOCK_MONOTONIC */
 	enum bypass_state state;
-	__u32 events; /* of enum overlay_event: the FINs, and OVERLAY_RESET */
+	__u32 events; /* of enum overlay_event: the FINs, and OVERLAY_RESET; of datagrams the tick
+			 of the last change of state, never 0 */
 };
 
 /* Of an attachment, at the client's host. */

@@ -21,6 +21,12 @@ enum vxlan_format {
 	 */
 	VXLAN_ANSWER = 0x58,
 	VXLAN_ANSWER_KEY = 0x03,
+	/*
+	 * Between a client's and a server's host: that byte is this and the low bits of the key's id.
+	 * The inner frame has a ticket: see overlay/ticket.h.
+	 */
+	VXLAN_TICKET = 0x5c,
+	VXLAN_TICKET_KEY = 0x03,
 	VXLAN_VNI_MAX = (1 << 24) - 1,
 };
 ABI_ENUM(vxlan_format);
@@ -29,7 +35,7 @@ struct vxlan {
 	__u8 flags;
 	__u8 reserved[3];
 	__u8 vni[3];
-	__u8 route; /* VXLAN_ROUTE, VXLAN_ANSWER or 0 */
+	__u8 route; /* VXLAN_ROUTE, VXLAN_ANSWER, VXLAN_TICKET or 0 */
 };
 
 _Static_assert(sizeof(struct vxlan) == 8, "vxlan");

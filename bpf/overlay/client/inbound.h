@@ -2,7 +2,7 @@
 /* From a VIP to a client: out of VXLAN, to the client's interface. */
 #pragma once
 
-#include "overlay/client/flow.h"
+#include "overlay/client/datagram.h"
 
 /* The client, and the attachment that the packet is of. Is it none of these, another overlay has
  * it. */
@@ -100,5 +100,7 @@ static __always_inline enum verdict client_inbound(struct __sk_buff *skb, struct
 		return VERDICT_DROP_INNER_MALFORMED;
 	if (a->parsed == PARSED_OK && a->inner.protocol == IPPROTO_TCP)
 		verdict = client_inbound_tcp(skb, a);
+	else if (a->parsed == PARSED_OK && a->inner.protocol == IPPROTO_UDP && !a->from_mux)
+		datagram_note_answer(skb, a);
 	return verdict ?: client_inbound_deliver(skb, a);
 }

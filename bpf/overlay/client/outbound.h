@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "overlay/client/flow.h"
+#include "overlay/client/datagram.h"
 #include "overlay/client/neighbor.h"
 #include "overlay/client/toobig.h"
 
@@ -92,6 +92,7 @@ static __always_inline bool path_to_mux(struct overlay_ctx *a)
 	a->path.from = v4 ? settings.own4 : settings.own6;
 	a->path.route = true;
 	a->path.answer_to = 0;
+	a->path.ticket = 0;
 	return address_is_set(&a->path.to) && address_is_set(&a->path.from);
 }
 
@@ -101,18 +102,20 @@ static __always_inline bool path_to_server(struct overlay_ctx *a)
 	a->path.from = address_is_v4(&a->path.to) ? settings.own4 : settings.own6;
 	a->path.route = false;
 	a->path.answer_to = 0;
+	a->path.ticket = 0;
 	return address_is_set(&a->path.from);
 }
 
 static __noinline enum verdict client_outbound_send(struct __sk_buff *skb, struct overlay_ctx *a,
 						    bool direct)
 {
+	bool udp = a->inner.protocol == IPPROTO_UDP;
 	struct bypass_traffic *t = flow_traffic(a);
 	struct counter *c;
 
 	if (!(direct ? path_to_server(a) : path_to_mux(a)))
 		return VERDICT_DROP_NO_MUX;
-	a->room = client_room(a, direct);
+	a->room = client_room(a);
 	if (is_too_big(skb, a))
 		return answer_too_big(skb, a);
 	overlay_key_hash(&a->key);
@@ -121,6 +124,9 @@ static __noinline enum verdict client_outbound_send(struct __sk_buff *skb, struc
 		c->packets += skb->gso_segs ?: 1;
 		c->bytes += skb->len;
 	}
+
+	if (udp)
+		datagram_mark(a, direct);
 
 	/* From here on the packet is touched: fail closed. */
 	if (overlay_clamp(skb, &a->inner, overlay_overhead(&a->path.to)))
@@ -134,7 +140,7 @@ static __always_inline enum verdict client_outbound(struct __sk_buff *skb, struc
 	__u32 ifindex = skb->ifindex;
 	const struct overlay_port *port = bpf_map_lookup_elem(&ports, &ifindex);
 	enum verdict verdict;
-	bool tcp = false;
+	bool tcp = false, direct;
 
 	if (!port)
 		return VERDICT_PASS_OTHER;
@@ -146,5 +152,13 @@ static __always_inline enum verdict client_outbound(struct __sk_buff *skb, struc
 	verdict = skb->protocol == bpf_htons(ETH_P_IPV6) ? answer_nd(skb, a) : VERDICT_NONE;
 	verdict = verdict ?: client_outbound_parse(skb, a);
 	verdict = verdict ?: client_outbound_tcp(skb, a, &tcp);
-	return verdict ?: client_outbound_send(skb, a, tcp && flow_note_client(a));
+	if (verdict)
+		return verdict;
+	a->asks = false;
+	if (tcp)
+		direct = flow_note_client(a);
+	else
+		direct = a->parsed == PARSED_OK && a->inner.protocol == IPPROTO_UDP &&
+			 datagram_note_client(skb, a);
+	return client_outbound_send(skb, a, direct);
 }

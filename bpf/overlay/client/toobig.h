@@ -29,12 +29,12 @@ struct too_big_v6 {
 };
 
 /*
- * What of the uplink's MTU is left. Muxes put a header before all datagrams, and send them on by
- * IPv6 where the server's host takes VXLAN by that.
+ * What of the uplink's MTU is left. Muxes put a header before datagrams, and send them on by IPv6
+ * where the server's host takes VXLAN by that; a flow may come back to the muxes at any time.
  */
-static __always_inline __u32 client_room(const struct overlay_ctx *a, bool direct)
+static __always_inline __u32 client_room(const struct overlay_ctx *a)
 {
-	if (!direct && a->inner.protocol == IPPROTO_UDP)
+	if (a->inner.protocol == IPPROTO_UDP)
 		return settings.mtu - OVERLAY_OVERHEAD6 - sizeof(struct bypass_header);
 	return settings.mtu - overlay_overhead(&a->path.to);
 }

@@ -29,7 +29,7 @@ type Flow struct {
 	Port                   uint16 // the VIP's
 	State                  FlowState
 	Host                   netip.Addr // tunnel address of the server's host; not valid: none was learnt
-	Events                 Event      // the FINs, and Reset
+	Events                 Event      // the FINs, and Reset; UDP alone of datagrams
 	ClientNext, ServerNext uint32
 	Seen                   uint32 // tick
 	vni                    uint32 // 0: the attachment is gone
@@ -55,7 +55,7 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 	}
 	flows := make(map[uint32]uint32)
 	left, err := c.sweepFlows(func(f Flow) bool {
-		if f.Events.IsOver() && time.Duration(int32(now-f.Seen))*Tick > f.Events.Quarantine() {
+		if age := time.Duration(int32(now-f.Seen)) * Tick; f.Events.IsOver() && age > f.Events.Quarantine() || f.Events&UDP != 0 && age > datagramsTime {
 			return true
 		}
 		flows[owners[networkAddress(f.vni, f.Client.Addr())].Ifindex]++
@@ -80,11 +80,17 @@ func (c *Clients) SweepFlows(now uint32) (int, error) {
 	return left, nil
 }
 
+// datagramsTime is the silence after which a flow of datagrams is forgotten: it would go by the muxes.
+const datagramsTime = 30 * time.Second
+
 func flowOf(key overlayBypassFlowKey, row overlayBypassFlow) Flow {
 	f := Flow{
 		Client: netip.AddrPortFrom(abi.Address(key.Client.Words), abi.Port(key.ClientPort)), Port: abi.Port(key.VipPort),
 		Attachment: key.Attachment, State: FlowState(row.State), Events: Event(row.Events),
 		ClientNext: row.ClientNext, ServerNext: row.ServerNext, Seen: row.Seen,
+	}
+	if mark := uint32(overlayBypassFlowMarkBYPASS_FLOW_UDP); key.Attachment&mark != 0 {
+		f.Attachment, f.Events = key.Attachment&^mark, UDP // the row has a tick there
 	}
 	if row.Host.Words != [4]uint32{} {
 		f.Host = abi.Address(row.Host.Words)
@@ -105,7 +111,7 @@ func (c *Clients) sweepFlows(over func(Flow) bool) (left int, err error) {
 	}
 	for key, row := range rows {
 		f := flowOf(key, row)
-		f.vni = attachments[key.Attachment]
+		f.vni = attachments[f.Attachment]
 		if !over(f) {
 			left++
 			continue

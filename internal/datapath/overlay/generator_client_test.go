@@ -47,7 +47,7 @@ func (g generator) fromClient() []byte {
 	}
 	g.decorate(&p)
 	p.Options = g.options(40)
-	if g.in(25) {
+	if g.in(5) {
 		p.Protocol, p.Options = layers.IPProtocolUDP, nil
 	}
 	if g.in(25) {
@@ -106,5 +106,10 @@ func (g generator) toClient() []byte {
 	if g.in(25) {
 		vni = 200
 	}
-	return pkt.VXLAN{VNI: vni, SourcePort: 50000, Outer: outer}.Carry(p.Frame())
+	v := pkt.VXLAN{VNI: vni, SourcePort: 50000, Outer: outer}
+	if g.in(4) {
+		p.Protocol, p.Options = layers.IPProtocolUDP, nil
+		g.tell(&p, &v, client, vip)
+	}
+	return v.Carry(p.Frame())
 }

@@ -25,6 +25,9 @@ func (g generator) withHeader(p pkt.Packet, s hoststate.Session, vni uint32, mux
 		return g.errorWithHeader(p, v)
 	}
 	header := g.header(p, v, g.nextOf(p))
+	if g.in(2) {
+		p.Destination = g.someNonce()
+	}
 	frame := p.Frame()
 	if g.in(20) {
 		return v.Carry(frame)

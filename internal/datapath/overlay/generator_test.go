@@ -160,6 +160,9 @@ func (g generator) fromUnderlay() []byte {
 	if g.in(3) {
 		return g.withHeader(p, s, a.VNI, mux)
 	}
+	if g.in(6) {
+		return g.withTicket(p, number)
+	}
 	p.Options = g.options(40)
 	v := pkt.VXLAN{VNI: a.VNI, SourcePort: 50000, Outer: g.outer(mux, s)}
 	if mux && !g.in(20) {

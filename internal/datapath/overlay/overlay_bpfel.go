@@ -37,6 +37,12 @@ type overlayBypassFlowKey struct {
 	VipPort    uint16
 }
 
+type overlayBypassFlowMark uint32
+
+const (
+	overlayBypassFlowMarkBYPASS_FLOW_UDP overlayBypassFlowMark = 1073741824
+)
+
 type overlayBypassHeaderFormat uint32
 
 const (
@@ -315,11 +321,20 @@ type overlayOverlayCtx struct {
 		_         [3]byte
 		AnswerTo  uint32
 		AnswerKey uint32
+		Ticket    uint8
+		_         [3]byte
 	}
 	Parsed    uint32
 	ClientMac [6]uint8
+	InnerTo   [6]uint8
+	Ticket    uint8
+	Asks      bool
+	_         [2]byte
+	Epoch     uint32
+	Flow      overlayBypassFlowKey
 	FromMux   bool
 	Via       bool
+	_         [2]byte
 	Mss       uint32
 	Shift     uint32
 	Host      uint32
@@ -328,6 +343,7 @@ type overlayOverlayCtx struct {
 	Tag       uint32
 	Ifindex   uint32
 	Room      uint32
+	_         [4]byte
 }
 
 type overlayOverlayEvent uint32
@@ -633,6 +649,8 @@ const (
 	overlayVxlanFormatVXLAN_ROUTE      overlayVxlanFormat = 87
 	overlayVxlanFormatVXLAN_ANSWER     overlayVxlanFormat = 88
 	overlayVxlanFormatVXLAN_ANSWER_KEY overlayVxlanFormat = 3
+	overlayVxlanFormatVXLAN_TICKET     overlayVxlanFormat = 92
+	overlayVxlanFormatVXLAN_TICKET_KEY overlayVxlanFormat = 3
 	overlayVxlanFormatVXLAN_VNI_MAX    overlayVxlanFormat = 16777215
 )
 
@@ -662,6 +680,7 @@ const (
 	overlayProgFromServer           = "from_server"
 	overlayProgFromUnderlay         = "from_underlay"
 	overlayProgToUnderlay           = "to_underlay"
+	overlayVarAbiBypassFlowMark     = "abi_bypass_flow_mark"
 	overlayVarAbiBypassHeaderFormat = "abi_bypass_header_format"
 	overlayVarAbiBypassTimeout      = "abi_bypass_timeout"
 	overlayVarAbiFbtFormat          = "abi_fbt_format"
@@ -757,6 +776,7 @@ type overlayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type overlayVariableSpecs struct {
+	AbiBypassFlowMark     *ebpf.VariableSpec `ebpf:"abi_bypass_flow_mark"`
 	AbiBypassHeaderFormat *ebpf.VariableSpec `ebpf:"abi_bypass_header_format"`
 	AbiBypassTimeout      *ebpf.VariableSpec `ebpf:"abi_bypass_timeout"`
 	AbiFbtFormat          *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
@@ -843,6 +863,7 @@ func (m *overlayMaps) Close() error {
 //
 // It can be passed to loadOverlayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type overlayVariables struct {
+	AbiBypassFlowMark     *ebpf.Variable `ebpf:"abi_bypass_flow_mark"`
 	AbiBypassHeaderFormat *ebpf.Variable `ebpf:"abi_bypass_header_format"`
 	AbiBypassTimeout      *ebpf.Variable `ebpf:"abi_bypass_timeout"`
 	AbiFbtFormat          *ebpf.Variable `ebpf:"abi_fbt_format"`

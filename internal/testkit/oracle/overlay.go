@@ -31,6 +31,7 @@ type Overlay struct {
 	Mux     netip.Addr   // where the muxes take VXLAN
 	Mux6    netip.Addr   // likewise; not valid: not there
 	Flows   hoststate.Flows
+	Nonces  map[hoststate.FlowKey][6]byte // of datagrams' flows, as the programs have drawn them
 
 	Sessions hoststate.Sessions
 	Place    func(hoststate.Session) (row uint32)
@@ -68,8 +69,9 @@ const (
 type vxlanSegment struct {
 	outer      *packet
 	inner      *packet
-	mac        [6]byte
-	number     uint32 // of the attachment
+	mac, to    [6]byte // of the inner frame: source and destination
+	ticket     byte    // behind the VNI
+	number     uint32  // of the attachment
 	attachment OverlayAttachment
 	header     *bypassHeader // nil: there is none
 	quote      *inet.Quote   // of an ICMP error
@@ -125,7 +127,7 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 		return nil, "pass_other"
 	}
 	rest := frame[outer.at():]
-	if len(rest) < 30 || binary.BigEndian.Uint16(rest[2:]) != 4789 || [4]byte(rest[8:]) != [4]byte{8} || rest[15] != 0 {
+	if len(rest) < 30 || binary.BigEndian.Uint16(rest[2:]) != 4789 || [4]byte(rest[8:]) != [4]byte{8} || rest[15] != 0 && rest[15]&^3 != 0x5c {
 		return nil, "pass_not_vxlan"
 	}
 	length := int(binary.BigEndian.Uint16(rest[4:]))
@@ -141,7 +143,7 @@ func (o *Overlay) openVXLAN(frame []byte) (*vxlanSegment, string) {
 	if verdict == "pass_malformed" {
 		return nil, "pass_not_ours"
 	}
-	v := &vxlanSegment{outer: outer, inner: inner, mac: [6]byte(rest[22:])}
+	v := &vxlanSegment{outer: outer, inner: inner, mac: [6]byte(rest[22:]), to: [6]byte(rest[16:]), ticket: rest[15]}
 	if !o.attach(v, binary.BigEndian.Uint32(rest[12:])>>8) {
 		return nil, "pass_not_ours"
 	}
@@ -187,12 +189,12 @@ func (o *Overlay) identify(v *vxlanSegment) string {
 	}
 	v.host, v.fromMux = from.Host, from.Mux
 	switch {
-	case from.Mux && v.header != nil:
-		return v.identifyByHeader(o)
-	case !from.Mux && v.header != nil:
-		return "drop_fbt_forged"
 	case !from.Mux:
-		return ""
+		return v.identifyByTicket(o)
+	case v.ticket != 0:
+		return "drop_fbt_forged"
+	case v.header != nil:
+		return v.identifyByHeader(o)
 	}
 	option, found := fbt.Find(v.inner.l4)
 	if !found {

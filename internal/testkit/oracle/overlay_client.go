@@ -55,7 +55,11 @@ func (o *Overlay) FromClient(frame []byte) Outcome {
 		key := hoststate.FlowKey{Client: p.flow.Source, Attachment: number, Port: p.flow.Destination.Port()}
 		direct = o.Flows.NoteClient(key, inet.ReadSegment(p.l4))
 	}
-	return o.send(p, a, direct, verdict == "")
+	marked := func([]byte) {}
+	if verdict == "" && p.protocol == protocolUDP && p.parseTransport() == "" {
+		direct, marked = o.datagramFromClient(p, number)
+	}
+	return o.send(p, a, direct, verdict == "", marked)
 }
 
 func attachmentOf(all map[uint32]OverlayAttachment, vni uint32, vip netip.Addr) (uint32, OverlayAttachment) {
@@ -78,7 +82,7 @@ func sameFamily(all []netip.Addr, like netip.Addr) netip.Addr {
 }
 
 // send is the packet in VXLAN, to the server's host or to the muxes.
-func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole bool) Outcome {
+func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole bool, marked func([]byte)) Outcome {
 	to, verdict, route := direct, "send_direct", byte(0)
 	if !direct.IsValid() {
 		to, verdict, route = o.Mux, "send_mux", 0x57
@@ -101,6 +105,7 @@ func (o *Overlay) send(p *packet, a OverlayAttachment, direct netip.Addr, whole 
 	out := append(bytes.Clone(p.frame[:12]), etherType(to.Is4())...)
 	carrier := o.inVXLAN(ip, p.v4, p.tos, own, to, [6]byte(p.frame), a)
 	carrier[len(carrier)-len(ip)-15] = route
+	marked(carrier)
 	out = append(append(out, carrier...), p.frame[14+len(p.ip):]...)
 	return Outcome{Verdict: verdict, Frame: out}
 }
@@ -177,6 +182,9 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 		if refused := o.Flows.NoteServer(key, inet.ReadSegment(inner.l4), outer.from, from.Mux); refused != "" {
 			return Outcome{Verdict: refused}
 		}
+	}
+	if verdict == "" && inner.protocol == protocolUDP && !from.Mux && inner.parseTransport() == "" {
+		o.datagramToClient(inner, number, outer.from, rest)
 	}
 	header := bytes.Clone(inner.ip)
 	tos := ecn(outer.tos, inner.tos)

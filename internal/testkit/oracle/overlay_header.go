@@ -69,6 +69,8 @@ func (v *vxlanSegment) identifyByHeader(o *Overlay) string {
 func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 	row, s := o.find(v)
 	switch {
+	case v.isUDP() && !v.fromMux:
+		return v.straight(o, row, s)
 	case !v.isUDP() && s == nil:
 		return Outcome{Verdict: "drop_no_session"}
 	case !v.isUDP() && s.Host != v.host:
@@ -83,7 +85,7 @@ func (v *vxlanSegment) datagram(o *Overlay) Outcome {
 		}
 	}
 	s.Host, s.Via = v.host, v.via
-	return o.deliver(v, row, s)
+	return v.delivered(o, row, s, v.to)
 }
 
 // isLater says whether it is a fragment without ports.
@@ -117,7 +119,7 @@ func (v *vxlanSegment) read(verdict string) string {
 	case headed && p.fragment == nil && p.isICMP() && holdsError(p):
 		v.quote = &inet.Quote{}
 		return ""
-	case p.protocol != protocolTCP && (p.protocol != protocolUDP || !headed):
+	case p.protocol != protocolTCP && (p.protocol != protocolUDP || !headed && v.ticket == 0):
 		return "drop_inner_other"
 	case isLater(p):
 		p.readFlow(v.header[2:])

@@ -251,6 +251,9 @@ func replyTo(o *Overlay, p *packet, ip []byte, s *hoststate.Session, via bool, f
 		vip := netip.AddrPortFrom(a.VIP, s.Port)
 		answer.Sign(sent, o.Keys, fbt.Answer{VNI: a.VNI, Host: s.Host, Client: s.Client, VIP: vip, ClientMAC: s.MAC, UDP: s.UDP})
 	}
+	if s.UDP && !via && p.fragment == nil && p.protocol == protocolUDP {
+		tellTicket(o, sent, s)
+	}
 	out = append(out, sent...)
 	return Outcome{Verdict: verdict, Frame: append(out, p.frame[14+len(p.ip):]...)}
 }

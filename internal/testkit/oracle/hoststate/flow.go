@@ -11,6 +11,7 @@ type FlowKey struct {
 	Client     netip.AddrPort
 	Attachment uint32
 	Port       uint16 // the VIP's
+	UDP        bool   // it is of datagrams
 }
 
 // Flow is what the client's host has learnt of a connection.
@@ -20,6 +21,8 @@ type Flow struct {
 	ClientNext, ServerNext uint32
 
 	ClientFIN, ServerFIN, Reset bool
+
+	Ticket Ticket // of datagrams
 }
 
 // Flows are those of a client's host.

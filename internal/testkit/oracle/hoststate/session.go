@@ -16,7 +16,8 @@ type Session struct {
 
 	ClientACK, ServerAnswer, ClientFIN, ServerFIN, Reset, Via bool
 
-	UDP bool // it is of datagrams
+	UDP   bool    // it is of datagrams
+	Nonce [6]byte // likewise: of the client's host, which waits for a ticket
 }
 
 // IsOver says whether neither end has more to say.
