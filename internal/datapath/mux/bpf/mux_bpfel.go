@@ -1066,6 +1066,8 @@ const (
 	MuxVxlanFormatVXLAN_ROUTE      MuxVxlanFormat = 87
 	MuxVxlanFormatVXLAN_ANSWER     MuxVxlanFormat = 88
 	MuxVxlanFormatVXLAN_ANSWER_KEY MuxVxlanFormat = 3
+	MuxVxlanFormatVXLAN_TICKET     MuxVxlanFormat = 92
+	MuxVxlanFormatVXLAN_TICKET_KEY MuxVxlanFormat = 3
 	MuxVxlanFormatVXLAN_VNI_MAX    MuxVxlanFormat = 16777215
 )
 

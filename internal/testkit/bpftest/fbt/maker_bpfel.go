@@ -82,6 +82,8 @@ const (
 	makerVxlanFormatVXLAN_ROUTE      makerVxlanFormat = 87
 	makerVxlanFormatVXLAN_ANSWER     makerVxlanFormat = 88
 	makerVxlanFormatVXLAN_ANSWER_KEY makerVxlanFormat = 3
+	makerVxlanFormatVXLAN_TICKET     makerVxlanFormat = 92
+	makerVxlanFormatVXLAN_TICKET_KEY makerVxlanFormat = 3
 	makerVxlanFormatVXLAN_VNI_MAX    makerVxlanFormat = 16777215
 )
 

@@ -35,6 +35,8 @@ const (
 	stripperVxlanFormatVXLAN_ROUTE      stripperVxlanFormat = 87
 	stripperVxlanFormatVXLAN_ANSWER     stripperVxlanFormat = 88
 	stripperVxlanFormatVXLAN_ANSWER_KEY stripperVxlanFormat = 3
+	stripperVxlanFormatVXLAN_TICKET     stripperVxlanFormat = 92
+	stripperVxlanFormatVXLAN_TICKET_KEY stripperVxlanFormat = 3
 	stripperVxlanFormatVXLAN_VNI_MAX    stripperVxlanFormat = 16777215
 )
 
