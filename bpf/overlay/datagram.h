@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Sessions of UDP. They begin by a mux, whose header is all that makes a datagram believed until the
- * client's host has a ticket; the answers go straight. A session is half-open until the server has
- * answered.
+ * Sessions of UDP. They begin by a mux, whose header is all that makes a datagram believed until
+ * the client's host has a ticket; the answers go straight. A session is half-open until the server
+ * has answered.
  */
 #pragma once
 
 #include "overlay/deliver.h"
 #include "overlay/ticket.h"
 
-/* Finds the session of a datagram that came past the muxes. It begins none: muxes decide who may. */
+/* Finds the session of a datagram that came past the muxes. It begins none: muxes decide who may.
+ */
 static __always_inline enum verdict datagram_straight(const struct overlay_ctx *a,
 						      const struct overlay_session *s)
 {

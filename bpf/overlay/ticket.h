@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Tickets, by which datagrams go past the muxes: datagrams have no numbers that would prove anything.
+ * Tickets, by which datagrams go past the muxes: datagrams have no numbers that would prove
+ * anything.
  *
  *   client's host ── by a mux, inner destination: a nonce ──────────▶ server's host
  *                 ◀── an answer, inner destination: the nonce, ──────
@@ -10,8 +11,8 @@
  * The nonce is the client's host's own. A mux takes it to the server's host alone, so who knows it
  * has the flow. The ticket is a MAC of the flow and the client's host under the key of the server's
  * host. Both stand where the frame inside has Ethernet addresses that nobody reads there: nothing
- * grows, and what a network card cuts in several pieces has them in each. VXLAN's reserved byte tells
- * that a ticket is there.
+ * grows, and what a network card cuts in several pieces has them in each. VXLAN's reserved byte
+ * tells that a ticket is there.
  */
 #pragma once
 
@@ -38,8 +39,8 @@ static __always_inline bool mac_equal(const __u8 *a, const __u8 *b)
 }
 
 /* What the host of a number's client shows in a session of datagrams, by a->key. */
-static __noinline int ticket_mac(const struct fbt_key *key, const struct overlay_ctx *a,
-				 __u32 host, __u8 *to)
+static __noinline int ticket_mac(const struct fbt_key *key, const struct overlay_ctx *a, __u32 host,
+				 __u8 *to)
 {
 	const __u32 *c = a->key.client.words, *v = a->attachment.vip.words;
 	struct sip s = sip_begin(key->key);
@@ -88,7 +89,8 @@ static __noinline enum verdict ticket_check(const struct overlay_ctx *a)
 }
 
 /* Notes the nonce of a datagram whose sender has proved that it is of the session. */
-static __always_inline void ticket_note_nonce(const struct overlay_ctx *a, struct overlay_session *s)
+static __always_inline void ticket_note_nonce(const struct overlay_ctx *a,
+					      struct overlay_session *s)
 {
 	const __u8 *nonce = a->from_mux ? a->inner_to : a->client_mac;
 
@@ -98,7 +100,8 @@ static __always_inline void ticket_note_nonce(const struct overlay_ctx *a, struc
 	__builtin_memcpy(&s->answered, nonce + sizeof(s->client_next), sizeof(s->answered));
 }
 
-/* Puts the ticket and the nonce into an answer on its way straight to the client's host that asked. */
+/* Puts the ticket and the nonce into an answer on its way straight to the client's host that asked.
+ */
 static __noinline int ticket_tell(struct overlay_ctx *a)
 {
 	struct overlay_session *s = session_at(a->number);

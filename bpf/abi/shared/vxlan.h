@@ -22,8 +22,8 @@ enum vxlan_format {
 	VXLAN_ANSWER = 0x58,
 	VXLAN_ANSWER_KEY = 0x03,
 	/*
-	 * Between a client's and a server's host: that byte is this and the low bits of the key's id.
-	 * The inner frame has a ticket: see overlay/ticket.h.
+	 * Between a client's and a server's host: that byte is this and the low bits of the key's
+	 * id. The inner frame has a ticket: see overlay/ticket.h.
 	 */
 	VXLAN_TICKET = 0x5c,
 	VXLAN_TICKET_KEY = 0x03,

@@ -67,8 +67,8 @@ static __always_inline void datagram_lose(struct overlay_ctx *a, struct bypass_f
 }
 
 /*
- * Notes a client's datagram. True: it goes to a->path.to, a server's host, with a ticket; else to the
- * muxes. Either way it may ask for a ticket.
+ * Notes a client's datagram. True: it goes to a->path.to, a server's host, with a ticket; else to
+ * the muxes. Either way it may ask for a ticket.
  */
 static __noinline bool datagram_note_client(struct __sk_buff *skb, struct overlay_ctx *a)
 {
