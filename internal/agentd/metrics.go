@@ -36,7 +36,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions without a cookie, which muxes find by flow table and bucket alone.", Labels: backendLabels},
 	{Name: "weir_agent_backend_sessions_draining", Help: "Sessions that depend on daisy chaining: their bucket moved to another backend.", Labels: backendLabels},
 	{Name: "weir_agent_backend_healthy", Help: "1 while the backend is healthy by its checks. Only of checked backends.", Labels: []string{"vip", "protocol", "port", "backend"}},
-	{Name: "weir_agent_backlog_full_backends", Help: "Backends that take no more connections for now, by how the agent knows.", Labels: []string{"cause"}},
+	{Name: "weir_agent_backlog_full_backends", Help: "Backends that take no more connections for now, by how the agent knows.", Labels: []string{"reason"}},
 	{Name: "weir_agent_keepalives_total", Help: "Keepalive probes to workloads that were silent."},
 	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of keepalive probes that failed."},
 	{Name: "weir_agent_snat_ports", Help: "Source NAT ports that are allocated to a workload.", Labels: portLabels},
