@@ -183,19 +183,23 @@ func (o *Overlay) toClient(frame []byte) Outcome {
 			return Outcome{Verdict: refused}
 		}
 	}
-	if verdict == "" && inner.protocol == protocolUDP && !from.Mux && inner.parseTransport() == "" {
+	if verdict == "" && inner.protocol == protocolUDP && !from.Mux {
 		o.datagramToClient(inner, number, outer.from, rest)
 	}
-	header := bytes.Clone(inner.ip)
-	tos := ecn(outer.tos, inner.tos)
-	if inner.v4 {
-		header[1] = tos
-		n := len(inner.ip) - len(inner.l4)
-		binary.BigEndian.PutUint16(header[10:], rechecked(inner.ip[:n], header[:n], 10))
-	} else {
-		header[0], header[1] = header[0]&0xf0|tos>>4, header[1]&0x0f|tos<<4
-	}
 	out := append(client.MAC[:], a.Gateway[:]...)
-	out = append(append(out, etherType(inner.v4)...), header...)
+	out = append(append(out, etherType(inner.v4)...), inner.withTOS(ecn(outer.tos, inner.tos))...)
 	return Outcome{Verdict: "deliver_client", Frame: append(out, frame[at+len(inner.ip):]...)}
+}
+
+// withTOS is the packet with another class of service.
+func (p *packet) withTOS(tos uint8) []byte {
+	ip := bytes.Clone(p.ip)
+	if !p.v4 {
+		ip[0], ip[1] = ip[0]&0xf0|tos>>4, ip[1]&0x0f|tos<<4
+		return ip
+	}
+	ip[1] = tos
+	n := len(p.ip) - len(p.l4)
+	binary.BigEndian.PutUint16(ip[10:], rechecked(p.ip[:n], ip[:n], 10))
+	return ip
 }

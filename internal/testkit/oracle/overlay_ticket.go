@@ -86,6 +86,9 @@ func (o *Overlay) datagramFromClient(p *packet, number uint32) (direct netip.Add
 
 // datagramToClient notes a datagram that a server's host has sent, from the frame inside VXLAN on.
 func (o *Overlay) datagramToClient(p *packet, number uint32, from netip.Addr, front []byte) {
+	if p.parseTransport() != "" {
+		return
+	}
 	key := hoststate.FlowKey{Client: p.flow.Destination, Attachment: number, Port: p.flow.Source.Port(), UDP: true}
 	nonce, drawn := o.Nonces[key]
 	if front[15] != 0 && drawn && bytes.Equal(nonce[:], front[16:22]) {
