@@ -25,8 +25,6 @@ const (
 	calmTime = 8 * time.Second
 	// minUnanswered SYNs, of connections that began lately, are a finding.
 	minUnanswered = 16
-	// maxReported bounds what a report holds; see internal/limits.
-	maxReported = 64
 )
 
 // Config says what a Watcher looks at.
@@ -184,8 +182,8 @@ func (w *Watcher) Findings() []Finding {
 	slices.SortFunc(begun, func(a, b *row) int {
 		return cmp.Or(a.begun.Compare(b.begun), a.Key.Endpoint.Compare(b.Key.Endpoint), a.Key.Tunnel.Compare(b.Key.Tunnel), cmp.Compare(a.Cause, b.Cause))
 	})
-	all := make([]Finding, 0, min(len(begun), maxReported))
-	for _, r := range begun[:min(len(begun), maxReported)] {
+	all := make([]Finding, 0, min(len(begun), facts.MaxReported))
+	for _, r := range begun[:min(len(begun), facts.MaxReported)] {
 		all = append(all, r.Finding)
 	}
 	return all

@@ -151,12 +151,12 @@ func TestUnansweredSYNs(t *testing.T) {
 // What is reported is bounded, and those that are full for longest stay in it.
 func TestFindingsAreBounded(t *testing.T) {
 	w := newWorld()
-	for i := range 3 * maxReported {
+	for i := range 3 * facts.MaxReported {
 		key := backendOf(fmt.Sprintf("10.1.0.5:%d", 1000-i)).Key()
 		w.CountSYNs([]facts.SYNs{{Key: key, Unanswered: 100, Answers: 1}}, w.now.Add(time.Duration(i)*time.Millisecond))
 	}
 	found := w.Findings()
-	if len(found) != maxReported || found[0].Key.Endpoint.Port != 1000 || len(w.Report()) != maxReported {
+	if len(found) != facts.MaxReported || found[0].Key.Endpoint.Port != 1000 || len(w.Report()) != facts.MaxReported {
 		t.Errorf("%d findings, the first of port %d", len(found), found[0].Key.Endpoint.Port)
 	}
 }

@@ -43,8 +43,6 @@ const (
 	repeatInterval = 20 * time.Second
 	// maxEndpoints bounds those that are in force at a time; the longest stay.
 	maxEndpoints = 256
-	// maxReported is how many backends of a host count; see internal/limits.
-	maxReported = 64
 )
 
 // Controller decides for which endpoints muxes answer SYNs.
@@ -128,7 +126,7 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 			continue
 		}
 		reported := w.reported(s, node.Name, now)
-		for _, b := range reported[:min(len(reported), maxReported)] {
+		for _, b := range reported[:min(len(reported), facts.MaxReported)] {
 			if err := w.take(s, node.Name, b, now); err != nil {
 				refused++
 				w.Log.Debug("refuse a host's word of a backlog", "node", node.Name, "err", err)

@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	facts "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
@@ -141,7 +142,7 @@ func TestHostileReportsOfBacklogs(t *testing.T) {
 	}
 	town.reports["host1"] = append(hostile, shop)
 	town.expect("its own beside them", 1, "203.0.113.10")
-	for range 3 * maxReported {
+	for range 3 * facts.MaxReported {
 		town.reports["host2"] = append(town.reports["host2"], shop)
 	}
 	town.reports["host2"] = append(town.reports["host2"], bank)
@@ -227,7 +228,7 @@ func TestReportsToOtherManagers(t *testing.T) {
 func TestWhatMuxesAreToldIsBounded(t *testing.T) {
 	town := newTown(t)
 	for i := range maxEndpoints + 100 {
-		host := fmt.Sprintf("host%d", 100+i/maxReported)
+		host := fmt.Sprintf("host%d", 100+i/facts.MaxReported)
 		vip := vipOf(fmt.Sprintf("vip%d", i), fmt.Sprintf("198.51.%d.%d", 100+i/200, i%200+1), host, fmt.Sprintf("10.4.%d.%d", i/200, i%200+1))
 		town.s.PutVIP(vip)
 		town.s.PutNode(model.Node{Name: host, Role: model.RoleHost})
@@ -236,7 +237,7 @@ func TestWhatMuxesAreToldIsBounded(t *testing.T) {
 	town.reports["host1"] = []*weirv1.BackendBacklog{shop}
 	town.passes(1)
 	for i := range maxEndpoints + 100 {
-		host := fmt.Sprintf("host%d", 100+i/maxReported)
+		host := fmt.Sprintf("host%d", 100+i/facts.MaxReported)
 		town.reports[host] = append(town.reports[host], full(fmt.Sprintf("198.51.%d.%d", 100+i/200, i%200+1), fmt.Sprintf("10.4.%d.%d", i/200, i%200+1)))
 	}
 	if got := town.passes(2); len(town.told) != maxEndpoints || !strings.Contains(got, "203.0.113.10") {

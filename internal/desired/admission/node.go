@@ -36,20 +36,28 @@ func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 	if len(allowed) == 0 {
 		return nil
 	}
-	a := nodeAdmission{allowed: allowed}
-	for field, prefixes := range map[string][]netip.Prefix{"prefixes": n.Prefixes, "natPrefixes": n.NATPrefixes} {
-		for i, p := range prefixes {
-			if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Bits() <= p.Bits() && in.Contains(p.Addr()) }) {
-				a.refuse(fmt.Sprintf("%s[%d]", field, i), "%s is not in what %s joined for: %s", p, n.Name, joined(allowed))
-			}
-		}
-	}
+	a := nodeAdmission{node: n, allowed: allowed}
+	a.joinPrefixes("prefixes", n.Prefixes)
+	a.joinPrefixes("natPrefixes", n.NATPrefixes)
 	for i, address := range n.Addresses {
 		if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Contains(address) }) {
 			a.refuse(fmt.Sprintf("addresses[%d]", i), "%s is not in what %s joined for: %s", address, n.Name, joined(allowed))
 		}
 	}
 	return errors.Join(a.errs...)
+}
+
+func (a *nodeAdmission) joinPrefixes(field string, prefixes []netip.Prefix) {
+	for i, p := range prefixes {
+		if !isInside(p, a.allowed) {
+			a.refuse(fmt.Sprintf("%s[%d]", field, i), "%s is not in what %s joined for: %s", p, a.node.Name, joined(a.allowed))
+		}
+	}
+}
+
+// isInside says whether all addresses of p are in one of the prefixes.
+func isInside(p netip.Prefix, prefixes []netip.Prefix) bool {
+	return slices.ContainsFunc(prefixes, func(in netip.Prefix) bool { return in.Bits() <= p.Bits() && in.Contains(p.Addr()) })
 }
 
 // nodeAdmission is one call of Node.
@@ -104,7 +112,7 @@ func (a *nodeAdmission) natPrefix(field string, p netip.Prefix) {
 		return // somebody has named it
 	}
 	for pool := range a.Pools.Values() {
-		if slices.ContainsFunc(pool.Prefixes, p.Overlaps) && !slices.ContainsFunc(pool.Exclusions, func(e netip.Prefix) bool { return e.Bits() <= p.Bits() && e.Contains(p.Addr()) }) {
+		if slices.ContainsFunc(pool.Prefixes, p.Overlaps) && !isInside(p, pool.Exclusions) {
 			a.refuse(field, "%s overlaps pool %s: exclude it there, or let the mux join by a token with --addresses", p, pool.Name)
 		}
 	}

@@ -15,6 +15,9 @@ const (
 // Causes are all.
 var Causes = []Cause{AcceptQueue, Unanswered}
 
+// MaxReported is how many backends of a host count.
+const MaxReported = 64
+
 // Pressure is what muxes report of a VIP whose SYNs they answer for it: no trigger of an overload policy.
 const Pressure model.OverloadCause = "backlog"
 

@@ -31,12 +31,17 @@ func (t *Table) ends() (e ends, err error) {
 	return e, err
 }
 
+// prefix is that of a family; not valid: there is none.
+func (e ends) prefix(v4 bool) netip.Prefix {
+	if v4 {
+		return e.prefixes[0]
+	}
+	return e.prefixes[1]
+}
+
 // nat is the NAT address and port of a row.
 func (e ends) nat(row uint32, v4 bool) netip.AddrPort {
-	prefix := e.prefixes[1]
-	if v4 {
-		prefix = e.prefixes[0]
-	}
+	prefix := e.prefix(v4)
 	address, bits := prefix.Addr().AsSlice(), prefix.Addr().BitLen()-prefix.Bits()
 	low := address[len(address)-4:]
 	binary.BigEndian.PutUint32(low, binary.BigEndian.Uint32(low)|row&(1<<bits-1))
@@ -48,11 +53,7 @@ func (e ends) nat(row uint32, v4 bool) netip.AddrPort {
 func (t *Table) resets(e ends, s Session) (r reset.Pair, ok bool) {
 	v4, of := s.Client.Addr().Is4(), e.attachments[s.Attachment]
 	backend, known := t.backends[s.Backend]
-	prefix := e.prefixes[1]
-	if v4 {
-		prefix = e.prefixes[0]
-	}
-	if !known || of.VNI == 0 || !prefix.IsValid() {
+	if !known || of.VNI == 0 || !e.prefix(v4).IsValid() {
 		return r, false
 	}
 	server := backend.Address
