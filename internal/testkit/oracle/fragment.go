@@ -108,10 +108,10 @@ func (m *Mux) forwardFragment(p *packet) Outcome {
 	if e == nil {
 		return m.snat(p, w, "forward_fragment")
 	}
-	if b := e.alive(t.previous); b != nil {
+	if b := e.Alive(t.previous); b != nil {
 		w.ask = b.Tunnel
 	}
-	return m.send(p, e.at(t.slot).Tunnel, w, "forward_fragment")
+	return m.send(p, e.At(t.slot).Tunnel, w, "forward_fragment")
 }
 
 // firstFragment notes what the first fragment tells, unless it ends here.
@@ -127,12 +127,12 @@ func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
 	case !e.Takes(p.from, nil): // which is remembered, too
 	default:
 		c := m.choose(e, p)
-		if c.backend == nil {
+		if c.Backend == nil {
 			return Outcome{Verdict: "drop_no_backend"}, true
 		}
-		t.slot = c.backend.Slot
-		if c.previous != nil {
-			t.previous = c.previous.Slot
+		t.slot = c.Backend.Slot
+		if c.Previous != nil {
+			t.previous = c.Previous.Slot
 		}
 	}
 	if m.datagrams == nil {

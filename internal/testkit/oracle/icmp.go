@@ -85,7 +85,7 @@ func (m *Mux) icmpError(p *packet) Outcome {
 	if !e.Takes(p.flow.Source.Addr(), nil) { // the client, not the router that tells
 		return Outcome{Verdict: "drop_acl"}
 	}
-	b := m.known(e, p.flow, cookie)
+	b := e.Known(m.HashKey, p.flow, cookie)
 	if b == nil {
 		return Outcome{Verdict: "punt_icmp", Frame: p.frame, L3: p.l3}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/flowstate"
 	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 )
 
@@ -24,7 +25,7 @@ type Mux struct {
 
 	Network Network
 
-	endpoints map[model.EndpointKey]*endpoint
+	endpoints map[model.EndpointKey]*flowstate.Endpoint
 	datagrams map[datagram]told
 }
 
@@ -37,16 +38,10 @@ type Outcome struct {
 
 // Set brings the endpoint to what e says. Flows that are remembered live on.
 func (m *Mux) Set(e model.MuxEndpoint) {
-	old := m.endpoints[e.Key]
-	next := &endpoint{MuxEndpoint: e, flows: map[model.Flow]model.Slot{}, syns: map[model.Flow]uint32{}}
-	if old != nil {
-		next.flows, next.syns = old.flows, old.syns
-		next.moved = old.moved || anyMoved(old.Buckets, e.Buckets)
-	}
 	if m.endpoints == nil {
-		m.endpoints = map[model.EndpointKey]*endpoint{}
+		m.endpoints = map[model.EndpointKey]*flowstate.Endpoint{}
 	}
-	m.endpoints[e.Key] = next
+	m.endpoints[e.Key] = flowstate.New(e, m.endpoints[e.Key])
 }
 
 // Handle is a frame's way through the mux.
@@ -88,16 +83,16 @@ func (m *Mux) whole(p *packet) Outcome {
 		return Outcome{Verdict: "drop_acl"}
 	}
 	c := m.choose(e, p)
-	if c.backend == nil {
+	if c.Backend == nil {
 		return Outcome{Verdict: "drop_no_backend"}
 	}
 	var w *weir
-	if c.previous != nil {
-		w = &weir{ask: c.previous.Tunnel}
+	if c.Previous != nil {
+		w = &weir{ask: c.Previous.Tunnel}
 	}
-	out := m.send(p, c.backend.Tunnel, w, c.verdict)
+	out := m.send(p, c.Backend.Tunnel, w, c.Verdict)
 	if out.Verdict == "drop_too_big" {
-		return m.tooBig(p, c.backend.Tunnel.Is6())
+		return m.tooBig(p, c.Backend.Tunnel.Is6())
 	}
 	return out
 }
@@ -124,7 +119,7 @@ func (m *Mux) vip(a netip.Addr) (known, answers bool) {
 }
 
 // endpointOf is the endpoint of exactly the flow's port, else the one on all ports of the VIP.
-func (m *Mux) endpointOf(f model.Flow) *endpoint {
+func (m *Mux) endpointOf(f model.Flow) *flowstate.Endpoint {
 	key := f.Endpoint()
 	if e := m.endpoints[key]; e != nil {
 		return e

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle/flowstate"
 	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 	"github.com/weirlb/weir/internal/testkit/oracle/natstate"
 )
@@ -29,7 +30,7 @@ func (n *NAT) takes(p *packet, part networkPart) bool {
 }
 
 // forward sends a client's segment to the backend of its session.
-func (n *NAT) forward(m *Mux, outer, p *packet, part networkPart, e *endpoint, service netip.Addr, host uint32) Outcome {
+func (n *NAT) forward(m *Mux, outer, p *packet, part networkPart, e *flowstate.Endpoint, service netip.Addr, host uint32) Outcome {
 	switch {
 	case !part.numbered || len(p.ip)-len(p.l4) != fixedHeader(p.v4):
 		return Outcome{Verdict: "drop_inner_other"}
@@ -38,8 +39,8 @@ func (n *NAT) forward(m *Mux, outer, p *packet, part networkPart, e *endpoint, s
 	}
 	fresh := natstate.Session{Key: natstate.Key{VNI: p.flow.VNI, Client: p.flow.Source, VIP: p.flow.Destination}, At: natstate.At{Host: host, Over6: !outer.v4}, ClientMAC: [6]byte(p.frame[p.l3-8 : p.l3-2])}
 	s, verdict := n.Open(m.keyedHash(p.flow), fresh, inet.ReadSegment(p.l4), func() (b netip.AddrPort) {
-		slot, _ := m.bucket(e, p.flow)
-		if b = n.Backends[natstate.Slot{Service: service, Port: e.Key.Port, Slot: slot}]; e.at(slot) == nil {
+		slot, _ := e.Bucket(m.HashKey, p.flow)
+		if b = n.Backends[natstate.Slot{Service: service, Port: e.Key.Port, Slot: slot}]; e.At(slot) == nil {
 			return netip.AddrPort{}
 		} else if b.Port() == 0 {
 			return netip.AddrPortFrom(b.Addr(), p.flow.Destination.Port())

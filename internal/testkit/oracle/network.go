@@ -189,11 +189,11 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 	case n.NAT.takes(p, part):
 		return n.NAT.forward(m, outer, p, part, e, service, says.Number)
 	}
-	slot, previous := m.bucket(e, p.flow)
+	slot, previous := e.Bucket(m.HashKey, p.flow)
 	if part.slot != 0 {
 		slot, previous = part.slot, part.slot
 	}
-	b := e.at(slot)
+	b := e.At(slot)
 	if b == nil {
 		return Outcome{Verdict: "drop_no_backend"}
 	}
@@ -202,7 +202,7 @@ func (n *Network) bypass(m *Mux, outer, p *packet, part networkPart, service net
 		verdict = "forward_syn"
 	}
 	verdict = cmp.Or(part.forward, verdict)
-	moves := p.flow.Protocol == model.TCP && !p.opens() && previous != slot && e.alive(previous) != nil
+	moves := p.flow.Protocol == model.TCP && !p.opens() && previous != slot && e.Alive(previous) != nil
 	if p.fragment != nil && !moves {
 		n.datagrams[networkDatagram{p.datagram(), p.flow.VNI}] = told{flow: p.flow, slot: slot}
 	}
