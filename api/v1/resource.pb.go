@@ -61,6 +61,8 @@ type VIP struct {
 	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
 	// Virtual networks that have the VIP, each under an address of its own choice.
 	Attachments []*Attachment `protobuf:"bytes,20,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// Switches serve the VIP in place of muxes. Left out: they do not.
+	Hardware *Hardware `protobuf:"bytes,21,opt,name=hardware,proto3" json:"hardware,omitempty"`
 	// Output only.
 	Status *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	// Output only: when the VIP was created, when it was last written, and by whom.
@@ -209,6 +211,13 @@ func (x *VIP) GetSnat() *SNAT {
 func (x *VIP) GetAttachments() []*Attachment {
 	if x != nil {
 		return x.Attachments
+	}
+	return nil
+}
+
+func (x *VIP) GetHardware() *Hardware {
+	if x != nil {
+		return x.Hardware
 	}
 	return nil
 }
@@ -2775,14 +2784,79 @@ func (x *BackendStatus) GetSessionsWithoutCookie() uint64 {
 	return 0
 }
 
-// A registered mux or host.
+// Which switches serve a VIP.
+type Hardware struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "require": the switches that are named serve it, and muxes while they can't; "never" (the default): muxes alone do.
+	Placement string `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Names of switches, each with the VIP whole.
+	Switches []string `protobuf:"bytes,2,rep,name=switches,proto3" json:"switches,omitempty"`
+	// Where a flow of UDP is served that comes by a switch: "home" (the default), at the backend of its bucket, or "local",
+	// at the backend that the switch chose: one hop less, and flows end when the switch chooses another.
+	Udp           string `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hardware) Reset() {
+	*x = Hardware{}
+	mi := &file_v1_resource_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hardware) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hardware) ProtoMessage() {}
+
+func (x *Hardware) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
+func (*Hardware) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Hardware) GetPlacement() string {
+	if x != nil {
+		return x.Placement
+	}
+	return ""
+}
+
+func (x *Hardware) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *Hardware) GetUdp() string {
+	if x != nil {
+		return x.Udp
+	}
+	return ""
+}
+
+// A registered mux, host or switch.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique; a DNS label.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "mux" or "host".
+	// "mux", "host" or "switch".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// A mux's outer source addresses; a host's own addresses.
+	// Outer source addresses of a mux or switch; a host's own addresses.
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Of the program that runs on it.
 	Version string      `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
@@ -2795,7 +2869,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2881,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2894,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Node) GetName() string {
@@ -2880,6 +2954,8 @@ type NodeStatus struct {
 	Mux *MuxStatus `protobuf:"bytes,5,opt,name=mux,proto3" json:"mux,omitempty"`
 	// Hosts only.
 	Host *HostStatus `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	// Switches only.
+	Switch *SwitchStatus `protobuf:"bytes,8,opt,name=switch,proto3" json:"switch,omitempty"`
 	// "current": it runs all that concerns it; "behind": it does not yet; "out": a mux that did not answer in
 	// time is out of the pool; empty: not connected.
 	Sync          string `protobuf:"bytes,7,opt,name=sync,proto3" json:"sync,omitempty"`
@@ -2889,7 +2965,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2977,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2990,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -2959,6 +3035,13 @@ func (x *NodeStatus) GetHost() *HostStatus {
 	return nil
 }
 
+func (x *NodeStatus) GetSwitch() *SwitchStatus {
+	if x != nil {
+		return x.Switch
+	}
+	return nil
+}
+
 func (x *NodeStatus) GetSync() string {
 	if x != nil {
 		return x.Sync
@@ -2977,7 +3060,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3072,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3085,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -3047,7 +3130,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3142,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3155,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -3157,7 +3240,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3252,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3265,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -3224,7 +3307,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3319,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3332,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -3301,7 +3384,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3396,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3409,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -3373,7 +3456,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3468,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3481,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -3479,7 +3562,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3574,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3587,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -3577,6 +3660,262 @@ func (x *HostStatus) GetBacklogs() []*BackendBacklog {
 	return nil
 }
 
+// What a switch's daemon says of it.
+type SwitchStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "xdp", "linux" or "sonic".
+	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
+	// Sizes of the tables, and how many rows are in use.
+	Hosts   *SwitchTable `protobuf:"bytes,2,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Ecmp    *SwitchTable `protobuf:"bytes,3,opt,name=ecmp,proto3" json:"ecmp,omitempty"`
+	Tunnels *SwitchTable `protobuf:"bytes,4,opt,name=tunnels,proto3" json:"tunnels,omitempty"`
+	// VIPs that it holds, and those of them that routers are told of.
+	Programmed uint32 `protobuf:"varint,5,opt,name=programmed,proto3" json:"programmed,omitempty"`
+	Announced  uint32 `protobuf:"varint,6,opt,name=announced,proto3" json:"announced,omitempty"`
+	// Entries that read-back found other than they were programmed, since the daemon's start.
+	Differences uint64     `protobuf:"varint,7,opt,name=differences,proto3" json:"differences,omitempty"`
+	Peers       []*BGPPeer `protobuf:"bytes,8,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Things that an operator should know, one line each.
+	Warnings []string `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Members of a group at most.
+	Members       uint32 `protobuf:"varint,10,opt,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchStatus) Reset() {
+	*x = SwitchStatus{}
+	mi := &file_v1_resource_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchStatus) ProtoMessage() {}
+
+func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
+func (*SwitchStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SwitchStatus) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *SwitchStatus) GetHosts() *SwitchTable {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetEcmp() *SwitchTable {
+	if x != nil {
+		return x.Ecmp
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetTunnels() *SwitchTable {
+	if x != nil {
+		return x.Tunnels
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetProgrammed() uint32 {
+	if x != nil {
+		return x.Programmed
+	}
+	return 0
+}
+
+func (x *SwitchStatus) GetAnnounced() uint32 {
+	if x != nil {
+		return x.Announced
+	}
+	return 0
+}
+
+func (x *SwitchStatus) GetDifferences() uint64 {
+	if x != nil {
+		return x.Differences
+	}
+	return 0
+}
+
+func (x *SwitchStatus) GetPeers() []*BGPPeer {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+// Rows of a table of a switch.
+type SwitchTable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          uint32                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Used          uint32                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchTable) Reset() {
+	*x = SwitchTable{}
+	mi := &file_v1_resource_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchTable) ProtoMessage() {}
+
+func (x *SwitchTable) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
+func (*SwitchTable) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SwitchTable) GetSize() uint32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SwitchTable) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+// An entry that a switch does not take.
+type SwitchRefusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// "hosts", "ecmp", "tunnels" or "members"; empty: another reason.
+	Table string `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
+	// Rows that it needs there, and that are free.
+	Need uint32 `protobuf:"varint,3,opt,name=need,proto3" json:"need,omitempty"`
+	Free uint32 `protobuf:"varint,4,opt,name=free,proto3" json:"free,omitempty"`
+	// For people.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchRefusal) Reset() {
+	*x = SwitchRefusal{}
+	mi := &file_v1_resource_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchRefusal) ProtoMessage() {}
+
+func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
+func (*SwitchRefusal) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SwitchRefusal) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SwitchRefusal) GetTable() string {
+	if x != nil {
+		return x.Table
+	}
+	return ""
+}
+
+func (x *SwitchRefusal) GetNeed() uint32 {
+	if x != nil {
+		return x.Need
+	}
+	return 0
+}
+
+func (x *SwitchRefusal) GetFree() uint32 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
+func (x *SwitchRefusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // A backend whose backlog is full, with figures from when it became so.
 type BackendBacklog struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3595,7 +3934,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3946,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3959,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -3680,7 +4019,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +4031,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +4044,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -3782,7 +4121,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3794,7 +4133,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3807,7 +4146,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -3940,7 +4279,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4291,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4304,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4062,7 +4401,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4413,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4426,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -4203,7 +4542,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4554,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4567,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -4271,7 +4610,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4622,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4635,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -4332,7 +4671,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4344,7 +4683,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4357,7 +4696,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -4393,7 +4732,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4744,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4757,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -4480,7 +4819,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4831,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4844,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -4646,7 +4985,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4997,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +5010,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -4735,7 +5074,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +5086,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +5099,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -4809,7 +5148,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x06\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\a\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -4828,7 +5167,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x12/\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12!\n" +
 	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x125\n" +
-	"\vattachments\x18\x14 \x03(\v2\x13.weir.v1.AttachmentR\vattachments\x12/\n" +
+	"\vattachments\x18\x14 \x03(\v2\x13.weir.v1.AttachmentR\vattachments\x12-\n" +
+	"\bhardware\x18\x15 \x01(\v2\x11.weir.v1.HardwareR\bhardware\x12/\n" +
 	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusB\x03\xe0A\x03R\x06status\x12@\n" +
 	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
 	"createTime\x12@\n" +
@@ -5060,14 +5400,18 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\xb6\x01\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"V\n" +
+	"\bHardware\x12\x1c\n" +
+	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
+	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
+	"\x03udp\x18\x03 \x01(\tR\x03udp\"\xb6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
 	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\x12!\n" +
-	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\"\x98\x02\n" +
+	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\"\xc7\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -5077,7 +5421,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"generation\x120\n" +
 	"\trejection\x18\x04 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12$\n" +
 	"\x03mux\x18\x05 \x01(\v2\x12.weir.v1.MuxStatusR\x03mux\x12'\n" +
-	"\x04host\x18\x06 \x01(\v2\x13.weir.v1.HostStatusR\x04host\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\v2\x13.weir.v1.HostStatusR\x04host\x12-\n" +
+	"\x06switch\x18\b \x01(\v2\x15.weir.v1.SwitchStatusR\x06switch\x12\x12\n" +
 	"\x04sync\x18\a \x01(\tR\x04sync\"C\n" +
 	"\tRejection\x12\x1e\n" +
 	"\n" +
@@ -5135,7 +5480,30 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xa0\x01\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xea\x02\n" +
+	"\fSwitchStatus\x12\x16\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
+	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
+	"\x04ecmp\x18\x03 \x01(\v2\x14.weir.v1.SwitchTableR\x04ecmp\x12.\n" +
+	"\atunnels\x18\x04 \x01(\v2\x14.weir.v1.SwitchTableR\atunnels\x12\x1e\n" +
+	"\n" +
+	"programmed\x18\x05 \x01(\rR\n" +
+	"programmed\x12\x1c\n" +
+	"\tannounced\x18\x06 \x01(\rR\tannounced\x12 \n" +
+	"\vdifferences\x18\a \x01(\x04R\vdifferences\x12&\n" +
+	"\x05peers\x18\b \x03(\v2\x10.weir.v1.BGPPeerR\x05peers\x12\x1a\n" +
+	"\bwarnings\x18\t \x03(\tR\bwarnings\x12\x18\n" +
+	"\amembers\x18\n" +
+	" \x01(\rR\amembers\"5\n" +
+	"\vSwitchTable\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +
+	"\rSwitchRefusal\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\tR\x05table\x12\x12\n" +
+	"\x04need\x18\x03 \x01(\rR\x04need\x12\x12\n" +
+	"\x04free\x18\x04 \x01(\rR\x04free\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xa0\x01\n" +
 	"\x0eBackendBacklog\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x14\n" +
@@ -5265,7 +5633,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -5299,115 +5667,125 @@ var file_v1_resource_proto_goTypes = []any{
 	(*Overlay)(nil),               // 29: weir.v1.Overlay
 	(*Event)(nil),                 // 30: weir.v1.Event
 	(*BackendStatus)(nil),         // 31: weir.v1.BackendStatus
-	(*Node)(nil),                  // 32: weir.v1.Node
-	(*NodeStatus)(nil),            // 33: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 34: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 35: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 36: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 37: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 38: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 39: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
-	(*BackendBacklog)(nil),        // 41: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 42: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 43: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 44: weir.v1.Connection
-	(*SNATUse)(nil),               // 45: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 46: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 47: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 48: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 49: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 50: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 51: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 52: weir.v1.CapturedPacket
-	nil,                           // 53: weir.v1.VIP.LabelsEntry
-	nil,                           // 54: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 55: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 56: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 57: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
+	(*Hardware)(nil),              // 32: weir.v1.Hardware
+	(*Node)(nil),                  // 33: weir.v1.Node
+	(*NodeStatus)(nil),            // 34: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 35: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 36: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 37: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 38: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 39: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 40: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 41: weir.v1.HostStatus
+	(*SwitchStatus)(nil),          // 42: weir.v1.SwitchStatus
+	(*SwitchTable)(nil),           // 43: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 44: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 45: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 46: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 47: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 48: weir.v1.Connection
+	(*SNATUse)(nil),               // 49: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 50: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 51: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 52: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 53: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 54: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 55: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 56: weir.v1.CapturedPacket
+	nil,                           // 57: weir.v1.VIP.LabelsEntry
+	nil,                           // 58: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 59: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 60: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 61: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	53, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	57, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
 	10, // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
-	15, // 7: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	58, // 8: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	58, // 9: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	2,  // 10: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	59, // 11: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	59, // 12: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	59, // 13: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
-	5,  // 14: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
-	8,  // 15: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	59, // 16: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
-	11, // 17: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	12, // 18: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	59, // 19: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	31, // 20: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	13, // 21: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
-	14, // 22: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	59, // 23: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	59, // 24: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	17, // 25: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	16, // 26: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	42, // 27: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
-	58, // 28: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	54, // 29: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	19, // 30: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 31: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 32: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	20, // 33: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	20, // 34: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	55, // 35: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	22, // 36: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	56, // 37: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	25, // 38: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	26, // 39: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	24, // 40: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
-	27, // 41: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	28, // 42: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	57, // 43: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	58, // 44: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	58, // 45: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	33, // 46: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	58, // 47: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	34, // 48: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	35, // 49: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	40, // 50: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	39, // 51: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	47, // 52: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	48, // 53: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	38, // 54: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	37, // 55: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	36, // 56: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	36, // 57: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	49, // 58: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	58, // 59: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	47, // 60: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	45, // 61: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	36, // 62: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	36, // 63: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	42, // 64: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	41, // 65: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	49, // 66: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	59, // 67: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	43, // 68: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	59, // 69: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	46, // 70: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	49, // 71: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	49, // 72: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	58, // 73: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	32, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
+	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	62, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	62, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
+	63, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	63, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	63, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
+	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	63, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	63, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
+	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
+	63, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	63, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	17, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	16, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	46, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	62, // 29: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	58, // 30: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	19, // 31: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 32: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 33: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	20, // 34: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	20, // 35: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	59, // 36: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	22, // 37: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	60, // 38: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	25, // 39: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	26, // 40: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	24, // 41: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	27, // 42: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	28, // 43: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	61, // 44: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	62, // 45: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	62, // 46: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	34, // 47: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	62, // 48: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	35, // 49: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	36, // 50: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	41, // 51: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	42, // 52: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	40, // 53: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	51, // 54: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	52, // 55: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	39, // 56: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	38, // 57: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	37, // 58: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	37, // 59: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	53, // 60: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 61: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	51, // 62: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	49, // 63: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	37, // 64: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	37, // 65: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	46, // 66: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	45, // 67: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	43, // 68: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	43, // 69: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	43, // 70: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	40, // 71: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	53, // 72: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	63, // 73: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	47, // 74: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	63, // 75: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	50, // 76: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	53, // 77: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	53, // 78: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 79: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -5428,7 +5806,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   58,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3013,6 +3013,421 @@ func (x *HostSNAT) GetTenant() string {
 	return ""
 }
 
+type SyncSwitchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Outer sources of what the switch encapsulates: one of each family at most.
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The highest that the switch has seen of the cluster: a manager that knows less catches up before it answers.
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Cluster       uint64 `protobuf:"fixed64,6,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncSwitchRequest) Reset() {
+	*x = SyncSwitchRequest{}
+	mi := &file_v1_sync_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncSwitchRequest) ProtoMessage() {}
+
+func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncSwitchRequest.ProtoReflect.Descriptor instead.
+func (*SyncSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SyncSwitchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SyncSwitchRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *SyncSwitchRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SyncSwitchRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncSwitchRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *SyncSwitchRequest) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
+	}
+	return 0
+}
+
+type SyncSwitchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the message leads to.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// These are all entries: forget others.
+	Snapshot bool `protobuf:"varint,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	// New or changed, whole.
+	Entries []*SwitchEntry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// VIPs that the switch holds no more.
+	Removed []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	// As in SyncHostResponse.
+	Epoch         uint64   `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Cluster       uint64   `protobuf:"fixed64,6,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	TraceParents  []string `protobuf:"bytes,7,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncSwitchResponse) Reset() {
+	*x = SyncSwitchResponse{}
+	mi := &file_v1_sync_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncSwitchResponse) ProtoMessage() {}
+
+func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncSwitchResponse.ProtoReflect.Descriptor instead.
+func (*SyncSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SyncSwitchResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *SyncSwitchResponse) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *SyncSwitchResponse) GetEntries() []*SwitchEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *SyncSwitchResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *SyncSwitchResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncSwitchResponse) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
+	}
+	return 0
+}
+
+func (x *SyncSwitchResponse) GetTraceParents() []string {
+	if x != nil {
+		return x.TraceParents
+	}
+	return nil
+}
+
+// A VIP as a switch holds it: a route to one address, whose ECMP group has encapsulation as its next hops.
+type SwitchEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// In the order of the ECMP group.
+	Members []*SwitchMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// Routers may be told: what the packets find at the hosts is in place.
+	Announce      bool `protobuf:"varint,3,opt,name=announce,proto3" json:"announce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchEntry) Reset() {
+	*x = SwitchEntry{}
+	mi := &file_v1_sync_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchEntry) ProtoMessage() {}
+
+func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchEntry.ProtoReflect.Descriptor instead.
+func (*SwitchEntry) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SwitchEntry) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SwitchEntry) GetMembers() []*SwitchMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *SwitchEntry) GetAnnounce() bool {
+	if x != nil {
+		return x.Announce
+	}
+	return false
+}
+
+// A member of a VIP's ECMP group.
+type SwitchMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Destination of the outer header.
+	Tunnel string `protobuf:"bytes,1,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Its share, in entries of the group; at least 1.
+	Entries       uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchMember) Reset() {
+	*x = SwitchMember{}
+	mi := &file_v1_sync_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchMember) ProtoMessage() {}
+
+func (x *SwitchMember) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchMember.ProtoReflect.Descriptor instead.
+func (*SwitchMember) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SwitchMember) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *SwitchMember) GetEntries() uint32 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+type ReportSwitchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The generation that the switch runs, but for what it refused.
+	Generation uint64        `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Epoch      uint64        `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Status     *SwitchStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	// VIPs whose entry of this generation the switch does not hold.
+	Refused       []*SwitchRefusal `protobuf:"bytes,5,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSwitchRequest) Reset() {
+	*x = ReportSwitchRequest{}
+	mi := &file_v1_sync_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSwitchRequest) ProtoMessage() {}
+
+func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSwitchRequest.ProtoReflect.Descriptor instead.
+func (*ReportSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReportSwitchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportSwitchRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ReportSwitchRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ReportSwitchRequest) GetStatus() *SwitchStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *ReportSwitchRequest) GetRefused() []*SwitchRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type ReportSwitchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSwitchResponse) Reset() {
+	*x = ReportSwitchResponse{}
+	mi := &file_v1_sync_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSwitchResponse) ProtoMessage() {}
+
+func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSwitchResponse.ProtoReflect.Descriptor instead.
+func (*ReportSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+}
+
 type AllocatePortsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the host.
@@ -3027,7 +3442,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3454,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3467,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -3092,7 +3507,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3519,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3532,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -3140,7 +3555,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3567,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3580,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -3205,7 +3620,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3632,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3645,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -3254,7 +3669,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3681,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3694,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3339,7 +3754,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3766,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3779,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3511,7 +3926,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3938,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3951,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3571,7 +3986,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3998,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +4011,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -3662,7 +4077,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +4089,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +4102,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -3747,7 +4162,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3759,7 +4174,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3772,7 +4187,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -3788,7 +4203,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3800,7 +4215,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3813,7 +4228,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -3845,7 +4260,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4272,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4285,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{50}
 }
 
 type ReportHostRequest struct {
@@ -3898,7 +4313,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +4325,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4338,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -4005,7 +4420,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4432,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4445,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -4084,7 +4499,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4511,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4524,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -4155,7 +4570,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4582,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4595,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{48}
+	return file_v1_sync_proto_rawDescGZIP(), []int{54}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -4443,7 +4858,42 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"keep_ports\x18\v \x01(\rR\tkeepPorts\x12\x18\n" +
 	"\awritten\x18\f \x01(\x04R\awritten\x12\x16\n" +
-	"\x06tenant\x18\r \x01(\tR\x06tenant\"l\n" +
+	"\x06tenant\x18\r \x01(\tR\x06tenant\"\xaf\x01\n" +
+	"\x11SyncSwitchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\x12\x18\n" +
+	"\acluster\x18\x06 \x01(\x06R\acluster\"\xef\x01\n" +
+	"\x12SyncSwitchResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x1a\n" +
+	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x12.\n" +
+	"\aentries\x18\x03 \x03(\v2\x14.weir.v1.SwitchEntryR\aentries\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\acluster\x18\x06 \x01(\x06R\acluster\x12#\n" +
+	"\rtrace_parents\x18\a \x03(\tR\ftraceParents\"l\n" +
+	"\vSwitchEntry\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12/\n" +
+	"\amembers\x18\x02 \x03(\v2\x15.weir.v1.SwitchMemberR\amembers\x12\x1a\n" +
+	"\bannounce\x18\x03 \x01(\bR\bannounce\"@\n" +
+	"\fSwitchMember\x12\x16\n" +
+	"\x06tunnel\x18\x01 \x01(\tR\x06tunnel\x12\x18\n" +
+	"\aentries\x18\x02 \x01(\rR\aentries\"\xc0\x01\n" +
+	"\x13ReportSwitchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12-\n" +
+	"\x06status\x18\x04 \x01(\v2\x15.weir.v1.SwitchStatusR\x06status\x120\n" +
+	"\arefused\x18\x05 \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\"\x16\n" +
+	"\x14ReportSwitchResponse\"l\n" +
 	"\x14AllocatePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
@@ -4540,14 +4990,17 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x14\n" +
-	"\x12ReportHostResponse2\xd4\x04\n" +
+	"\x12ReportHostResponse2\xea\x05\n" +
 	"\vSyncService\x12>\n" +
 	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
 	"\tReportMux\x12\x19.weir.v1.ReportMuxRequest\x1a\x1a.weir.v1.ReportMuxResponse\x12S\n" +
 	"\x0eAcknowledgeMux\x12\x1e.weir.v1.AcknowledgeMuxRequest\x1a\x1f.weir.v1.AcknowledgeMuxResponse(\x01\x12E\n" +
 	"\n" +
-	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponse\x12E\n" +
+	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponse\x12G\n" +
+	"\n" +
+	"SyncSwitch\x12\x1a.weir.v1.SyncSwitchRequest\x1a\x1b.weir.v1.SyncSwitchResponse0\x01\x12K\n" +
+	"\fReportSwitch\x12\x1c.weir.v1.ReportSwitchRequest\x1a\x1d.weir.v1.ReportSwitchResponse\x12E\n" +
 	"\n" +
 	"AnswerTask\x12\x1a.weir.v1.AnswerTaskRequest\x1a\x1b.weir.v1.AnswerTaskResponse\x12N\n" +
 	"\rAllocatePorts\x12\x1d.weir.v1.AllocatePortsRequest\x1a\x1e.weir.v1.AllocatePortsResponse\x12K\n" +
@@ -4565,7 +5018,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -4600,38 +5053,46 @@ var file_v1_sync_proto_goTypes = []any{
 	(*HostNetwork)(nil),            // 30: weir.v1.HostNetwork
 	(*NetworkPort)(nil),            // 31: weir.v1.NetworkPort
 	(*HostSNAT)(nil),               // 32: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 33: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 34: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 35: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 36: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 37: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 38: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 39: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 40: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 41: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 42: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 43: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 44: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 45: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 46: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 47: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 48: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 49: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 50: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 52: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 53: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 54: weir.v1.Connection
-	(*Fastpath)(nil),               // 55: weir.v1.Fastpath
-	(*Limits)(nil),                 // 56: weir.v1.Limits
-	(*HealthCheck)(nil),            // 57: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 58: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 59: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 60: weir.v1.HostStatus
+	(*SyncSwitchRequest)(nil),      // 33: weir.v1.SyncSwitchRequest
+	(*SyncSwitchResponse)(nil),     // 34: weir.v1.SyncSwitchResponse
+	(*SwitchEntry)(nil),            // 35: weir.v1.SwitchEntry
+	(*SwitchMember)(nil),           // 36: weir.v1.SwitchMember
+	(*ReportSwitchRequest)(nil),    // 37: weir.v1.ReportSwitchRequest
+	(*ReportSwitchResponse)(nil),   // 38: weir.v1.ReportSwitchResponse
+	(*AllocatePortsRequest)(nil),   // 39: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 40: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 41: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 42: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 43: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 44: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 45: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 46: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 47: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 48: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 49: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 50: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 51: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 52: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 53: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 54: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 55: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 56: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 57: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 58: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 59: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 60: weir.v1.Connection
+	(*Fastpath)(nil),               // 61: weir.v1.Fastpath
+	(*Limits)(nil),                 // 62: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 63: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 64: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 65: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 66: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 67: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 68: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	22, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	49, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	55, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -4643,7 +5104,7 @@ var file_v1_sync_proto_depIdxs = []int32{
 	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	49, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
 	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
@@ -4652,18 +5113,18 @@ var file_v1_sync_proto_depIdxs = []int32{
 	18, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
 	19, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
 	17, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	50, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	51, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	52, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	53, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	54, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	49, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	56, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	57, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	58, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	59, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	60, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	55, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	23, // 28: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	51, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	55, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	56, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	38, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	39, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	57, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	61, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	62, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	44, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	45, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
 	32, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	13, // 35: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	12, // 36: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
@@ -4677,45 +5138,53 @@ var file_v1_sync_proto_depIdxs = []int32{
 	30, // 44: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
 	27, // 45: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
 	31, // 46: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	51, // 47: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	37, // 48: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	37, // 49: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	49, // 50: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 51: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	51, // 52: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	49, // 53: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	58, // 54: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	59, // 55: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	41, // 56: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	49, // 57: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	58, // 58: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	60, // 59: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	47, // 60: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	46, // 61: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	41, // 62: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	49, // 63: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	49, // 64: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 65: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	24, // 66: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	40, // 67: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	43, // 68: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	45, // 69: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	20, // 70: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	33, // 71: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	35, // 72: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 73: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	25, // 74: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	42, // 75: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	44, // 76: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	48, // 77: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	21, // 78: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	34, // 79: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	36, // 80: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	73, // [73:81] is the sub-list for method output_type
-	65, // [65:73] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	57, // 47: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 48: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
+	36, // 49: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
+	63, // 50: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	64, // 51: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	43, // 52: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	43, // 53: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	55, // 54: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	65, // 55: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	57, // 56: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	55, // 57: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 58: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	67, // 59: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	47, // 60: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	55, // 61: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 62: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	68, // 63: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	53, // 64: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	52, // 65: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	47, // 66: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	55, // 67: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 68: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 69: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	24, // 70: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	46, // 71: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	49, // 72: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	51, // 73: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	33, // 74: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	37, // 75: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	20, // 76: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	39, // 77: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	41, // 78: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 79: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	25, // 80: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	48, // 81: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	50, // 82: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	54, // 83: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	34, // 84: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	38, // 85: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	21, // 86: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	40, // 87: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	42, // 88: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	79, // [79:89] is the sub-list for method output_type
+	69, // [69:79] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -4736,7 +5205,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

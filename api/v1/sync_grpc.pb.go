@@ -27,6 +27,8 @@ const (
 	SyncService_ReportMux_FullMethodName      = "/weir.v1.SyncService/ReportMux"
 	SyncService_AcknowledgeMux_FullMethodName = "/weir.v1.SyncService/AcknowledgeMux"
 	SyncService_ReportHost_FullMethodName     = "/weir.v1.SyncService/ReportHost"
+	SyncService_SyncSwitch_FullMethodName     = "/weir.v1.SyncService/SyncSwitch"
+	SyncService_ReportSwitch_FullMethodName   = "/weir.v1.SyncService/ReportSwitch"
 	SyncService_AnswerTask_FullMethodName     = "/weir.v1.SyncService/AnswerTask"
 	SyncService_AllocatePorts_FullMethodName  = "/weir.v1.SyncService/AllocatePorts"
 	SyncService_ReleasePorts_FullMethodName   = "/weir.v1.SyncService/ReleasePorts"
@@ -49,6 +51,10 @@ type SyncServiceClient interface {
 	AcknowledgeMux(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AcknowledgeMuxRequest, AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error)
+	// Registers the switch's daemon and streams what the switch holds and announces.
+	SyncSwitch(ctx context.Context, in *SyncSwitchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncSwitchResponse], error)
+	// What a switch holds, has room for and refused. Sent at each change and every few seconds.
+	ReportSwitch(ctx context.Context, in *ReportSwitchRequest, opts ...grpc.CallOption) (*ReportSwitchResponse, error)
 	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
@@ -137,6 +143,35 @@ func (c *syncServiceClient) ReportHost(ctx context.Context, in *ReportHostReques
 	return out, nil
 }
 
+func (c *syncServiceClient) SyncSwitch(ctx context.Context, in *SyncSwitchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncSwitchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SyncService_ServiceDesc.Streams[3], SyncService_SyncSwitch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SyncSwitchRequest, SyncSwitchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SyncService_SyncSwitchClient = grpc.ServerStreamingClient[SyncSwitchResponse]
+
+func (c *syncServiceClient) ReportSwitch(ctx context.Context, in *ReportSwitchRequest, opts ...grpc.CallOption) (*ReportSwitchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportSwitchResponse)
+	err := c.cc.Invoke(ctx, SyncService_ReportSwitch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *syncServiceClient) AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AnswerTaskResponse)
@@ -184,6 +219,10 @@ type SyncServiceServer interface {
 	AcknowledgeMux(grpc.ClientStreamingServer[AcknowledgeMuxRequest, AcknowledgeMuxResponse]) error
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error)
+	// Registers the switch's daemon and streams what the switch holds and announces.
+	SyncSwitch(*SyncSwitchRequest, grpc.ServerStreamingServer[SyncSwitchResponse]) error
+	// What a switch holds, has room for and refused. Sent at each change and every few seconds.
+	ReportSwitch(context.Context, *ReportSwitchRequest) (*ReportSwitchResponse, error)
 	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
@@ -214,6 +253,12 @@ func (UnimplementedSyncServiceServer) AcknowledgeMux(grpc.ClientStreamingServer[
 }
 func (UnimplementedSyncServiceServer) ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportHost not implemented")
+}
+func (UnimplementedSyncServiceServer) SyncSwitch(*SyncSwitchRequest, grpc.ServerStreamingServer[SyncSwitchResponse]) error {
+	return status.Error(codes.Unimplemented, "method SyncSwitch not implemented")
+}
+func (UnimplementedSyncServiceServer) ReportSwitch(context.Context, *ReportSwitchRequest) (*ReportSwitchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportSwitch not implemented")
 }
 func (UnimplementedSyncServiceServer) AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AnswerTask not implemented")
@@ -309,6 +354,35 @@ func _SyncService_ReportHost_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SyncService_SyncSwitch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SyncSwitchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SyncServiceServer).SyncSwitch(m, &grpc.GenericServerStream[SyncSwitchRequest, SyncSwitchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SyncService_SyncSwitchServer = grpc.ServerStreamingServer[SyncSwitchResponse]
+
+func _SyncService_ReportSwitch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportSwitchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SyncServiceServer).ReportSwitch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SyncService_ReportSwitch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SyncServiceServer).ReportSwitch(ctx, req.(*ReportSwitchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SyncService_AnswerTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AnswerTaskRequest)
 	if err := dec(in); err != nil {
@@ -379,6 +453,10 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SyncService_ReportHost_Handler,
 		},
 		{
+			MethodName: "ReportSwitch",
+			Handler:    _SyncService_ReportSwitch_Handler,
+		},
+		{
 			MethodName: "AnswerTask",
 			Handler:    _SyncService_AnswerTask_Handler,
 		},
@@ -406,6 +484,11 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "AcknowledgeMux",
 			Handler:       _SyncService_AcknowledgeMux_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "SyncSwitch",
+			Handler:       _SyncService_SyncSwitch_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "v1/sync.proto",

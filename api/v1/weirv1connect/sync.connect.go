@@ -46,6 +46,11 @@ const (
 	SyncServiceAcknowledgeMuxProcedure = "/weir.v1.SyncService/AcknowledgeMux"
 	// SyncServiceReportHostProcedure is the fully-qualified name of the SyncService's ReportHost RPC.
 	SyncServiceReportHostProcedure = "/weir.v1.SyncService/ReportHost"
+	// SyncServiceSyncSwitchProcedure is the fully-qualified name of the SyncService's SyncSwitch RPC.
+	SyncServiceSyncSwitchProcedure = "/weir.v1.SyncService/SyncSwitch"
+	// SyncServiceReportSwitchProcedure is the fully-qualified name of the SyncService's ReportSwitch
+	// RPC.
+	SyncServiceReportSwitchProcedure = "/weir.v1.SyncService/ReportSwitch"
 	// SyncServiceAnswerTaskProcedure is the fully-qualified name of the SyncService's AnswerTask RPC.
 	SyncServiceAnswerTaskProcedure = "/weir.v1.SyncService/AnswerTask"
 	// SyncServiceAllocatePortsProcedure is the fully-qualified name of the SyncService's AllocatePorts
@@ -69,6 +74,10 @@ type SyncServiceClient interface {
 	AcknowledgeMux(context.Context) (*connect.ClientStreamForClientSimple[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
+	// Registers the switch's daemon and streams what the switch holds and announces.
+	SyncSwitch(context.Context, *v1.SyncSwitchRequest) (*connect.ServerStreamForClient[v1.SyncSwitchResponse], error)
+	// What a switch holds, has room for and refused. Sent at each change and every few seconds.
+	ReportSwitch(context.Context, *v1.ReportSwitchRequest) (*v1.ReportSwitchResponse, error)
 	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
@@ -119,6 +128,18 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(syncServiceMethods.ByName("ReportHost")),
 			connect.WithClientOptions(opts...),
 		),
+		syncSwitch: connect.NewClient[v1.SyncSwitchRequest, v1.SyncSwitchResponse](
+			httpClient,
+			baseURL+SyncServiceSyncSwitchProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("SyncSwitch")),
+			connect.WithClientOptions(opts...),
+		),
+		reportSwitch: connect.NewClient[v1.ReportSwitchRequest, v1.ReportSwitchResponse](
+			httpClient,
+			baseURL+SyncServiceReportSwitchProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("ReportSwitch")),
+			connect.WithClientOptions(opts...),
+		),
 		answerTask: connect.NewClient[v1.AnswerTaskRequest, v1.AnswerTaskResponse](
 			httpClient,
 			baseURL+SyncServiceAnswerTaskProcedure,
@@ -147,6 +168,8 @@ type syncServiceClient struct {
 	reportMux      *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
 	acknowledgeMux *connect.Client[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse]
 	reportHost     *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
+	syncSwitch     *connect.Client[v1.SyncSwitchRequest, v1.SyncSwitchResponse]
+	reportSwitch   *connect.Client[v1.ReportSwitchRequest, v1.ReportSwitchResponse]
 	answerTask     *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
 	allocatePorts  *connect.Client[v1.AllocatePortsRequest, v1.AllocatePortsResponse]
 	releasePorts   *connect.Client[v1.ReleasePortsRequest, v1.ReleasePortsResponse]
@@ -179,6 +202,20 @@ func (c *syncServiceClient) AcknowledgeMux(ctx context.Context) (*connect.Client
 // ReportHost calls weir.v1.SyncService.ReportHost.
 func (c *syncServiceClient) ReportHost(ctx context.Context, req *v1.ReportHostRequest) (*v1.ReportHostResponse, error) {
 	response, err := c.reportHost.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SyncSwitch calls weir.v1.SyncService.SyncSwitch.
+func (c *syncServiceClient) SyncSwitch(ctx context.Context, req *v1.SyncSwitchRequest) (*connect.ServerStreamForClient[v1.SyncSwitchResponse], error) {
+	return c.syncSwitch.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// ReportSwitch calls weir.v1.SyncService.ReportSwitch.
+func (c *syncServiceClient) ReportSwitch(ctx context.Context, req *v1.ReportSwitchRequest) (*v1.ReportSwitchResponse, error) {
+	response, err := c.reportSwitch.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -225,6 +262,10 @@ type SyncServiceHandler interface {
 	AcknowledgeMux(context.Context, *connect.ClientStream[v1.AcknowledgeMuxRequest]) (*v1.AcknowledgeMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
+	// Registers the switch's daemon and streams what the switch holds and announces.
+	SyncSwitch(context.Context, *v1.SyncSwitchRequest, *connect.ServerStream[v1.SyncSwitchResponse]) error
+	// What a switch holds, has room for and refused. Sent at each change and every few seconds.
+	ReportSwitch(context.Context, *v1.ReportSwitchRequest) (*v1.ReportSwitchResponse, error)
 	// A node's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
@@ -271,6 +312,18 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(syncServiceMethods.ByName("ReportHost")),
 		connect.WithHandlerOptions(opts...),
 	)
+	syncServiceSyncSwitchHandler := connect.NewServerStreamHandlerSimple(
+		SyncServiceSyncSwitchProcedure,
+		svc.SyncSwitch,
+		connect.WithSchema(syncServiceMethods.ByName("SyncSwitch")),
+		connect.WithHandlerOptions(opts...),
+	)
+	syncServiceReportSwitchHandler := connect.NewUnaryHandlerSimple(
+		SyncServiceReportSwitchProcedure,
+		svc.ReportSwitch,
+		connect.WithSchema(syncServiceMethods.ByName("ReportSwitch")),
+		connect.WithHandlerOptions(opts...),
+	)
 	syncServiceAnswerTaskHandler := connect.NewUnaryHandlerSimple(
 		SyncServiceAnswerTaskProcedure,
 		svc.AnswerTask,
@@ -301,6 +354,10 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 			syncServiceAcknowledgeMuxHandler.ServeHTTP(w, r)
 		case SyncServiceReportHostProcedure:
 			syncServiceReportHostHandler.ServeHTTP(w, r)
+		case SyncServiceSyncSwitchProcedure:
+			syncServiceSyncSwitchHandler.ServeHTTP(w, r)
+		case SyncServiceReportSwitchProcedure:
+			syncServiceReportSwitchHandler.ServeHTTP(w, r)
 		case SyncServiceAnswerTaskProcedure:
 			syncServiceAnswerTaskHandler.ServeHTTP(w, r)
 		case SyncServiceAllocatePortsProcedure:
@@ -334,6 +391,14 @@ func (UnimplementedSyncServiceHandler) AcknowledgeMux(context.Context, *connect.
 
 func (UnimplementedSyncServiceHandler) ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.ReportHost is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) SyncSwitch(context.Context, *v1.SyncSwitchRequest, *connect.ServerStream[v1.SyncSwitchResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.SyncSwitch is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) ReportSwitch(context.Context, *v1.ReportSwitchRequest) (*v1.ReportSwitchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.ReportSwitch is not implemented"))
 }
 
 func (UnimplementedSyncServiceHandler) AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error) {
