@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/model/vnet"
 )
 
@@ -40,6 +41,10 @@ var Bounds = map[string]Bound{
 
 	"weir.v1.Fastpath.sources":    {MaxItems: model.MaxFastpathSources},
 	"weir.v1.Fastpath.udpPackets": {Maximum: model.MaxUDPPackets},
+
+	"weir.v1.Hardware.placement": {Values: []string{string(model.PlacementNever), string(model.PlacementRequire)}},
+	"weir.v1.Hardware.switches":  {Pattern: NamePattern, MaxItems: hardware.MaxSwitches, Unique: true},
+	"weir.v1.Hardware.udp":       {Values: []string{string(model.UDPAtHome), string(model.UDPLocal)}},
 
 	"weir.v1.Limits.packets":     {Maximum: model.MaxLimit},
 	"weir.v1.Limits.bytes":       {Maximum: model.MaxLimit},

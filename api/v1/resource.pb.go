@@ -3678,7 +3678,9 @@ type SwitchStatus struct {
 	// Things that an operator should know, one line each.
 	Warnings []string `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Members of a group at most.
-	Members       uint32 `protobuf:"varint,10,opt,name=members,proto3" json:"members,omitempty"`
+	Members uint32 `protobuf:"varint,10,opt,name=members,proto3" json:"members,omitempty"`
+	// Entries that it does not take: 64 of them at most.
+	Refused       []*SwitchRefusal `protobuf:"bytes,11,rep,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3781,6 +3783,13 @@ func (x *SwitchStatus) GetMembers() uint32 {
 		return x.Members
 	}
 	return 0
+}
+
+func (x *SwitchStatus) GetRefused() []*SwitchRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
 }
 
 // Rows of a table of a switch.
@@ -5480,7 +5489,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xea\x02\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\x9c\x03\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5494,7 +5503,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05peers\x18\b \x03(\v2\x10.weir.v1.BGPPeerR\x05peers\x12\x1a\n" +
 	"\bwarnings\x18\t \x03(\tR\bwarnings\x12\x18\n" +
 	"\amembers\x18\n" +
-	" \x01(\rR\amembers\"5\n" +
+	" \x01(\rR\amembers\x120\n" +
+	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +
@@ -5773,19 +5783,20 @@ var file_v1_resource_proto_depIdxs = []int32{
 	43, // 69: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
 	43, // 70: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
 	40, // 71: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	53, // 72: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	63, // 73: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	47, // 74: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	63, // 75: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	50, // 76: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	53, // 77: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	53, // 78: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	62, // 79: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	44, // 72: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	53, // 73: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	63, // 74: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	47, // 75: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	63, // 76: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	50, // 77: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	53, // 78: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	53, // 79: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 80: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	81, // [81:81] is the sub-list for method output_type
+	81, // [81:81] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }

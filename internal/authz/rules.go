@@ -83,6 +83,8 @@ var rules = map[string]rule{
 	weirv1connect.SyncServiceAnswerTaskProcedure:           {scope: asItself, kind: trust.Mux, also: trust.Host},
 	weirv1connect.SyncServiceSyncHostProcedure:             {scope: asItself, kind: trust.Host},
 	weirv1connect.SyncServiceReportHostProcedure:           {scope: asItself, kind: trust.Host},
+	weirv1connect.SyncServiceSyncSwitchProcedure:           {scope: asItself, kind: trust.Switch},
+	weirv1connect.SyncServiceReportSwitchProcedure:         {scope: asItself, kind: trust.Switch},
 	weirv1connect.SyncServiceAllocatePortsProcedure:        {scope: asItself, kind: trust.Host},
 	weirv1connect.SyncServiceReleasePortsProcedure:         {scope: asItself, kind: trust.Host},
 	weirv1connect.ClusterServiceListManagersProcedure:      {scope: inCluster, role: trust.Viewer},

@@ -12,6 +12,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 )
 
 func drawAddr(t *rapid.T, v4 bool) netip.Addr {
@@ -68,6 +69,19 @@ func drawFastpath(t *rapid.T, v4 bool) *model.Fastpath {
 	}
 }
 
+// drawHardware asks for switches where the VIP wants nothing that they do not do.
+func drawHardware(t *rapid.T, vip model.VIP) *model.Hardware {
+	h := &model.Hardware{
+		Placement: model.PlacementRequire, Switches: []string{"sw1", "sw2"},
+		UDP: rapid.SampledFrom([]model.UDPHome{model.UDPAtHome, model.UDPLocal}).Draw(t, "udp"),
+	}
+	vip.Hardware = h
+	if hardware.Validate(vip) != nil {
+		h.Placement = model.PlacementNever
+	}
+	return rapid.SampledFrom([]*model.Hardware{nil, h}).Draw(t, "hardware")
+}
+
 func drawSources(t *rapid.T, v4 bool) (list []netip.Prefix) {
 	for i := range rapid.IntRange(0, 3).Draw(t, "sources") {
 		a := drawAddr(t, v4)
@@ -109,6 +123,7 @@ func drawVIP(t *rapid.T) model.VIP {
 	if rapid.Bool().Draw(t, "snat") {
 		vip.SNAT = drawSNAT(t, v4)
 	}
+	vip.Hardware = drawHardware(t, vip)
 	return vip
 }
 

@@ -9,6 +9,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 )
 
 // VIPMessage writes vip without the fields that are output only.
@@ -19,6 +20,7 @@ func VIPMessage(vip model.VIP) *weirv1.VIP {
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
 		Fastpath: FastpathMessage(vip.Fastpath), Limits: LimitsMessage(vip.Limits), Overload: overloadMessage(vip.Overload),
+		Hardware: HardwareMessage(vip.Hardware),
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
@@ -68,7 +70,9 @@ func HealthCheckMessage(c *model.HealthCheck) *weirv1.HealthCheck {
 // VIP reads, completes with defaults and validates what a user wrote. Fields that are
 // output only are left aside, so that what was read from a manager can be applied again.
 func VIP(p *weirv1.VIP) (model.VIP, error) {
-	return validated(vip(p))
+	vip, f := vip(p)
+	f.Add(hardware.Validate(vip))
+	return validated(vip, f)
 }
 
 // StoredVIP is VIP of what was validated before it was stored: a rule that is newer does not make a store unreadable.
@@ -85,6 +89,7 @@ func vip(p *weirv1.VIP) (model.VIP, *Fields) {
 	}
 	vip.Fastpath = f.Fastpath("fastpath", p.GetFastpath())
 	vip.Limits = Limits(p.GetLimits())
+	vip.Hardware = Hardware(p.GetHardware())
 	vip.Overload = f.overload("overload", p.GetOverload())
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant

@@ -5,6 +5,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -26,7 +27,7 @@ func nameParts(s *store.State, p *weirv1.PacketExplanation) {
 // packetSteps tells the decision, a line for each step.
 func packetSteps(mux string, p *weirv1.PacketExplanation) (steps []string) {
 	step := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
-	snat := p.GetLayer() == model.LayerSNAT || p.GetVerdict() == "drop_no_range"
+	snat := p.GetLayer() == look.LayerSNAT || p.GetVerdict() == "drop_no_range"
 	if e := p.GetEndpoint(); e == nil {
 		step("the packet is for no endpoint that %s has", mux)
 	} else if snat {

@@ -25,6 +25,7 @@ const (
 	Operator        Kind = "operator" // a user of all tenants
 	Host            Kind = "host"
 	Mux             Kind = "mux"
+	Switch          Kind = "switch"
 	Manager         Kind = "manager" // of the same cluster
 )
 
@@ -36,6 +37,7 @@ var Callers = map[Kind]Caller{
 	Operator:        {Each: 256, All: 1024, Rate: 2000, Burst: 20000, Watches: 250, Sending: time.Minute},
 	Host:            {Each: 256, Rate: 200, Burst: 1000, Streams: 1, Opening: 20, Sending: time.Minute},
 	Mux:             {Each: 64, Rate: 500, Burst: 2000, Streams: 1, Opening: 20, Sending: time.Minute},
+	Switch:          {Each: 16, Rate: 100, Burst: 500, Streams: 1, Opening: 20, Sending: time.Minute},
 	Manager:         {Sending: time.Minute},
 }
 

@@ -9,6 +9,8 @@ func KindOf(caller trust.Identity) Kind {
 		return Mux
 	case trust.Host:
 		return Host
+	case trust.Switch:
+		return Switch
 	case trust.Manager:
 		return Manager
 	case trust.User:

@@ -83,6 +83,8 @@ var Requests = map[string]Request{
 	weirv1connect.SyncServiceAnswerTaskProcedure:           {4 * medium, some, 1},
 	weirv1connect.SyncServiceSyncHostProcedure:             {medium, few, 10},
 	weirv1connect.SyncServiceReportHostProcedure:           {4 * medium, 1 << 17, 1},
+	weirv1connect.SyncServiceSyncSwitchProcedure:           {small, few, 10},
+	weirv1connect.SyncServiceReportSwitchProcedure:         {4 * medium, some, 1},
 	weirv1connect.SyncServiceAllocatePortsProcedure:        {1 << 10, few, 0},
 	weirv1connect.SyncServiceReleasePortsProcedure:         {small, some, 1},
 	weirv1connect.ClusterServiceListManagersProcedure:      {small, few, 5},

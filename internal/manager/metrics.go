@@ -74,7 +74,7 @@ func newMeters() *meters {
 	return m
 }
 
-var roles = []model.Role{model.RoleMux, model.RoleHost}
+var roles = []model.Role{model.RoleMux, model.RoleHost, model.RoleSwitch}
 
 func (m *meters) collectors() []prometheus.Collector {
 	return append(slices.Concat(m.api.Collectors(), m.ports.Collectors(), m.nodes.Collectors()), m.silenceIgnored, m.refusedBacklog, m.steps)

@@ -24,7 +24,7 @@ import (
 )
 
 // ruleCallers are the kinds of callers, in the order of the marks in goldenRules. What the calls name is of tenant blue, of
-// mux1, of host1, or of manager m2.
+// mux1, of host1, of switch sw1, of switch sw1, or of manager m2.
 var ruleCallers = []struct {
 	name    string
 	kind    trust.Kind // empty: a stranger
@@ -35,6 +35,8 @@ var ruleCallers = []struct {
 	{name: "mux2", kind: trust.Mux},
 	{name: "host1", kind: trust.Host},
 	{name: "host2", kind: trust.Host},
+	{name: "sw1", kind: trust.Switch},
+	{name: "sw2", kind: trust.Switch},
 	{name: "red-viewer", kind: trust.User, binding: trust.Binding{Tenant: "red", Role: trust.Viewer}},
 	{name: "red-operator", kind: trust.User, binding: trust.Binding{Tenant: "red", Role: trust.Operator}},
 	{name: "blue-viewer", kind: trust.User, binding: trust.Binding{Tenant: "blue", Role: trust.Viewer}},
@@ -49,23 +51,24 @@ var ruleCallers = []struct {
 // The rules, by caller: u is refused as unknown, d is denied, n is told that there is nothing of that name, and for a
 // dot the call is permitted. A caller who may see a thing at all is denied to change it; to others it is not there.
 const (
-	//                  s mux host red blue all  managers
-	viewsInTenant    = "u dd dd nn .. ... .."
-	listsInTenant    = "u dd dd dd .. ... .."
-	viewsInAnyTenant = "u dd dd .. .. ... .."
-	writesInTenant   = "u dd dd dn d. d.. .."
-	createsInTenant  = "u dd dd dd d. d.. .."
-	viewsAllTenants  = "u dd dd dd dd ... .."
-	operatesAll      = "u dd dd dd dd d.. .."
-	administers      = "u dd dd dd dd dd. .."
-	findsNone        = "u dd dd dd dd ddn nn" // as administers, of what is not there
-	asMux1           = "u .d dd dd dd ddd dd"
-	asHost1          = "u dd .d dd dd ddd dd"
-	asManager2       = "u dd dd dd dd ddd .d"
-	asAnyManager     = "u dd dd dd dd ddd .."
-	asAnyKnown       = "u .. .. .. .. ... .."
-	asAnyNode        = "u .. .. dd dd ddd .."
-	asEverybody      = ". .. .. .. .. ... .."
+	//                  s mux host sw red blue all  managers
+	viewsInTenant    = "u dd dd dd nn .. ... .."
+	listsInTenant    = "u dd dd dd dd .. ... .."
+	viewsInAnyTenant = "u dd dd dd .. .. ... .."
+	writesInTenant   = "u dd dd dd dn d. d.. .."
+	createsInTenant  = "u dd dd dd dd d. d.. .."
+	viewsAllTenants  = "u dd dd dd dd dd ... .."
+	operatesAll      = "u dd dd dd dd dd d.. .."
+	administers      = "u dd dd dd dd dd dd. .."
+	findsNone        = "u dd dd dd dd dd ddn nn" // as administers, of what is not there
+	asMux1           = "u .d dd dd dd dd ddd dd"
+	asHost1          = "u dd .d dd dd dd ddd dd"
+	asSwitch1        = "u dd dd .d dd dd ddd dd"
+	asManager2       = "u dd dd dd dd dd ddd .d"
+	asAnyManager     = "u dd dd dd dd dd ddd .."
+	asAnyKnown       = "u .. .. .. .. .. ... .."
+	asAnyNode        = "u .. .. .. dd dd ddd .."
+	asEverybody      = ". .. .. .. .. .. ... .."
 )
 
 // goldenRules are all procedures, each with a request that changes nothing if it is permitted.
@@ -119,6 +122,8 @@ var goldenRules = map[string]struct {
 	"SyncService/AcknowledgeMux": {&weirv1.AcknowledgeMuxRequest{Name: "mux1"}, asMux1},
 	"SyncService/AnswerTask":     {&weirv1.AnswerTaskRequest{Name: "mux1", Id: 1}, asMux1},
 	"SyncService/SyncHost":       {&weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.0.0.2"}}, asHost1},
+	"SyncService/SyncSwitch":     {&weirv1.SyncSwitchRequest{Name: "sw1", Addresses: []string{"10.0.0.9"}}, asSwitch1},
+	"SyncService/ReportSwitch":   {&weirv1.ReportSwitchRequest{Name: "sw1", Status: &weirv1.SwitchStatus{}}, asSwitch1},
 	"SyncService/ReportHost":     {&weirv1.ReportHostRequest{Name: "host1"}, asHost1},
 	"SyncService/AllocatePorts":  {&weirv1.AllocatePortsRequest{Name: "host1"}, asHost1},
 	"SyncService/ReleasePorts":   {&weirv1.ReleasePortsRequest{Name: "host1"}, asHost1},

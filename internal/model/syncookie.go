@@ -54,23 +54,6 @@ func MakesSYNCookies(secrets []SYNSecret) SYNSecret {
 	}
 }
 
-// NextSYNSecrets are the secrets that follow; nil: those that there are will do. The newest is known for a
-// whole life before it makes a cookie, and the oldest was the last that did.
-func NextSYNSecrets(secrets []SYNSecret, now time.Time, life time.Duration, draw func() [16]byte) []SYNSecret {
-	if len(secrets) >= 2 && now.Sub(secrets[len(secrets)-1].Made) < life {
-		return nil
-	}
-	next := append([]SYNSecret(nil), secrets...)
-	for added := false; !added || len(next) < 2; added = true {
-		secret := SYNSecret{ID: 1, Made: now.UTC().Truncate(time.Second), Secret: draw()}
-		if len(next) > 0 {
-			secret.ID = next[len(next)-1].ID + 1
-		}
-		next = append(next, secret)
-	}
-	return next[max(0, len(next)-SYNSecrets):]
-}
-
 // validateSYNCookies holds that the mode is one, and of TCP.
 func (e Endpoint) validateSYNCookies(v *validator, path string) {
 	switch e.SYNCookies {

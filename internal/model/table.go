@@ -139,15 +139,16 @@ type Role string
 
 // The roles of nodes.
 const (
-	RoleMux  Role = "mux"
-	RoleHost Role = "host"
+	RoleMux    Role = "mux"
+	RoleHost   Role = "host"
+	RoleSwitch Role = "switch"
 )
 
-// Node is a registered mux or host.
+// Node is a registered mux, host or switch.
 type Node struct {
 	Name        string // unique; a DNS label
 	Role        Role
-	Addresses   []netip.Addr   // a mux's outer source addresses; a host's own addresses
+	Addresses   []netip.Addr   // outer source addresses of a mux or switch; a host's own addresses
 	Version     string         // of the program that runs on it
 	Prefixes    []netip.Prefix // outer sources of a mux that spreads them
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most

@@ -27,6 +27,8 @@ type VIP struct {
 	Overload *Overload
 	// Attachments are the virtual networks that have the VIP, each network once.
 	Attachments []Attachment
+	// Hardware says which switches serve the VIP; nil: muxes alone do.
+	Hardware *Hardware
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

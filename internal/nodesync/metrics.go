@@ -34,7 +34,7 @@ func NewMetrics() *Metrics {
 			Name: "weir_manager_node_events_dropped_total", Help: "Events that nodes reported and that were dropped: too many in one report, of an unknown reason, or about what is not there.",
 		}, byRole),
 	}
-	for _, role := range []model.Role{model.RoleMux, model.RoleHost} {
+	for _, role := range []model.Role{model.RoleMux, model.RoleHost, model.RoleSwitch} {
 		m.streams.WithLabelValues(string(role))
 		m.refused.WithLabelValues(string(role))
 		m.rejections.WithLabelValues(string(role))

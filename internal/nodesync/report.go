@@ -146,9 +146,10 @@ func (n *Service) takeReport(
 	}
 	n.unacked.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := n.Now()
-	if refused := model.Generation(rejection.GetGeneration()); role == model.RoleMux {
+	switch refused := model.Generation(rejection.GetGeneration()); role {
+	case model.RoleMux:
 		n.Hub.AckMux(name, model.Generation(generation), refused)
-	} else {
+	case model.RoleHost:
 		n.Hub.AckHost(name, max(model.Generation(generation), refused))
 	}
 	next := report{detail: detail, bare: withoutCounters(detail), stored: now, Status: nodestatus.Status{
@@ -158,7 +159,7 @@ func (n *Service) takeReport(
 	before, ok := n.Reports.get(name, state.Status.At(name))
 	news := !ok || !before.equals(next)
 	// Which generation a host runs is told by the gate.
-	if on := role == model.RoleMux && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < StoreInterval {
+	if on := role != model.RoleHost && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < StoreInterval {
 		next.stored = before.stored
 		n.Reports.setReport(name, next)
 		return nil

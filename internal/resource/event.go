@@ -34,7 +34,7 @@ func eventOf(a *weirv1.AppliedVIP) eventlog.Event {
 type eventFilter struct{ kind, object, tenant, severity string }
 
 func newEventFilter(kind, object, tenant, severity string) (eventFilter, error) {
-	kinds := []string{"", events.KindVIP, events.KindPool, events.KindPrefixList, events.KindNetwork, events.KindOverlay, string(model.RoleMux), string(model.RoleHost), events.KindManager}
+	kinds := []string{"", events.KindVIP, events.KindPool, events.KindPrefixList, events.KindNetwork, events.KindOverlay, string(model.RoleMux), string(model.RoleHost), string(model.RoleSwitch), events.KindManager}
 	if !slices.Contains(kinds, kind) {
 		return eventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", kinds[1:], kind)}
 	}

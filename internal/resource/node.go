@@ -20,8 +20,8 @@ import (
 // ListNodes lists nodes by name.
 func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	role := model.Role(r.GetRole())
-	if role != "" && role != model.RoleMux && role != model.RoleHost {
-		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
+	if role != "" && role != model.RoleMux && role != model.RoleHost && role != model.RoleSwitch {
+		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux, host or switch, is %q", role)})
 	}
 	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.view(), role)}, nil
 }
@@ -53,7 +53,7 @@ func (m *Nodes) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	p := wire.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
 		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),
-		Mux: detail.GetMux(), Host: detail.GetHost(), Sync: m.sync(s, node),
+		Mux: detail.GetMux(), Host: detail.GetHost(), Switch: detail.GetSwitch(), Sync: m.sync(s, node),
 	}
 	if !said.Seen.IsZero() {
 		p.Status.LastSeen = timestamppb.New(said.Seen)

@@ -23,6 +23,7 @@ import (
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/store/presence"
 	"github.com/weirlb/weir/internal/store/truststore"
+	"github.com/weirlb/weir/internal/syncookie"
 )
 
 // Config says which of the managers this one is.
@@ -162,7 +163,7 @@ func (s *Store) found(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the pool's hash key: %w", err)
 	}
-	secrets, err := codec.Encode(codec.NewSYNSecrets(model.NextSYNSecrets(nil, time.Now(), 0, DrawSYNSecret)))
+	secrets, err := codec.Encode(codec.NewSYNSecrets(syncookie.NextSecrets(nil, time.Now(), 0, DrawSYNSecret)))
 	if err != nil {
 		return fmt.Errorf("make the secrets of syn cookies: %w", err)
 	}

@@ -19,6 +19,7 @@ type Kind string
 const (
 	Mux     Kind = "mux"
 	Host    Kind = "host"
+	Switch  Kind = "switch"
 	Manager Kind = "manager"
 	User    Kind = "user"
 )
@@ -26,12 +27,12 @@ const (
 // ParseNode reads the kind of a node. "agent" is another word for host.
 func ParseNode(s string) (Kind, error) {
 	switch k := Kind(s); k {
-	case Mux, Host, Manager:
+	case Mux, Host, Switch, Manager:
 		return k, nil
 	case "agent":
 		return Host, nil
 	}
-	return "", fmt.Errorf("must be mux, agent or manager, is %q", s)
+	return "", fmt.Errorf("must be mux, agent, switch or manager, is %q", s)
 }
 
 // Method is how somebody proved who it is.
@@ -83,8 +84,8 @@ func ParseURI(u *url.URL) (Identity, error) {
 	switch {
 	case u.Scheme != scheme || !slash || i.uri().String() != u.String():
 		return Identity{}, fmt.Errorf("%.80q names nobody: must be like weir://mux/mux1", u)
-	case i.Kind != Mux && i.Kind != Host && i.Kind != Manager && i.Kind != User:
-		return Identity{}, fmt.Errorf("%.80q names nobody: a certificate is of a mux, host, manager or user", u)
+	case i.Kind != Mux && i.Kind != Host && i.Kind != Switch && i.Kind != Manager && i.Kind != User:
+		return Identity{}, fmt.Errorf("%.80q names nobody: a certificate is of a mux, host, switch, manager or user", u)
 	case !model.ValidName(name):
 		return Identity{}, fmt.Errorf("%.80q names nobody: the name must be a DNS label", u)
 	}

@@ -134,7 +134,7 @@ func (t JoinToken) Validate() error {
 		refuse("uses", "must be 1 for a token of one name, is %d", t.Uses)
 	}
 	if t.Role == Manager && len(t.Addresses) > 0 {
-		refuse("addresses", "are for muxes and agents, not for managers")
+		refuse("addresses", "are for muxes, agents and switches, not for managers")
 	}
 	if n := len(t.Addresses); n > maxAddresses {
 		refuse("addresses", "must be at most %d, are %d", maxAddresses, n)

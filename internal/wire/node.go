@@ -4,6 +4,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/model/vnet"
 )
 
@@ -23,6 +24,11 @@ func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
 // HostFromProto reads the node that a host registers as.
 func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil)
+}
+
+// SwitchFromProto reads the node that a switch registers as.
+func SwitchFromProto(p *weirv1.SyncSwitchRequest) (model.Node, error) {
+	return nodeFromProto(model.RoleSwitch, p.GetName(), p.GetVersion(), p.GetAddresses(), nil)
 }
 
 // RegistrationToProto writes n as a manager hands it on to the leader.
@@ -45,5 +51,6 @@ func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes
 	n.NATPrefixes = f.Prefixes("natPrefixes", natPrefixes)
 	f.Add(n.Validate())
 	f.Add(vnet.ValidateNATPrefixes(n))
+	f.Add(hardware.ValidateNode(n))
 	return n, f.Err()
 }

@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 )
 
 // Bounds of a capture, and what is taken where nothing is said.
@@ -42,10 +43,10 @@ func CheckExplainFrame(frame []byte) error {
 }
 
 // CaptureFromProto reads a capture as an operator asks for it.
-func CaptureFromProto(r *weirv1.CaptureRequest) (model.Capture, error) {
+func CaptureFromProto(r *weirv1.CaptureRequest) (look.Capture, error) {
 	filter, err := captureFilterFromProto(r.GetFilter())
 	errs := []error{compile.Below("filter", err)}
-	c := model.Capture{
+	c := look.Capture{
 		Filter: filter, Count: DefaultCaptureCount, Duration: DefaultCaptureDuration, SnapLength: DefaultCaptureSnapLength,
 	}
 	if n := r.GetCount(); n > 0 {
@@ -70,20 +71,20 @@ func CaptureFromProto(r *weirv1.CaptureRequest) (model.Capture, error) {
 }
 
 // CaptureTaskToProto writes the capture that r asks for as a task of the mux.
-func CaptureTaskToProto(r *weirv1.CaptureRequest, c model.Capture) *weirv1.CaptureTask {
+func CaptureTaskToProto(r *weirv1.CaptureRequest, c look.Capture) *weirv1.CaptureTask {
 	return &weirv1.CaptureTask{
 		Filter: r.GetFilter(), Count: uint32(c.Count), Duration: durationpb.New(c.Duration), SnapLength: uint32(c.SnapLength),
 	}
 }
 
 // CaptureTaskFromProto reads what CaptureTaskToProto wrote.
-func CaptureTaskFromProto(p *weirv1.CaptureTask) (model.Capture, error) {
+func CaptureTaskFromProto(p *weirv1.CaptureTask) (look.Capture, error) {
 	return CaptureFromProto(&weirv1.CaptureRequest{
 		Filter: p.GetFilter(), Count: p.GetCount(), Duration: p.GetDuration(), SnapLength: p.GetSnapLength(),
 	})
 }
 
-func captureFilterFromProto(p *weirv1.CaptureFilter) (f model.CaptureFilter, err error) {
+func captureFilterFromProto(p *weirv1.CaptureFilter) (f look.CaptureFilter, err error) {
 	var errs []error
 	refuse := func(field, reason string) { errs = append(errs, &model.FieldError{Field: field, Reason: reason}) }
 	if text := p.GetClient(); text != "" {
@@ -126,7 +127,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 }
 
 // ExplanationToProto writes e.
-func ExplanationToProto(e model.Explanation, generation model.Generation) *weirv1.PacketExplanation {
+func ExplanationToProto(e look.Explanation, generation model.Generation) *weirv1.PacketExplanation {
 	p := &weirv1.PacketExplanation{
 		Verdict: e.Verdict, Action: e.Action, Layer: e.Layer, Slot: uint32(e.Slot), PreviousSlot: uint32(e.Previous),
 		Frame: e.Frame, Generation: uint64(generation), Buckets: uint32(e.Buckets),
@@ -147,7 +148,7 @@ func ExplanationToProto(e model.Explanation, generation model.Generation) *weirv
 }
 
 // CapturedPacketToProto writes c.
-func CapturedPacketToProto(c model.CapturedPacket) *weirv1.CapturedPacket {
+func CapturedPacketToProto(c look.CapturedPacket) *weirv1.CapturedPacket {
 	direction := "in"
 	if c.Out {
 		direction = "out"

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/syncookie"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // store.
 func (c *Controller) RotateSYNSecrets(ctx context.Context) error {
 	return c.replaceInTime(ctx, "the secrets of syn cookies", func(s *store.State) (change store.Change, due bool) {
-		change.SYNSecrets = model.NextSYNSecrets(s.SYNSecrets, c.Now(), c.SecretLife, store.DrawSYNSecret)
+		change.SYNSecrets = syncookie.NextSecrets(s.SYNSecrets, c.Now(), c.SecretLife, store.DrawSYNSecret)
 		return change, change.SYNSecrets != nil
 	})
 }

@@ -64,6 +64,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
 	}
 	boundsText(w, vip)
+	if h := vip.GetHardware(); h != nil {
+		fmt.Fprintf(w, "Switches:    %s: %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), h.GetUdp())
+	}
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
 	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/pkt"
 	snatdigest "github.com/weirlb/weir/internal/snat"
 )
@@ -347,7 +348,7 @@ func TestExplanationNamesTheWorkload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Verdict != "forward_snat" || e.Layer != model.LayerSNAT || e.Workload != netip.MustParseAddr("10.1.0.2") || e.Tunnel != netip.MustParseAddr(tunnel4) {
+	if e.Verdict != "forward_snat" || e.Layer != look.LayerSNAT || e.Workload != netip.MustParseAddr("10.1.0.2") || e.Tunnel != netip.MustParseAddr(tunnel4) {
 		t.Errorf("explanation is %+v", e)
 	}
 	if got := trace.Comment(e); got != "source NAT range 625, workload 10.1.0.2, tunnel 10.0.0.1" {

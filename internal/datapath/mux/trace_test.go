@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/trace"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/testkit/progcache"
 )
@@ -82,7 +83,7 @@ func explainAndRun(t *testing.T, d *Datapath, frame []byte) {
 func TestExplanationNamesTheParts(t *testing.T) {
 	d := newFilled(t, newEndpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
 	key := newEndpoint(vip4, model.TCP).Key
-	explain := func(p pkt.Packet) model.Explanation {
+	explain := func(p pkt.Packet) look.Explanation {
 		t.Helper()
 		e, err := d.Explain(p.Frame())
 		if err != nil {
@@ -90,17 +91,17 @@ func TestExplanationNamesTheParts(t *testing.T) {
 		}
 		return e
 	}
-	equal := func(got, want model.Explanation) {
+	equal := func(got, want look.Explanation) {
 		t.Helper()
 		options := []cmp.Option{
-			cmpopts.IgnoreFields(model.Explanation{}, "Frame", "Hash", "Bucket"), cmpopts.EquateComparable(netip.Addr{}, model.EndpointKey{}),
+			cmpopts.IgnoreFields(look.Explanation{}, "Frame", "Hash", "Bucket"), cmpopts.EquateComparable(netip.Addr{}, model.EndpointKey{}),
 		}
 		if diff := cmp.Diff(want, got, options...); diff != "" {
 			t.Errorf("explanation (-want +got):\n%s", diff)
 		}
 	}
 	syn := explain(pkt.TCP(client4, vip4, pkt.SYN))
-	want := model.Explanation{
+	want := look.Explanation{
 		Verdict: "forward_syn", Action: "transmit", Layer: "bucket", Endpoint: &key, Hashed: true, Buckets: 256,
 		Slot: model.Slot(syn.Bucket%2 + 1),
 	}
@@ -111,16 +112,16 @@ func TestExplanationNamesTheParts(t *testing.T) {
 	run(t, d, pkt.TCP(client4, vip4, pkt.ACK).Frame())
 	want.Verdict, want.Layer = "forward_flow", "flow table"
 	equal(explain(pkt.TCP(client4, vip4, pkt.ACK)), want)
-	equal(explain(pkt.TCP(client4, "203.0.113.10:22", pkt.SYN)), model.Explanation{Verdict: "pass_no_endpoint", Action: "pass"})
+	equal(explain(pkt.TCP(client4, "203.0.113.10:22", pkt.SYN)), look.Explanation{Verdict: "pass_no_endpoint", Action: "pass"})
 }
 
 // captured runs a capture beside do, and returns what it handed on.
-func captured(t *testing.T, d *Datapath, c model.Capture, do func()) (packets []model.CapturedPacket, lost uint64, err error) {
+func captured(t *testing.T, d *Datapath, c look.Capture, do func()) (packets []look.CapturedPacket, lost uint64, err error) {
 	t.Helper()
 	began, ended := make(chan struct{}), make(chan error, 1)
 	first := true
 	go func() {
-		ended <- d.Capture(t.Context(), c, func(more []model.CapturedPacket, n uint64) error {
+		ended <- d.Capture(t.Context(), c, func(more []look.CapturedPacket, n uint64) error {
 			if packets, lost = append(packets, more...), n; first {
 				first = false
 				close(began)
@@ -146,12 +147,12 @@ func TestCaptureUnderTraffic(t *testing.T) {
 	id := programID(t, d)
 	f := p.traffic(t)
 	f.more(tunnel4, 20)
-	filter := model.CaptureFilter{Client: netip.MustParsePrefix("198.51.100.0/24"), Port: 80, Protocol: "TCP", Verdict: "forward"}
-	packets, lost, err := captured(t, d, model.Capture{Filter: filter, Count: 100, Duration: time.Minute, SnapLength: 48}, func() {
+	filter := look.CaptureFilter{Client: netip.MustParsePrefix("198.51.100.0/24"), Port: 80, Protocol: "TCP", Verdict: "forward"}
+	packets, lost, err := captured(t, d, look.Capture{Filter: filter, Count: 100, Duration: time.Minute, SnapLength: 48}, func() {
 		if got := programID(t, d); got == id {
 			t.Error("the program that captures is not attached")
 		}
-		err := d.Capture(t.Context(), model.Capture{}, nil)
+		err := d.Capture(t.Context(), look.Capture{}, nil)
 		if err == nil || !strings.Contains(err.Error(), "another capture is under way") {
 			t.Errorf("a second capture: error %v", err)
 		}
@@ -187,23 +188,23 @@ func TestCaptureEnds(t *testing.T) {
 	f := p.traffic(t)
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
-		capture model.Capture
+		capture look.Capture
 		to      error
 		cancel  bool
 		want    string
 	}{
-		"by its time":        {capture: model.Capture{Count: 1 << 20, Duration: 100 * time.Millisecond, SnapLength: 64}},
-		"with its caller":    {capture: model.Capture{Count: 1 << 20, Duration: time.Minute, SnapLength: 64}, cancel: true},
-		"when it is refused": {capture: model.Capture{Count: 1 << 20, Duration: time.Minute, SnapLength: 64}, to: refused, want: "refused"},
+		"by its time":        {capture: look.Capture{Count: 1 << 20, Duration: 100 * time.Millisecond, SnapLength: 64}},
+		"with its caller":    {capture: look.Capture{Count: 1 << 20, Duration: time.Minute, SnapLength: 64}, cancel: true},
+		"when it is refused": {capture: look.Capture{Count: 1 << 20, Duration: time.Minute, SnapLength: 64}, to: refused, want: "refused"},
 		"by a verdict that is none": {
-			capture: model.Capture{Filter: model.CaptureFilter{Verdict: "frob"}, Count: 1, Duration: time.Minute, SnapLength: 64},
+			capture: look.Capture{Filter: look.CaptureFilter{Verdict: "frob"}, Count: 1, Duration: time.Minute, SnapLength: 64},
 			want:    `no verdict begins with "frob": there are drop_`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			err := d.Capture(ctx, c.capture, func([]model.CapturedPacket, uint64) error {
+			err := d.Capture(ctx, c.capture, func([]look.CapturedPacket, uint64) error {
 				if c.cancel {
 					cancel()
 				}
@@ -235,22 +236,22 @@ func TestCaptureFilters(t *testing.T) {
 	defer l.Close()
 	prefix := netip.MustParsePrefix
 	for name, c := range map[string]struct {
-		filter model.CaptureFilter
+		filter look.CaptureFilter
 		want   []bool // of all
 	}{
-		"everything":           {model.CaptureFilter{}, []bool{true, true, true, true}},
-		"client":               {model.CaptureFilter{Client: prefix("198.51.100.7/32")}, []bool{true, false, true, true}},
-		"client's prefix":      {model.CaptureFilter{Client: prefix("2001:db8::/32")}, []bool{false, true, false, false}},
-		"another client":       {model.CaptureFilter{Client: prefix("198.51.100.6/32")}, []bool{false, false, false, false}},
-		"all of a family":      {model.CaptureFilter{Client: prefix("0.0.0.0/0")}, []bool{true, false, true, true}},
-		"client's port":        {model.CaptureFilter{ClientPort: 40000}, []bool{true, true, true, false}},
-		"VIP":                  {model.CaptureFilter{VIP: netip.MustParseAddr("203.0.113.10")}, []bool{true, false, false, true}},
-		"port":                 {model.CaptureFilter{Port: 80}, []bool{true, true, true, false}},
-		"UDP":                  {model.CaptureFilter{Protocol: "UDP"}, []bool{false, true, false, false}},
-		"ICMP":                 {model.CaptureFilter{Protocol: "ICMP"}, []bool{false, false, false, true}},
-		"verdict":              {model.CaptureFilter{Verdict: "drop_no_backend"}, []bool{false, false, true, false}},
-		"verdicts":             {model.CaptureFilter{Verdict: "forward"}, []bool{true, true, false, false}},
-		"verdict and protocol": {model.CaptureFilter{Verdict: "forward", Protocol: "TCP"}, []bool{true, false, false, false}},
+		"everything":           {look.CaptureFilter{}, []bool{true, true, true, true}},
+		"client":               {look.CaptureFilter{Client: prefix("198.51.100.7/32")}, []bool{true, false, true, true}},
+		"client's prefix":      {look.CaptureFilter{Client: prefix("2001:db8::/32")}, []bool{false, true, false, false}},
+		"another client":       {look.CaptureFilter{Client: prefix("198.51.100.6/32")}, []bool{false, false, false, false}},
+		"all of a family":      {look.CaptureFilter{Client: prefix("0.0.0.0/0")}, []bool{true, false, true, true}},
+		"client's port":        {look.CaptureFilter{ClientPort: 40000}, []bool{true, true, true, false}},
+		"VIP":                  {look.CaptureFilter{VIP: netip.MustParseAddr("203.0.113.10")}, []bool{true, false, false, true}},
+		"port":                 {look.CaptureFilter{Port: 80}, []bool{true, true, true, false}},
+		"UDP":                  {look.CaptureFilter{Protocol: "UDP"}, []bool{false, true, false, false}},
+		"ICMP":                 {look.CaptureFilter{Protocol: "ICMP"}, []bool{false, false, false, true}},
+		"verdict":              {look.CaptureFilter{Verdict: "drop_no_backend"}, []bool{false, false, true, false}},
+		"verdicts":             {look.CaptureFilter{Verdict: "forward"}, []bool{true, true, false, false}},
+		"verdict and protocol": {look.CaptureFilter{Verdict: "forward", Protocol: "TCP"}, []bool{true, false, false, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filter, err := d.Filter(c.filter)

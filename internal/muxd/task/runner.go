@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -22,10 +23,10 @@ const (
 // Datapath explains and captures packets.
 type Datapath interface {
 	// Explain runs a frame through the program without sending or counting it.
-	Explain(frame []byte) (model.Explanation, error)
+	Explain(frame []byte) (look.Explanation, error)
 	// Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
 	// time, and how many were lost so far; an error of to ends it.
-	Capture(ctx context.Context, c model.Capture, to func(packets []model.CapturedPacket, lost uint64) error) error
+	Capture(ctx context.Context, c look.Capture, to func(packets []look.CapturedPacket, lost uint64) error) error
 }
 
 // Config configures a Runner.
@@ -154,7 +155,7 @@ func (r *Runner) capture(ctx context.Context, id uint64, task *weirv1.CaptureTas
 	if err != nil {
 		return 0, err
 	}
-	err = r.config.Datapath.Capture(ctx, c, func(packets []model.CapturedPacket, lostSoFar uint64) error {
+	err = r.config.Datapath.Capture(ctx, c, func(packets []look.CapturedPacket, lostSoFar uint64) error {
 		lost = lostSoFar
 		answer := &weirv1.AnswerTaskRequest{Lost: lost}
 		for _, p := range packets {

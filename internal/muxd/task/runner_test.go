@@ -8,6 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 )
 
 // rig is a runner, a data plane without a kernel, and a manager that takes answers.
@@ -43,13 +44,13 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) Explain(frame []byte) (model.Explanation, error) {
-	return model.Explanation{Verdict: "forward_syn", Action: "transmit", Frame: frame}, nil
+func (r *rig) Explain(frame []byte) (look.Explanation, error) {
+	return look.Explanation{Verdict: "forward_syn", Action: "transmit", Frame: frame}, nil
 }
 
 // Capture hands on one packet, then goes on until ctx ends it.
-func (r *rig) Capture(ctx context.Context, _ model.Capture, to func([]model.CapturedPacket, uint64) error) error {
-	if err := to([]model.CapturedPacket{{Verdict: "drop_no_backend"}}, 3); err != nil {
+func (r *rig) Capture(ctx context.Context, _ look.Capture, to func([]look.CapturedPacket, uint64) error) error {
+	if err := to([]look.CapturedPacket{{Verdict: "drop_no_backend"}}, 3); err != nil {
 		return err
 	}
 	<-ctx.Done()

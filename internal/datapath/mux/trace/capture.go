@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
 // time, and how many were lost so far; an error of to ends it. Meanwhile a program that copies is attached
 // in the place of the one that does not: both forward alike, and no packet meets neither.
-func (t *Tracer) Capture(ctx context.Context, c model.Capture, to func(packets []model.CapturedPacket, lost uint64) error) error {
+func (t *Tracer) Capture(ctx context.Context, c look.Capture, to func(packets []look.CapturedPacket, lost uint64) error) error {
 	if !t.capturing.TryLock() {
 		return errors.New("capture packets: another capture is under way")
 	}
@@ -38,7 +38,7 @@ func (t *Tracer) Capture(ctx context.Context, c model.Capture, to func(packets [
 	return nil
 }
 
-func (t *Tracer) capture(ctx context.Context, c model.Capture, to func([]model.CapturedPacket, uint64) error) error {
+func (t *Tracer) capture(ctx context.Context, c look.Capture, to func([]look.CapturedPacket, uint64) error) error {
 	filter, err := t.Filter(c.Filter)
 	if err != nil {
 		return err
@@ -68,11 +68,11 @@ type tap struct {
 	reader *ringbuf.Reader
 	snap   int
 	left   int // copies, until it ends
-	to     func([]model.CapturedPacket, uint64) error
+	to     func([]look.CapturedPacket, uint64) error
 	wall   time.Time // when CLOCK_MONOTONIC was 0
 
 	record ringbuf.Record
-	batch  []model.CapturedPacket
+	batch  []look.CapturedPacket
 }
 
 // run attaches the program that copies, and the other one again however it ends.
@@ -127,7 +127,7 @@ func (t *tap) add(raw []byte) error {
 		return err
 	}
 	e := t.traces.explanation(note)
-	p := model.CapturedPacket{Time: t.wall.Add(time.Duration(note.Time)), Verdict: e.Verdict, Comment: Comment(e)}
+	p := look.CapturedPacket{Time: t.wall.Add(time.Duration(note.Time)), Verdict: e.Verdict, Comment: Comment(e)}
 	for out, length := range []uint32{note.LengthIn, note.LengthOut} {
 		snapped := min(int(length), t.snap)
 		if length == 0 || t.left == 0 {
@@ -152,7 +152,7 @@ func wallClock() time.Time {
 }
 
 // Filter writes f for the program.
-func (t *Tracer) Filter(f model.CaptureFilter) (out bpf.MuxTraceFilter, err error) {
+func (t *Tracer) Filter(f look.CaptureFilter) (out bpf.MuxTraceFilter, err error) {
 	if f.Client.IsValid() {
 		bits := f.Client.Bits()
 		if f.Client.Addr().Is4() {

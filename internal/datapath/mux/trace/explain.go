@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 )
 
 // explainer runs packets through the program for Explain, one at a time. It is loaded when it is first
@@ -38,24 +38,24 @@ const Growth = 256
 
 // Explain runs a frame through the program without sending or counting it: no table that packets read
 // changes.
-func (t *Tracer) Explain(frame []byte) (model.Explanation, error) {
+func (t *Tracer) Explain(frame []byte) (look.Explanation, error) {
 	x := &t.explainer
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := t.Ready(); err != nil {
-		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+		return look.Explanation{}, fmt.Errorf("explain a packet: %w", err)
 	}
 	if x.loaded == nil {
 		at := Spec{Mode: bpf.MuxTraceModeTRACE_EXPLAIN, Buffer: SmallestBuffer}
 		loaded, err := at.Load(t.Sizes, t.Tables)
 		if err != nil {
-			return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+			return look.Explanation{}, fmt.Errorf("explain a packet: %w", err)
 		}
 		x.loaded = loaded
 	}
 	l, out, err := x.loaded.run(frame)
 	if err != nil {
-		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+		return look.Explanation{}, fmt.Errorf("explain a packet: %w", err)
 	}
 	e := t.explanation(l)
 	e.Frame = out

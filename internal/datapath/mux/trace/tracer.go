@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/endpoint"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 )
 
 // Config says what a Tracer works on.
@@ -116,7 +117,7 @@ func layerOf(forward string) string {
 	case "forward_syn", "forward_bucket", "forward_failover", "forward_untracked", "forward_chained":
 		return "bucket"
 	case "forward_snat":
-		return model.LayerSNAT
+		return look.LayerSNAT
 	}
 	return ""
 }
@@ -145,8 +146,8 @@ func ActionName(action uint32, verdict string) string {
 }
 
 // explanation is what l says, with what the tables hold now.
-func (t *Tracer) explanation(l bpf.MuxTrace) model.Explanation {
-	e := model.Explanation{Verdict: t.Tables.VerdictNames[uint32(l.Verdict)]}
+func (t *Tracer) explanation(l bpf.MuxTrace) look.Explanation {
+	e := look.Explanation{Verdict: t.Tables.VerdictNames[uint32(l.Verdict)]}
 	e.Action = ActionName(l.Action, e.Verdict)
 	if bpf.FromAddress(l.Destination).IsUnspecified() {
 		return e
@@ -184,10 +185,10 @@ func allPorts(key model.EndpointKey) model.EndpointKey {
 }
 
 // explainSNAT says whose the port is.
-func (t *Tracer) explainSNAT(e model.Explanation, l bpf.MuxTrace, key model.EndpointKey) model.Explanation {
+func (t *Tracer) explainSNAT(e look.Explanation, l bpf.MuxTrace, key model.EndpointKey) look.Explanation {
 	e.Endpoint = &key
 	if tunnel := bpf.FromAddress(l.Tunnel); !tunnel.IsUnspecified() {
-		e.Tunnel, e.Layer = tunnel, model.LayerSNAT
+		e.Tunnel, e.Layer = tunnel, look.LayerSNAT
 	}
 	if who, known := t.Endpoints.SNAT.WorkloadOf(key.VIP, key.Port); known {
 		e.Workload = who.Address
@@ -206,13 +207,13 @@ func slotOf(e *endpoint.Live, tunnel netip.Addr) model.Slot {
 }
 
 // Comment tells a person what e says beside the verdict.
-func Comment(e model.Explanation) string {
+func Comment(e look.Explanation) string {
 	if e.Layer == "" {
 		return ""
 	}
 	var text bytes.Buffer
 	text.WriteString(e.Layer)
-	if e.Layer == model.LayerSNAT {
+	if e.Layer == look.LayerSNAT {
 		fmt.Fprintf(&text, " %d, workload %s, tunnel %s", model.RangeOf(e.Endpoint.Port), e.Workload, e.Tunnel)
 		return text.String()
 	}

@@ -1,22 +1,25 @@
-package model
+// Package look names what a mux's program is asked for one packet, and what it answers. Layer 0, as package model.
+package look
 
 import (
 	"net/netip"
 	"time"
+
+	"github.com/weirlb/weir/internal/model"
 )
 
 // Explanation is what a mux's program makes of a packet that it was only shown.
 type Explanation struct {
-	Verdict  string       // "forward_syn", "drop_no_backend": the names of the mux's counters
-	Action   string       // "pass", "drop", "transmit" or "punt": what would become of the frame
-	Layer    string       // what chose the backend: "cookie", "flow table", "bucket", LayerSNAT; empty: nothing did
-	Endpoint *EndpointKey // nil: the packet is for none
-	Hashed   bool         // Hash was computed, and Bucket follows from it
-	Hash     uint64       // of the flow, with the pool's key
+	Verdict  string             // "forward_syn", "drop_no_backend": the names of the mux's counters
+	Action   string             // "pass", "drop", "transmit" or "punt": what would become of the frame
+	Layer    string             // what chose the backend: "cookie", "flow table", "bucket", LayerSNAT; empty: nothing did
+	Endpoint *model.EndpointKey // nil: the packet is for none
+	Hashed   bool               // Hash was computed, and Bucket follows from it
+	Hash     uint64             // of the flow, with the pool's key
 	Bucket   int
 	Buckets  int
-	Slot     Slot       // of the chosen backend; 0: none
-	Previous Slot       // that the packet names for chaining; 0: none
+	Slot     model.Slot // of the chosen backend; 0: none
+	Previous model.Slot // that the packet names for chaining; 0: none
 	Tunnel   netip.Addr // of the chosen backend; invalid: none
 	Workload netip.Addr // that has the port, of a VIP with source NAT; invalid: none
 	Frame    []byte     // as it leaves the program

@@ -1,0 +1,31 @@
+package model
+
+// Hardware says which switches serve a VIP. Package hardware holds what is valid.
+type Hardware struct {
+	Placement Placement // never empty
+	Switches  []string  // names of nodes, each once
+	UDP       UDPHome   // never empty
+}
+
+// Placement says whether switches serve a VIP.
+type Placement string
+
+// The placements.
+const (
+	PlacementNever   Placement = "never"
+	PlacementRequire Placement = "require" // the switches that are named, and muxes while they can't
+)
+
+// UDPHome says where a flow of UDP is served that comes by a switch.
+type UDPHome string
+
+// The homes.
+const (
+	UDPAtHome UDPHome = "home"  // at the backend of its bucket
+	UDPLocal  UDPHome = "local" // at the backend that the switch chose
+)
+
+// InHardware says whether switches are to serve the VIP.
+func (vip VIP) InHardware() bool {
+	return vip.Hardware != nil && vip.Hardware.Placement == PlacementRequire
+}

@@ -1,0 +1,115 @@
+package hardware
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// MaxSwitches bounds the switches of a VIP: each holds it whole.
+const MaxSwitches = 64
+
+// refusals collects all that is wrong, so that a user corrects a manifest in one go.
+type refusals []error
+
+func (r *refusals) refuse(field, format string, args ...any) {
+	*r = append(*r, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// Validate says everything that is wrong with the VIP's hardware taken alone, and what the VIP wants that a switch does not
+// do, as joined FieldErrors.
+func Validate(vip model.VIP) error {
+	h := vip.Hardware
+	if h == nil {
+		return nil
+	}
+	var r refusals
+	if h.Placement != model.PlacementNever && h.Placement != model.PlacementRequire {
+		r.refuse("hardware.placement", "must be %s or %s, is %.64q", model.PlacementNever, model.PlacementRequire, string(h.Placement))
+	}
+	if h.UDP != model.UDPAtHome && h.UDP != model.UDPLocal {
+		r.refuse("hardware.udp", "must be %s or %s, is %.64q", model.UDPAtHome, model.UDPLocal, string(h.UDP))
+	}
+	switch n := len(h.Switches); {
+	case n > MaxSwitches:
+		r.refuse("hardware.switches", "must be at most %d, are %d", MaxSwitches, n)
+	case n == 0 && vip.InHardware():
+		r.refuse("hardware.switches", "must name at least one switch: placement is %s", model.PlacementRequire)
+	default:
+		r.switches(h.Switches)
+	}
+	if vip.InHardware() {
+		r.whole(vip)
+		for i, e := range vip.Endpoints {
+			r.endpoint(fmt.Sprintf("endpoints[%d]", i), e)
+		}
+	}
+	return errors.Join(r...)
+}
+
+func (r *refusals) switches(names []string) {
+	first := make(map[string]int, len(names))
+	for i, name := range names {
+		field := fmt.Sprintf("hardware.switches[%d]", i)
+		if !model.ValidName(name) {
+			r.refuse(field, "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", name)
+		}
+		if j, taken := first[name]; taken {
+			r.refuse(field, "is %s again, as switches[%d]", name, j)
+			continue
+		}
+		first[name] = i
+	}
+}
+
+// whole refuses what muxes do for a VIP and neither a switch nor the hosts that steer do.
+//
+// Consistency flow-table is not refused: what flows a mux remembers serves connections whose bucket moved, and hosts find
+// the backend before by chaining, as muxes do that have not seen the flow.
+func (r *refusals) whole(vip model.VIP) {
+	leftOut := func(field, because string) { r.refuse(field, "must be left out of a VIP in hardware: %s", because) }
+	if vip.SNAT != nil {
+		leftOut("snat", "switches do not know whose ports the answers are for")
+	}
+	if len(vip.Attachments) > 0 {
+		leftOut("attachments", "switches do not know virtual networks")
+	}
+	if vip.Fastpath != nil {
+		leftOut("fastpath", "muxes tell hosts of connections that may leave them, and do not see these")
+	}
+	if vip.Limits != nil {
+		leftOut("limits", "switches do not count what clients send")
+	}
+	if vip.Overload != nil {
+		leftOut("overload", "it acts on what muxes see")
+	}
+}
+
+func (r *refusals) endpoint(path string, e model.Endpoint) {
+	for _, list := range []struct {
+		field string
+		n     int
+	}{
+		{".allow", len(e.Allow)}, {".deny", len(e.Deny)}, {".allowLists", len(e.AllowLists)}, {".denyLists", len(e.DenyLists)},
+	} {
+		if list.n > 0 {
+			r.refuse(path+list.field, "must be left out of a VIP in hardware: switches take packets of all sources")
+		}
+	}
+	if e.SYNCookies == model.SYNCookiesAlways {
+		r.refuse(path+".synCookies", "must be auto or never in a VIP in hardware: switches answer no SYN")
+	}
+}
+
+// ValidateNode says everything that is wrong with a switch's node beside what model.Node.Validate says.
+func ValidateNode(n model.Node) error {
+	if n.Role != model.RoleSwitch {
+		return nil
+	}
+	var r refusals
+	if len(n.Addresses) > 2 || len(n.Addresses) == 2 && n.Addresses[0].Is4() == n.Addresses[1].Is4() {
+		r.refuse("addresses", "must be one of each family at most: they are the outer sources of what a switch encapsulates")
+	}
+	return errors.Join(r...)
+}

@@ -1,0 +1,76 @@
+package hardware
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+func newVIP() model.VIP {
+	return model.VIP{
+		Name: "fast", Tenant: "default", Address: netip.MustParseAddr("203.0.113.30"),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
+		Hardware:  &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1"}, UDP: model.UDPAtHome},
+	}
+}
+
+// What a switch does not do is refused by the path of its field, and only of a VIP in hardware.
+func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
+	prefix := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	for what, c := range map[string]struct {
+		change func(*model.VIP)
+		fields []string
+	}{
+		"a valid one":             {func(*model.VIP) {}, nil},
+		"flow table":              {func(v *model.VIP) { v.Consistency = model.ConsistencyFlowTable }, nil},
+		"affinity":                {func(v *model.VIP) { v.Endpoints[0].Affinity = model.AffinityClient }, nil},
+		"cookies for floods":      {func(v *model.VIP) { v.Endpoints[0].SYNCookies = model.SYNCookiesAuto }, nil},
+		"source NAT":              {func(v *model.VIP) { v.SNAT = &model.SNAT{} }, []string{"snat"}},
+		"a virtual network":       {func(v *model.VIP) { v.Attachments = make([]model.Attachment, 1) }, []string{"attachments"}},
+		"fastpath":                {func(v *model.VIP) { v.Fastpath = &model.Fastpath{} }, []string{"fastpath"}},
+		"limits and overload":     {func(v *model.VIP) { v.Limits, v.Overload = &model.Limits{}, &model.Overload{} }, []string{"limits", "overload"}},
+		"sources":                 {func(v *model.VIP) { v.Endpoints[0].Allow, v.Endpoints[0].Deny = prefix, prefix }, []string{"endpoints[0].allow", "endpoints[0].deny"}},
+		"lists":                   {func(v *model.VIP) { v.Endpoints[0].AllowLists, v.Endpoints[0].DenyLists = []string{"a"}, []string{"b"} }, []string{"endpoints[0].allowLists", "endpoints[0].denyLists"}},
+		"cookies for all":         {func(v *model.VIP) { v.Endpoints[0].SYNCookies = model.SYNCookiesAlways }, []string{"endpoints[0].synCookies"}},
+		"no switch":               {func(v *model.VIP) { v.Hardware.Switches = nil }, []string{"hardware.switches"}},
+		"a switch twice":          {func(v *model.VIP) { v.Hardware.Switches = []string{"sw1", "sw2", "sw1"} }, []string{"hardware.switches[2]"}},
+		"no name":                 {func(v *model.VIP) { v.Hardware.Switches = []string{"Sw 1"} }, []string{"hardware.switches[0]"}},
+		"too many":                {func(v *model.VIP) { v.Hardware.Switches = make([]string, MaxSwitches+1) }, []string{"hardware.switches"}},
+		"unknown words":           {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.UDP = "auto", "far" }, []string{"hardware.placement", "hardware.udp"}},
+		"not in hardware":         {func(v *model.VIP) { v.Hardware.Placement, v.SNAT = model.PlacementNever, &model.SNAT{} }, nil},
+		"not in hardware, wrong":  {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
+		"nothing said of it":      {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
+		"no switch, not required": {func(v *model.VIP) { v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal} }, nil},
+	} {
+		vip := newVIP()
+		c.change(&vip)
+		var fields []string
+		for _, e := range model.FieldErrors(Validate(vip)) {
+			fields = append(fields, e.Field)
+		}
+		if !slices.Equal(fields, c.fields) {
+			t.Errorf("%s: refused are %q, want %q", what, fields, c.fields)
+		}
+	}
+}
+
+func TestASwitchHasOneSourceOfEachFamily(t *testing.T) {
+	four, six, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.0.0.2")
+	for _, c := range []struct {
+		role      model.Role
+		addresses []netip.Addr
+		valid     bool
+	}{
+		{model.RoleSwitch, []netip.Addr{four}, true},
+		{model.RoleSwitch, []netip.Addr{four, six}, true},
+		{model.RoleSwitch, []netip.Addr{four, other}, false},
+		{model.RoleSwitch, []netip.Addr{four, six, other}, false},
+		{model.RoleMux, []netip.Addr{four, other}, true},
+	} {
+		if err := ValidateNode(model.Node{Role: c.role, Addresses: c.addresses}); (err == nil) != c.valid {
+			t.Errorf("a %s with %v: %v", c.role, c.addresses, err)
+		}
+	}
+}

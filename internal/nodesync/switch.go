@@ -1,0 +1,61 @@
+package nodesync
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/wake"
+	"github.com/weirlb/weir/internal/wire"
+)
+
+// SyncSwitch registers a switch and streams to it the entries that it holds: its own, and nothing else of the cluster.
+func (n *Service) SyncSwitch(
+	ctx context.Context, r *weirv1.SyncSwitchRequest, stream *connect.ServerStream[weirv1.SyncSwitchResponse],
+) error {
+	node, err := wire.SwitchFromProto(r)
+	if err != nil {
+		return apierr.ToConnect(err)
+	}
+	if err := n.admitNode(ctx, model.RoleSwitch, r); err != nil {
+		return err
+	}
+	registered, closed, err := n.openNode(ctx, node)
+	if err != nil {
+		return apierr.ToConnect(err)
+	}
+	defer closed()
+	first := true
+	noTask := func(*weirv1.NodeTask) error { return nil } // nobody asks a switch
+	return n.stream(ctx, wake.New(), nil, noTask, func() (bool, error) {
+		if !first {
+			return false, nil
+		}
+		first = false
+		message := &weirv1.SyncSwitchResponse{Generation: uint64(max(registered, n.Replica.SeenGeneration(r))), Snapshot: true}
+		message.Cluster, message.Epoch = n.Replica.Stamp()
+		return true, stream.Send(message)
+	})
+}
+
+// ReportSwitch takes the report of a switch: the generation that it runs, its tables, and what it refused.
+func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchRequest) (*weirv1.ReportSwitchResponse, error) {
+	n.Replica.VerifyLeadership(ctx, r.GetEpoch())
+	status := r.GetStatus()
+	if status == nil {
+		return nil, apierr.ToConnect(&model.FieldError{Field: "status", Reason: "is required"})
+	}
+	status.Refused = r.GetRefused()[:min(len(r.GetRefused()), maxRefused)]
+	err := n.takeReport(model.RoleSwitch, r.GetName(), r.GetGeneration(), nil, &weirv1.NodeStatus{Switch: status}, nodestatus.SessionCount{})
+	if err != nil {
+		return nil, apierr.ToConnect(err)
+	}
+	return &weirv1.ReportSwitchResponse{}, nil
+}
+
+// maxRefused bounds the refusals of a switch that are kept: what is beyond is tried again when these are gone.
+const maxRefused = 64
