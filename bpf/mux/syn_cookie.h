@@ -84,28 +84,40 @@ static __always_inline void syn_count_one(__u32 id)
 		counter->syns++;
 }
 
-/* Counts a SYN, and begins a sample if its handshake is one. */
-static __always_inline void syn_count_followed(__u32 id, __u64 hash, bool sampled)
+/* Begins a sample of the counter's endpoint with the handshake of the hash. */
+static __always_inline void syn_begin_sample(struct syn_counter *counter, __u64 hash)
 {
-	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
-	__u16 tag = syn_sample_tag(hash), *sample;
+	__u16 tag = syn_sample_tag(hash), *sample = syn_sample(hash);
 
-	if (!counter || trace_only())
-		return;
-	counter->syns++;
-	if (!sampled)
-		return;
-	sample = syn_sample(hash);
 	if (!sample)
 		return;
 	counter->tried += *sample != tag; /* not one that is sent again */
 	*sample = tag;
 }
 
+/* Counts a SYN, and begins a sample if its handshake is one. */
+static __always_inline void syn_count_followed(__u32 id, __u64 hash, bool sampled)
+{
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+
+	if (!counter || trace_only())
+		return;
+	counter->syns++;
+	if (sampled)
+		syn_begin_sample(counter, hash);
+}
+
 /* Counts a SYN, whatever becomes of it. */
 static __always_inline void syn_count(const struct mux_ctx *w)
 {
-	syn_count_followed(w->endpoint->id, w->hash, syn_is_sampled(w));
+	__u32 id = w->endpoint->id;
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+
+	if (!counter || trace_only())
+		return;
+	counter->syns++;
+	if (syn_is_sampled(w))
+		syn_begin_sample(counter, w->hash);
 }
 
 static __always_inline void syn_count_answer(__u32 id)

@@ -28,6 +28,8 @@ struct nat_prefix {
 
 struct mux_nat {
 	struct nat_prefix prefixes[2]; /* of IPv4 and IPv6 */
+	__u32 any; /* 0: there are none, and that is all that a packet for nobody looks at */
+	__u32 pad;
 };
 
 /* An attachment by its number. It stays while a session has it. */
@@ -63,7 +65,7 @@ struct nat_host {
 };
 
 _Static_assert(sizeof(struct nat_prefix) == 24, "nat_prefix");
-_Static_assert(sizeof(struct mux_nat) == 48, "mux_nat");
+_Static_assert(sizeof(struct mux_nat) == 56, "mux_nat");
 _Static_assert(sizeof(struct nat_attachment) == 32, "nat_attachment");
 _Static_assert(sizeof(struct nat_slot) == 24, "nat_slot");
 _Static_assert(sizeof(struct nat_backend) == 24, "nat_backend");

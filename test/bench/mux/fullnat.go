@@ -50,9 +50,17 @@ func networkAttachments(nat bool) map[uint32]overlay.Attachment {
 // setFullNAT tells the data plane of backends, hosts and quotas of full NAT.
 func setFullNAT(d *mux.Datapath) error {
 	return errors.Join(
-		d.SetNATPrefixes(fullNATPrefixes[v4], fullNATPrefixes[v6]), d.SetNATBackends(fullNATSlots()),
+		setNATAddresses(d, true), d.SetNATBackends(fullNATSlots()),
 		d.SetNATHosts([]nat.Host{{Number: networkHost, V4: networkHosts[v4], V6: networkHosts[v6]}}),
 		d.SetNATTenant(networkTenant, 1<<30, 1<<30, 1<<30))
+}
+
+// setNATAddresses gives the mux its NAT addresses, or takes them: most muxes have none.
+func setNATAddresses(d *mux.Datapath, some bool) error {
+	if !some {
+		return d.SetNATPrefixes(netip.Prefix{}, netip.Prefix{})
+	}
+	return d.SetNATPrefixes(fullNATPrefixes[v4], fullNATPrefixes[v6])
 }
 
 // endSessions ends all sessions of full NAT.

@@ -86,7 +86,7 @@ func (p *player) turnTo(load, name string) error {
 		if k.name != name {
 			continue
 		}
-		if err := errors.Join(p.harness.prepare(&k, p.world.datapath), k.begin()); err != nil {
+		if err := errors.Join(p.harness.prepare(&k, p.world.datapath), setNATAddresses(p.world.datapath, false), k.begin()); err != nil {
 			return err
 		}
 		p.now = &k

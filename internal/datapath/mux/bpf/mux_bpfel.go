@@ -312,6 +312,8 @@ type MuxMuxNat struct {
 		Mask uint32
 		Bits uint32
 	}
+	Any uint32
+	Pad uint32
 }
 
 type MuxMuxOverlay struct {

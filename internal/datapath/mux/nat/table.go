@@ -109,6 +109,7 @@ func (t *Table) SetPrefixes(v4, v6 netip.Prefix) error {
 			return fmt.Errorf("set NAT prefix %s: it is too small for %d sessions", p, rows)
 		}
 		to := &row.Prefixes[i]
+		row.Any = 1
 		to.Address, to.Bits = bpf.ToAddress(p.Addr()), uint32(bits)
 		to.Mask = abi.Words(netip.AddrFrom16([16]byte{12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}))[3]
 		low := [16]byte{0: 1} // not an IPv4 address mapped into IPv6
