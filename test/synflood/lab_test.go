@@ -92,6 +92,7 @@ func TestSYNCookiesInTheLab(t *testing.T) {
 			t.Errorf("the muxes answered %d SYNs without a flood", n)
 		}
 		t.Run("crowd", func(t *testing.T) { mistaken(t, lab) })
+		t.Run("full backlogs", func(t *testing.T) { fullBacklog(t, lab) })
 		for _, kind := range []flood.Kind{flood.Handshake, flood.SYN} {
 			t.Run("flood of "+string(kind), func(t *testing.T) { underFlood(t, lab, kind) })
 		}

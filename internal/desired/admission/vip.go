@@ -148,8 +148,11 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 	if reason := ofOverlay(a.State, b.Tunnel); reason != "" {
 		a.refuse(field, "%s %s", b.Tunnel, reason)
 	}
-	if mux := spread(a.State, b.TunnelAddress()); mux != "" {
-		a.refuse(field, "%s is in a prefix of mux %s", b.TunnelAddress(), mux)
+	if mux := spread(a.State, b.Tunnel); mux != "" {
+		a.refuse(field, "%s is in a prefix of mux %s", b.Tunnel, mux)
+	}
+	if mux := spread(a.State, b.Address); mux != "" {
+		a.refuse(path+".address", "%s is in a prefix of mux %s", b.Address, mux)
 	}
 	var nodes []string
 	for u := range a.Addresses.Of(b.TunnelAddress(), desired.AsNode) {

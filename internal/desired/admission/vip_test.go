@@ -275,6 +275,8 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 	}{
 		{newVIP("shop", "10.9.0.7", on("host1", "10.3.1.9")), "vips[0].address: 10.9.0.7 is in a prefix of mux mux1"},
 		{newVIP("shop", "203.0.113.10", on("host1", "10.9.0.9")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is in a prefix of mux mux1"},
+		{newVIP("shop", "203.0.113.10", through(on("host1", "10.9.0.9"), "10.5.0.1")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is in a prefix of mux mux1"},
+		{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.9.0.1")), "vips[0].endpoints[0].backends[0].tunnel: 10.9.0.1 is in a prefix of mux mux1"},
 	} {
 		if _, err := VIPs(s, []model.VIP{c.vip}); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
