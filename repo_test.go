@@ -187,7 +187,7 @@ var layers = []struct {
 	{"model (L0)", []string{"model"}},
 	{"pure (L1)", []string{"sorted", "wake", "bucket", "fabric", "placement", "flowhash", "health", "typo", "selector", "snat", "snatport", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan"}},
 	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe"}},
-	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "diagnosis", "replica", "nodesync", "clusterservice", "apiserver", "manager", "muxd", "agentd", "ctl", "planinput", "lab"}},
+	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "diagnosis", "replica", "nodesync", "clusterservice", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
 }
 
 // dependencies returns what the packages import, themselves included, tests left out.

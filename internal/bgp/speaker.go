@@ -163,7 +163,7 @@ func (s *Speaker) Announce(routes []Route) error {
 		}
 		hop := s.nextHop(r)
 		if !hop.IsValid() {
-			errs = append(errs, fmt.Errorf("announce %s: this mux has no address of its family to be the next hop", r.Prefix))
+			errs = append(errs, fmt.Errorf("announce %s: there is no address of its family to be the next hop", r.Prefix))
 			continue
 		}
 		if hop.Is4() != r.Prefix.Addr().Is4() {

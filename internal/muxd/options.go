@@ -276,7 +276,7 @@ func (o *Options) speaker(link netlink.Interface) (c bgp.Config, err error) {
 		return c, fmt.Errorf("interface %s has no routable address: give it one, or set --source4 or --source6", link.Name)
 	}
 	for _, text := range o.Peers {
-		peer, err := parsePeer(text)
+		peer, err := bgp.ParsePeer(text)
 		if err != nil {
 			return c, fmt.Errorf("read --peer %q: %w", text, err)
 		}

@@ -15,7 +15,8 @@ import (
 func cutting(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		switch request.Spec().Procedure {
-		case weirv1connect.SyncServiceReportMuxProcedure, weirv1connect.SyncServiceReportHostProcedure, weirv1connect.SyncServiceAnswerTaskProcedure:
+		case weirv1connect.SyncServiceReportMuxProcedure, weirv1connect.SyncServiceReportHostProcedure,
+			weirv1connect.SyncServiceReportSwitchProcedure, weirv1connect.SyncServiceAnswerTaskProcedure:
 			if m, ok := request.Any().(proto.Message); ok {
 				limits.Cut(m)
 			}

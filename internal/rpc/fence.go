@@ -75,9 +75,13 @@ func (f *fence) stamp(request any) {
 		r.Cluster, r.Epoch, r.Generation = f.seen.cluster, uint64(f.seen.epoch), uint64(f.seen.generation)
 	case *weirv1.SyncHostRequest:
 		r.Cluster, r.Epoch, r.Generation = f.seen.cluster, uint64(f.seen.epoch), uint64(f.seen.generation)
+	case *weirv1.SyncSwitchRequest:
+		r.Cluster, r.Epoch, r.Generation = f.seen.cluster, uint64(f.seen.epoch), uint64(f.seen.generation)
 	case *weirv1.ReportMuxRequest:
 		r.Epoch = uint64(f.seen.epoch)
 	case *weirv1.ReportHostRequest:
+		r.Epoch = uint64(f.seen.epoch)
+	case *weirv1.ReportSwitchRequest:
 		r.Epoch = uint64(f.seen.epoch)
 	}
 }

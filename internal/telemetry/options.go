@@ -15,6 +15,7 @@ const (
 	ManagerListen = "127.0.0.1:7410"
 	MuxListen     = "127.0.0.1:7411"
 	AgentListen   = "127.0.0.1:7412"
+	SwitchListen  = "127.0.0.1:7413"
 )
 
 // Options are the flags of a daemon that concern its observation.

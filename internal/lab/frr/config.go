@@ -20,13 +20,28 @@ type Config struct {
 	Neighbors []netip.Addr   // and these are configured one by one
 	Password  string         // TCP MD5 of every neighbour; empty: none
 
+	// Upstream are routers of other ASes that this one dials.
+	Upstream []Upstream
+	// HostRoutes are prefixes of which the kernel gets no route to a single address: a switch's driver writes these.
+	HostRoutes []netip.Prefix
+
 	HoldTime        time.Duration // 0: 3 s
 	GracefulRestart bool          // keep a restarting neighbour's routes
 	BFD             time.Duration // interval, three lost detect; 0: no bfdd
 	EVPN            bool          // be a VTEP of the namespace's VXLAN devices
 }
 
-const group = "WEIR"
+// Upstream is a router that another one dials.
+type Upstream struct {
+	Address netip.Addr
+	AS      uint32
+}
+
+const (
+	group = "WEIR"
+	// hostRoutes begins the names of the lists and maps that keep routes out of the kernel.
+	hostRoutes = "HOST-ROUTES"
+)
 
 func (c Config) bgpd() string {
 	var b strings.Builder
@@ -63,11 +78,20 @@ func (c Config) bgpd() string {
 	for _, r := range c.Ranges {
 		line(" bgp listen range %s peer-group %s", r, group)
 	}
+	for _, u := range c.Upstream {
+		line(" neighbor %s remote-as %d", u.Address, u.AS)
+	}
 	line(" neighbor %s capability extended-nexthop", group)
 	for _, family := range []string{"ipv4", "ipv6"} {
 		line(" address-family %s unicast", family)
 		line("  neighbor %s activate", group)
 		line("  neighbor %s soft-reconfiguration inbound", group)
+		for _, u := range c.Upstream {
+			line("  neighbor %s activate", u.Address)
+		}
+		if len(c.HostRoutes) > 0 {
+			line("  table-map %s-%s", hostRoutes, family)
+		}
 		line("  maximum-paths 64")
 		line(" exit-address-family")
 	}
@@ -78,7 +102,27 @@ func (c Config) bgpd() string {
 		line(" exit-address-family")
 	}
 	line("exit")
+	c.hostRoutes(line)
 	return b.String()
+}
+
+// hostRoutes writes the maps of what the kernel gets.
+func (c Config) hostRoutes(line func(format string, args ...any)) {
+	if len(c.HostRoutes) == 0 {
+		return
+	}
+	for _, of := range []struct{ family, word string }{{"ipv4", "ip"}, {"ipv6", "ipv6"}} {
+		name := hostRoutes + "-" + of.family
+		for _, p := range c.HostRoutes {
+			if p.Addr().Is4() == (of.family == "ipv4") {
+				line("%s prefix-list %s deny %s ge %d", of.word, name, p, p.Addr().BitLen())
+			}
+		}
+		line("%s prefix-list %s permit any", of.word, name)
+		line("route-map %s permit 10", name)
+		line(" match %s address prefix-list %s", of.word, name)
+		line("exit")
+	}
 }
 
 // zebra forgets soon the groups of next hops that no route uses. FRR 8.4 keeps them for 3 minutes, and

@@ -24,16 +24,19 @@ type Manager struct {
 	URL   string
 	Muxes Part[wire.MuxUpdate, *weirv1.SyncMuxRequest]
 	Hosts Part[wire.HostUpdate, *weirv1.SyncHostRequest]
+	// Switches are what switches are told, and ask.
+	Switches Part[wire.SwitchUpdate, *weirv1.SyncSwitchRequest]
 
-	mu     sync.Mutex
-	report *weirv1.ReportMuxRequest
+	mu           sync.Mutex
+	report       *weirv1.ReportMuxRequest
+	switchReport *weirv1.ReportSwitchRequest
 }
 
 // NewManager serves at an address of ns until the test ends.
 func NewManager(t *testing.T, ns *netns.NS, address string) *Manager {
 	t.Helper()
 	m := &Manager{}
-	m.Muxes.updates, m.Hosts.updates = make(chan wire.MuxUpdate), make(chan wire.HostUpdate)
+	m.Muxes.updates, m.Hosts.updates, m.Switches.updates = make(chan wire.MuxUpdate), make(chan wire.HostUpdate), make(chan wire.SwitchUpdate)
 	var listener net.Listener
 	err := ns.Do(func() (err error) {
 		listener, err = net.Listen("tcp", address)
@@ -72,6 +75,32 @@ func (m *Manager) SyncHost(ctx context.Context, r *weirv1.SyncHostRequest, strea
 		}
 		return stream.Send(message)
 	})
+}
+
+// SyncSwitch is the call of a switch's daemon.
+func (m *Manager) SyncSwitch(ctx context.Context, r *weirv1.SyncSwitchRequest, stream *connect.ServerStream[weirv1.SyncSwitchResponse]) error {
+	return m.Switches.tell(ctx, r, func(u wire.SwitchUpdate, epoch uint64) error {
+		message := wire.SwitchUpdateToProto(u)
+		if epoch > 0 {
+			message.Cluster, message.Epoch = Cluster, epoch
+		}
+		return stream.Send(message)
+	})
+}
+
+// ReportSwitch notes a switch's report.
+func (m *Manager) ReportSwitch(_ context.Context, r *weirv1.ReportSwitchRequest) (*weirv1.ReportSwitchResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.switchReport = r
+	return &weirv1.ReportSwitchResponse{}, nil
+}
+
+// SwitchReport is the last of a switch; nil: none has come.
+func (m *Manager) SwitchReport() *weirv1.ReportSwitchRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.switchReport
 }
 
 // ReportMux notes a mux's report.

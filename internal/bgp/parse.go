@@ -1,4 +1,4 @@
-package muxd
+package bgp
 
 import (
 	"errors"
@@ -7,12 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weirlb/weir/internal/bgp"
 )
 
-// parsePeer reads "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms,evpn=true".
-func parsePeer(text string) (p bgp.Peer, err error) {
+// ParsePeer reads "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms,evpn=true".
+func ParsePeer(text string) (p Peer, err error) {
 	for _, field := range strings.Split(text, ",") {
 		key, value, _ := strings.Cut(field, "=")
 		switch strings.TrimSpace(key) {

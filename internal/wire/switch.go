@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// SwitchUpdate is one step of what a switch holds.
+type SwitchUpdate struct {
+	Generation model.Generation // that the step leads to
+	Snapshot   bool             // these are all entries
+	Entries    []SwitchEntry    // new or changed
+	Removed    []netip.Addr     // VIPs
+}
+
+// SwitchEntry is a VIP as a switch is to hold it.
+type SwitchEntry struct {
+	VIP      netip.Addr
+	Members  []SwitchMember // in the order of the ECMP group
+	Announce bool           // routers may be told
+}
+
+// SwitchMember is a member of a VIP's ECMP group.
+type SwitchMember struct {
+	Tunnel  netip.Addr
+	Entries uint32 // of the group; at least 1
+}
+
+// SwitchUpdateToProto writes u.
+func SwitchUpdateToProto(u SwitchUpdate) *weirv1.SyncSwitchResponse {
+	p := &weirv1.SyncSwitchResponse{
+		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Removed: compile.AddressTexts(u.Removed),
+	}
+	for _, e := range u.Entries {
+		entry := &weirv1.SwitchEntry{Vip: e.VIP.String(), Announce: e.Announce}
+		for _, m := range e.Members {
+			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
+		}
+		p.Entries = append(p.Entries, entry)
+	}
+	return p
+}
+
+// SwitchUpdateFromProto reads what SwitchUpdateToProto wrote.
+func SwitchUpdateFromProto(p *weirv1.SyncSwitchResponse) (SwitchUpdate, error) {
+	u := SwitchUpdate{Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
+	var errs []error
+	for i, e := range p.GetEntries() {
+		var f fields
+		entry := SwitchEntry{VIP: f.Address("vip", e.GetVip()), Announce: e.GetAnnounce()}
+		for j, m := range e.GetMembers() {
+			path := fmt.Sprintf("members[%d]", j)
+			entry.Members = append(entry.Members, SwitchMember{Tunnel: f.Address(path+".tunnel", m.GetTunnel()), Entries: m.GetEntries()})
+			if m.GetEntries() == 0 {
+				f.Refuse(path+".entries", "must be at least 1")
+			}
+		}
+		if len(entry.Members) == 0 {
+			f.Refuse("members", "is required")
+		}
+		u.Entries = append(u.Entries, entry)
+		errs = append(errs, compile.Below(fmt.Sprintf("entries[%d]", i), f.Err()))
+	}
+	var f fields
+	u.Removed = f.Addresses("removed", p.GetRemoved())
+	errs = append(errs, f.Err())
+	return u, errors.Join(errs...)
+}
