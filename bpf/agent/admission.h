@@ -8,8 +8,11 @@
  *   mux             everything           everything                nothing
  *   chain peer      nothing              nothing                   packets of their endpoint
  *   Fastpath peer   its own connection   nothing                   nothing
+ *   switch          to VIPs it holds     likewise, of plain GUE    nothing
+ *   host of a VIP   nothing              to the VIP, STEERED       nothing
  *   others          nothing              nothing                   nothing
  *
+ * STEERED is for hosts of the VIP alone, while a switch holds it.
  * Fastpath control messages are not subject to it: they are authenticated by themselves.
  */
 #pragma once
@@ -17,6 +20,7 @@
 #include "agent/fastpath.h"
 #include "agent/icmp.h"
 #include "agent/chain.h"
+#include "agent/steer.h"
 
 /* Finds the NAT rule, and by it what the inner packet is. */
 static __always_inline enum content content_find(struct rx_ctx *a)
@@ -66,11 +70,15 @@ static __always_inline bool admit_connection(const struct rx_ctx *a, struct sess
 	return false;
 }
 
-/* Admits packets of a Fastpath connection that come from its peer. */
+/* Admits what a switch brings, and packets of a Fastpath connection that come from its peer. */
 static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
 	struct session_key key = {};
 
+	if (admit_from_switch(a)) {
+		a->from_switch = true;
+		return VERDICT_NONE;
+	}
 	if (a->tunnel.entropy || !admit_connection(a, &key))
 		return VERDICT_DROP_NOT_A_MUX;
 	a->past_muxes = true;
@@ -89,12 +97,19 @@ static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 static __noinline enum verdict admit(struct rx_ctx *a)
 {
 	a->past_muxes = false;
+	a->from_switch = false;
 	switch (a->tunnel.step) {
 	case GUE_CHAIN_NONE:
 	case GUE_CHAIN_QUERY:
+		if (a->tunnel.kind == GUE_KIND_STEERED) {
+			a->tunnel.kind = GUE_KIND_PACKET; /* if it is chained, it is no more */
+			return admit_steered(a);
+		}
 		return address_is_mux(&a->outer.source) ? VERDICT_NONE : admit_past_muxes(a);
 	case GUE_CHAIN_FORWARDED:
 	case GUE_CHAIN_FINAL:
+		if (a->tunnel.kind == GUE_KIND_STEERED)
+			return VERDICT_DROP_GUE_UNKNOWN;
 		return admit_from_peer(a);
 	}
 	return VERDICT_DROP_GUE_UNKNOWN;

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "agent/forward.h"
 #include "agent/rx_ctx.h"
 #include "agent/socket.h"
 
@@ -74,127 +75,19 @@ static __always_inline bool chain_begins(const struct packet *p)
 	return (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 }
 
-/*
- * Changes the length of the outer headers by difference, and their family. The kernel changes the
- * family only when it shrinks a buffer: so it is shrunk first, then grown by as much.
- */
-static __always_inline int chain_make_room(struct __sk_buff *skb, __be16 from, __be16 to,
-					   __s32 difference)
-{
-	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
-	__s32 shrink = difference < 0 ? -difference : 4;
-	int err;
-
-	if (from != to) {
-		err = bpf_skb_adjust_room(skb, -shrink, BPF_ADJ_ROOM_MAC, flags | decap_flag(to));
-		err = err ?: frame_set_ethertype(skb, to);
-		if (err)
-			return err;
-		difference += shrink;
-	}
-	return difference ? bpf_skb_adjust_room(skb, difference, BPF_ADJ_ROOM_MAC, flags) : 0;
-}
-
-static __noinline int chain_write_v4(struct __sk_buff *skb, const struct rx_ctx *a, __be32 source,
-				     __u32 length)
-{
-	struct iphdr ip = {
-		.version = 4,
-		.ihl = sizeof(ip) / 4,
-		.tos = a->outer.tos,
-		.tot_len = bpf_htons(sizeof(ip) + length),
-		.frag_off = bpf_htons(0x4000), /* don't fragment */
-		.ttl = 64,
-		.protocol = IPPROTO_UDP,
-		.saddr = source,
-		.daddr = a->tunnel.other.words[3],
-	};
-	__s64 sum = bpf_csum_diff(NULL, 0, (__be32 *)&ip, sizeof(ip), 0);
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	ip.check = ~sum;
-	return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip),
-				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
-}
-
-static __noinline int chain_write_v6(struct __sk_buff *skb, const struct rx_ctx *a,
-				     const struct address *source, __u32 length)
-{
-	struct ipv6hdr ip = {
-		.version = 6,
-		.priority = a->outer.tos >> 4,
-		.flow_lbl = { a->outer.tos << 4 },
-		.payload_len = bpf_htons(length),
-		.nexthdr = IPPROTO_UDP,
-		.hop_limit = 64,
-	};
-
-	__builtin_memcpy(&ip.saddr, source, sizeof(ip.saddr));
-	__builtin_memcpy(&ip.daddr, &a->tunnel.other, sizeof(ip.daddr));
-	return bpf_skb_store_bytes(skb, sizeof(struct ethhdr), &ip, sizeof(ip),
-				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
-}
-
-/* UDP and all of GUE. */
-struct gue_whole {
-	struct gue_front front;
-	struct gue_rest rest;
-};
-
-/* Writes UDP and GUE, with our own tunnel as the one to send the packet back to. */
-static __noinline int chain_write_gue(struct __sk_buff *skb, const struct rx_ctx *a,
-				      enum gue_chain step, __u32 at)
-{
-	const struct address *own = &a->outer.destination;
-	struct gue_whole gue = {
-		.front.udp.source = a->tunnel.entropy,
-		.front.udp.dest = bpf_htons(GUE_PORT),
-		.front.gue.protocol = a->tunnel.protocol,
-		.rest.weir.version = GUE_WEIR_VERSION,
-		.rest.weir.step = step,
-		.rest.weir.kind = a->tunnel.kind,
-		.rest.weir.source_port = a->tunnel.source_port,
-		.rest.weir.destination_port = a->tunnel.destination_port,
-	};
-	__u32 bytes = sizeof(gue);
-
-	gue.front.gue.head = GUE_OTHER_V6_WORDS;
-	__builtin_memcpy(gue.rest.other, own, sizeof(gue.rest.other));
-	if (address_is_v4(own)) {
-		gue.front.gue.head = GUE_OTHER_V4_WORDS;
-		gue.rest.other[0] = own->words[3];
-		bytes -= 3 * sizeof(__u32);
-	}
-	gue.front.udp.len = bpf_htons(bytes + a->tunnel.payload);
-	return bpf_skb_store_bytes(skb, at, &gue, bytes,
-				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
-}
-
-/* Forwards the packet to the other backend: with new outer headers, the inner packet unchanged. */
-static __noinline enum verdict chain_forward(struct __sk_buff *skb, const struct rx_ctx *a,
+/* Forwards the packet to the other backend, with our own tunnel as the one to send it back to. */
+static __noinline enum verdict chain_forward(struct __sk_buff *skb, struct rx_ctx *a,
 					     enum gue_chain step)
 {
-	bool own_v4 = address_is_v4(&a->outer.destination), v4 = address_is_v4(&a->tunnel.other);
-	__be16 family = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	__u32 ip = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	__u32 gue = sizeof(struct gue_whole) - (own_v4 ? 3 * sizeof(__u32) : 0);
-	struct address source = a->outer.destination;
-	int err;
+	enum verdict verdict;
 
-	if (own_v4 != v4) {
-		source = v4 ? settings.address4 : settings.address6;
-		if (!address_is_set(&source))
-			return VERDICT_DROP_CHAIN_FAMILY;
-	}
-
-	/* From here on the packet is touched: fail closed. */
-	if (chain_make_room(skb, a->outer.ethertype, family, ip + gue - a->tunnel.header))
-		return VERDICT_DROP_CHAIN;
-	err = v4 ? chain_write_v4(skb, a, source.words[3], gue + a->tunnel.payload)
-		 : chain_write_v6(skb, a, &source, gue + a->tunnel.payload);
-	if (err || chain_write_gue(skb, a, step, sizeof(struct ethhdr) + ip))
-		return VERDICT_DROP_CHAIN;
+	a->hop.to = a->tunnel.other;
+	a->hop.other = a->outer.destination;
+	a->hop.step = step;
+	a->hop.kind = a->tunnel.kind;
+	verdict = forward(skb, a);
+	if (verdict)
+		return verdict;
 	return step == GUE_CHAIN_FORWARDED ? VERDICT_CHAIN_ON : VERDICT_CHAIN_BACK;
 }
 

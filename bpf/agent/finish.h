@@ -51,6 +51,10 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_REPLY_UPLINK: /* by the uplink */
 	case VERDICT_CHAIN_ON:
 	case VERDICT_CHAIN_BACK:
+	case VERDICT_STEERED_COOKIE:
+	case VERDICT_STEERED_BUCKET:
+	case VERDICT_STEERED_QUERY:
+	case VERDICT_STEERED_ERROR:
 	case VERDICT_REPLY_DIRECT:
 	case VERDICT_SNAT_UPLINK:
 		departure_seal(skb);
@@ -67,6 +71,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:
 	case VERDICT_DROP_NOT_CHAIN_PEER:
+	case VERDICT_DROP_NOT_A_VIP_HOST:
 	case VERDICT_DROP_GUE_MALFORMED:
 	case VERDICT_DROP_GUE_UNKNOWN:
 	case VERDICT_DROP_GUE_MERGED:
@@ -82,6 +87,9 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_SESSION_GONE:
 	case VERDICT_DROP_CHAIN_FAMILY:
 	case VERDICT_DROP_CHAIN:
+	case VERDICT_DROP_STEER_CLOSED:
+	case VERDICT_DROP_STEER_NO_BACKEND:
+	case VERDICT_DROP_STEER_MERGED:
 	case VERDICT_SNAT_QUEUE: /* user space has it */
 	case VERDICT_DROP_SPOOFED_SOURCE:
 	case VERDICT_DROP_TAGGED:

@@ -236,6 +236,10 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	refusal = inbound_inner(skb, a);
 	a->content = refusal ? CONTENT_REFUSED : content_find(a);
 	verdict = admit(a) ?: refusal;
+	if (!verdict && a->from_switch) {
+		*ifindex = settings.uplink; /* for packets that are steered */
+		verdict = steer(skb, a);
+	}
 	if (verdict)
 		return verdict;
 	switch (a->content) {

@@ -2,6 +2,7 @@
 /* Context of a received packet, and the NAT rule that it belongs to. */
 #pragma once
 
+#include "abi/agent/steer.h"
 #include "agent/maps.h"
 #include "agent/session.h"
 #include "net/skb/decap.h"
@@ -28,6 +29,22 @@ enum content {
 	CONTENT_ERROR, /* an ICMP error */
 };
 
+/* Where a packet goes on to, in GUE. */
+struct hop {
+	struct address to;
+	struct address other; /* that the packet names, if step is not GUE_CHAIN_NONE */
+	enum gue_chain step;
+	enum gue_kind kind;
+};
+
+/* What steering chose for a packet that a switch brought. */
+struct steering {
+	__u32 slot; /* 0: none */
+	__u32 previous; /* of the backend that may know the connection if that of slot does not */
+	enum steer_reason reason;
+	__u16 port; /* of the endpoint's key */
+};
+
 /* Context of a received, encapsulated packet. It is too large for the stack, so it lives in a map.
  */
 struct rx_ctx {
@@ -38,8 +55,13 @@ struct rx_ctx {
 	struct nat_rule rule;
 	struct handshake handshake;
 	struct session fresh; /* scratch: a session that a SYN cookie begins */
+	struct hop hop;
+	struct steering steering;
+	struct packet
+		client; /* of the connection that an ICMP error is about: ports and addresses */
 	enum content content;
 	bool past_muxes; /* from the Fastpath peer of the connection */
+	bool from_switch; /* which holds the VIP: where it is served is to be decided */
 };
 
 struct {

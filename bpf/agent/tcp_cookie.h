@@ -10,6 +10,7 @@
 
 #include "abi/agent/session.h"
 #include "agent/maps.h"
+#include "agent/steer_workload.h"
 #include "net/skb/timestamps.h"
 
 #define COOKIE_MASK ((1U << COOKIE_BITS) - 1)
@@ -104,8 +105,11 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 	if (p->protocol != IPPROTO_TCP || !(session->cookie | session->offer))
 		return 0;
 	ts = timestamps_read(skb, p);
-	if (is_syn_ack(p))
+	if (is_syn_ack(p)) {
+		if (settings.steered && session->offer)
+			steer_learn(p, ts.at != 0);
 		cookie_decide(session, ts.at != 0);
+	}
 	if (!session->cookie || !ts.at)
 		return 0;
 	tsval = ts.tsval;

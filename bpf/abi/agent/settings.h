@@ -15,6 +15,8 @@ struct agent_settings {
 	__u32 snat_queue_limit; /* packets of one workload that may wait for a port */
 	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
 	__u32 take_over; /* 1: the kernel makes sockets of SYN cookies that we have checked */
+	__u32 steered; /* endpoints of VIPs that switches hold: 0 spares lookups in their tables */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct agent_settings) == 72, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 80, "agent_settings");

@@ -32,6 +32,14 @@ enum verdict {
 	VERDICT_CHAIN_ON, /* to the backend that had its bucket before */
 	VERDICT_CHAIN_BACK, /* to the backend that has its bucket, for neither knows it */
 
+	/* Towards another host: a switch brought it here, and the backend is there. */
+	VERDICT_STEERED_COOKIE, /* that its timestamp names */
+	VERDICT_STEERED_BUCKET, /* that its bucket names */
+	VERDICT_STEERED_QUERY, /* likewise; the bucket moved, so the packet names the one before too
+				*/
+	VERDICT_STEERED_ERROR, /* an ICMP error, to the backend of the connection that it is about
+				*/
+
 	/* Towards a client: DIP rewritten to VIP. */
 	VERDICT_REPLY_NATIVE, /* by a native workload, already on its way out */
 	VERDICT_REPLY_UPLINK, /* by a workload behind an interface */
@@ -60,6 +68,7 @@ enum verdict {
 	/* Refused. */
 	VERDICT_DROP_NOT_A_MUX, /* encapsulated, but not by a mux or the Fastpath peer */
 	VERDICT_DROP_NOT_CHAIN_PEER, /* forwarded by an address that is no chain peer */
+	VERDICT_DROP_NOT_A_VIP_HOST, /* steered, by an address that is none of the VIP's hosts */
 	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
 	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
 	VERDICT_DROP_GUE_MERGED, /* several GUE packets in one buffer: see host requirements */
@@ -75,6 +84,9 @@ enum verdict {
 	VERDICT_DROP_SESSION_GONE, /* its session's row became another's while it passed */
 	VERDICT_DROP_CHAIN_FAMILY, /* the host has no address of the other backend's family */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
+	VERDICT_DROP_STEER_CLOSED, /* a switch brought it, and its VIP has no such endpoint */
+	VERDICT_DROP_STEER_NO_BACKEND, /* likewise; the endpoint has no backend for it */
+	VERDICT_DROP_STEER_MERGED, /* likewise; to be steered, and several packets in one buffer */
 	VERDICT_DROP_SPOOFED_SOURCE, /* the source address does not live behind the interface */
 	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
 	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to

@@ -40,6 +40,7 @@ enum gue_kind {
 	GUE_KIND_PACKET = 0,
 	GUE_KIND_FRAGMENT = 1, /* inside is a fragment; the ports are its datagram's */
 	GUE_KIND_RELAY = 2, /* between muxes: a fragment for the one that keeps its datagram */
+	GUE_KIND_STEERED = 3, /* between hosts: a switch brought it to another one than serves it */
 };
 
 struct gue_weir {

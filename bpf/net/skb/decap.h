@@ -34,6 +34,7 @@ struct tunnel {
 	__u8 protocol; /* IPPROTO_IPIP or IPPROTO_IPV6 */
 	enum gue_chain step;
 	enum gue_kind kind;
+	bool says_weir; /* GUE with private data */
 };
 
 /* What reading GUE comes to. */
@@ -68,6 +69,7 @@ static __always_inline bool gue_knows(const struct gue_weir *weir)
 	switch ((enum gue_kind)weir->kind) {
 	case GUE_KIND_PACKET:
 	case GUE_KIND_FRAGMENT:
+	case GUE_KIND_STEERED:
 		return true;
 	case GUE_KIND_RELAY: /* for muxes */
 		return false;
@@ -124,6 +126,7 @@ static __always_inline enum gue_status gue_read(struct __sk_buff *skb, const str
 	t->header = outer->l4 - outer->l3 + bytes;
 	t->payload = udp - bytes;
 	t->protocol = front->gue.protocol;
+	t->says_weir = words;
 	return words ? gue_read_rest(skb, outer->l4 + sizeof(*front), words, t) : GUE_OK;
 }
 

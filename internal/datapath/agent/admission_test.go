@@ -25,6 +25,8 @@ var senders = map[string][2]string{
 	"mux":           {mux4, mux6},
 	"peer":          {peer4, peer6},
 	"Fastpath peer": {far4, far6},
+	"switch":        {switch4, switch6},
+	"host":          {farHost4, farHost6}, // of the VIP that the switch holds
 	"nobody":        {strange4, strange6},
 }
 
@@ -73,31 +75,58 @@ type content struct {
 	ip       []byte
 	ports    [2]uint16 // of the datagram that it is a fragment of
 	endpoint bool      // of an endpoint of this host
+	held     bool      // of its VIP, which a switch holds
 	past     bool      // of a connection that has left the muxes, by far4 and far6
 	fragment bool      // needs GUE that says the ports
 	verdict  string
 }
 
-// The table: what each sender may send, by carrier. A step or kind that is not in it fails the test.
+// by says what becomes of packets of each sender; "": what their contents ask for.
+func by(mux, chainPeer, others string) map[string]string {
+	refused := map[string]string{"mux": mux, "peer": chainPeer}
+	for _, sender := range []string{"Fastpath peer", "switch", "host", "nobody"} {
+		refused[sender] = others
+	}
+	return refused
+}
+
+// The table: what each sender may send, by carrier. A step or kind that is not in it fails the test. That switches may
+// send what carries no word of Weir, and hosts of the VIP what is steered, says admitted.
 var (
-	refusedBySender = map[string]string{"mux": "", "peer": "drop_not_a_mux", "Fastpath peer": "drop_not_a_mux", "nobody": "drop_not_a_mux"}
-	refusedByStep   = map[string]map[string]string{
-		"IP-in-IP":            refusedBySender,
-		"plain GUE":           refusedBySender,
-		"GUE_CHAIN_NONE":      refusedBySender,
-		"GUE_CHAIN_QUERY":     refusedBySender,
-		"GUE_CHAIN_FORWARDED": {"mux": "drop_not_chain_peer", "peer": "", "Fastpath peer": "drop_not_chain_peer", "nobody": "drop_not_chain_peer"},
-		"GUE_CHAIN_FINAL":     {"mux": "drop_not_chain_peer", "peer": "", "Fastpath peer": "drop_not_chain_peer", "nobody": "drop_not_chain_peer"},
-		"GUE_CHAIN_BEYOND":    {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "Fastpath peer": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
+	refusedByStep = map[string]map[string]string{
+		"IP-in-IP":            by("", "drop_not_a_mux", "drop_not_a_mux"),
+		"plain GUE":           by("", "drop_not_a_mux", "drop_not_a_mux"),
+		"GUE_CHAIN_NONE":      by("", "drop_not_a_mux", "drop_not_a_mux"),
+		"GUE_CHAIN_QUERY":     by("", "drop_not_a_mux", "drop_not_a_mux"),
+		"GUE_CHAIN_FORWARDED": by("drop_not_chain_peer", "", "drop_not_chain_peer"),
+		"GUE_CHAIN_FINAL":     by("drop_not_chain_peer", "", "drop_not_chain_peer"),
+		"GUE_CHAIN_BEYOND":    by("drop_gue_unknown", "drop_gue_unknown", "drop_gue_unknown"),
 	}
 	refusedByKind = map[string]string{
 		"":                  "",
 		"GUE_KIND_PACKET":   "",
 		"GUE_KIND_FRAGMENT": "",
 		"GUE_KIND_RELAY":    "drop_gue_unknown",
+		"GUE_KIND_STEERED":  "",
 		"GUE_KIND_BEYOND":   "drop_gue_unknown",
 	}
 )
+
+// steered is what becomes of the content if a switch brings it, or a host of its VIP steers it; refused: if that VIP is
+// not the one that switches hold.
+func (c content) steered(closed, refused string) string {
+	switch {
+	case c.fragment:
+		return "drop_inner_fragment"
+	case strings.HasPrefix(c.verdict, "drop_inner_"):
+		return c.verdict
+	case c.verdict == "drop_no_rule":
+		return closed
+	case c.endpoint || c.held:
+		return c.verdict
+	}
+	return refused
+}
 
 // admitted is the verdict that the table expects.
 func admitted(t *testing.T, sender string, by carrier, in content) string {
@@ -122,6 +151,16 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 		t.Fatalf("the table does not say what %s may send", sender)
 	case byKind != "":
 		return byKind
+	case kindName == "GUE_KIND_STEERED":
+		switch {
+		case stepName != "GUE_CHAIN_NONE" && stepName != "GUE_CHAIN_QUERY":
+			return "drop_gue_unknown"
+		case sender != "host":
+			return "drop_not_a_vip_host"
+		}
+		return in.steered("drop_no_rule", "drop_not_a_vip_host")
+	case sender == "switch" && kindName == "":
+		return in.steered("drop_steer_closed", "drop_not_a_mux")
 	case stepName == "IP-in-IP" && sender == "Fastpath peer" && in.past:
 		return in.verdict
 	case refused != "":
@@ -222,7 +261,7 @@ func (w admissionWorld) fill(r *rig) []content {
 		{name: "what filtering lets in", ip: raw(answer.With(from(w.newcomer))), verdict: "deliver_native"},
 		{name: "answer to a ping", ip: pong, verdict: "deliver_native"},
 		{name: "fragment of an answer to a ping", ip: lastPong, ports: [2]uint16{0, id}, fragment: true, verdict: "deliver_native"},
-		{name: "error about a session", ip: message(w.router, vip.Addr().String(), w.unreachable, quote(replyTo(udp, 0), 48)), verdict: "deliver_native"},
+		{name: "error about a session", held: true, ip: message(w.router, vip.Addr().String(), w.unreachable, quote(replyTo(udp, 0), 48)), verdict: "deliver_native"},
 		{name: "error about source NAT", ip: message(w.router, w.crawler, w.unreachable, quote(out, 48)), verdict: "deliver_native"},
 		{name: "error about nothing", ip: message(w.router, w.crawler, w.unreachable, quote(udp, 48)), verdict: "drop_icmp_unknown"},
 		{name: "ping", ip: echo(remote, w.crawler, w.echoRequest, 5), verdict: "drop_inner_other"},
@@ -277,6 +316,7 @@ func TestAdmission(t *testing.T) {
 				r := snatRig(t, filtering(model.FilterNone))
 				contents := w.fill(r)
 				w.leave(r, tunnel, senders["Fastpath peer"][i])
+				r.hold(w.vip, tunnel)
 				before := r.rowCounts()
 				refused := r.admission(t, contents, i, tunnel, true)
 				if after := r.rowCounts(); !maps.Equal(before, after) {

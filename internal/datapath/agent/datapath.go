@@ -14,9 +14,11 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/natrule"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
+	"github.com/weirlb/weir/internal/datapath/agent/steer"
 	"github.com/weirlb/weir/internal/datapath/agent/syncookie"
 	"github.com/weirlb/weir/internal/datapath/agent/tenant"
 	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -53,6 +55,7 @@ type Datapath struct {
 	*session.Tracker
 	*snat.Translator
 	*syncookie.SYNCookies
+	*steer.Steering
 	*fastpath.Connections
 	*attachment.Uplink
 	*attachment.Workloads
@@ -125,6 +128,7 @@ func newDatapath(config Config, folder *pin.Folder) *Datapath {
 	})
 	d.SYNCookies = syncookie.New(&d.objects, &d.mu, config.Log)
 	d.Connections = fastpath.New(&d.objects)
+	d.Steering = steer.New(&d.objects, &d.mu)
 	interfaces := attachment.Config{
 		Uplink: config.Uplink, Settings: d.setSettings, Objects: &d.objects, Folder: folder, Lock: &d.mu, Log: config.Log,
 	}
@@ -150,7 +154,7 @@ func (d *Datapath) start() error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.numbers.Read(), d.Rules.Read(), d.Translator.Read()); err != nil {
+	if err := errors.Join(d.numbers.Read(), d.Rules.Read(), d.Translator.Read(), d.Steering.Read()); err != nil {
 		return err
 	}
 	if err := d.Refresh(); err != nil {
@@ -189,6 +193,12 @@ func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
 // others of the same tenant, or another's.
 func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
 	return abi.LostDatagrams(d.objects.LostDatagrams)
+}
+
+// SetHashKey sets the hash key of the pool, by which sessions are counted by bucket, and packets steered.
+func (d *Datapath) SetHashKey(key flowhash.Key) {
+	d.Tracker.SetHashKey(key)
+	d.Steering.SetPoolKey(key)
 }
 
 // Seal is what the programs know packets by, in their control block, that a program of ours sends by the uplink: secret.

@@ -159,7 +159,7 @@ func actionOf(verdict string) uint32 {
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
 		verdict == "syncookie_interface", verdict == "syncookie_answer", verdict == "syncookie_answer_host", verdict == "syncookie_requeue",
-		strings.HasPrefix(verdict, "chain_"):
+		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"):
 		return tcxRedirect
 	}
 	return tcxNext
@@ -171,6 +171,14 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"drop_session_full":        "TestSessionsFull",
 		"drop_session_gone":        "TestRowsOfOthersAreRefused",
 		"drop_chain_family":        "TestChainWithoutFamily",
+		"steered_cookie":           "TestSteeredPackets",
+		"steered_bucket":           "TestSteeredPackets",
+		"steered_query":            "TestSteeredPackets",
+		"steered_error":            "TestSteeredErrors",
+		"drop_not_a_vip_host":      "TestAdmission",
+		"drop_steer_closed":        "TestAdmission",
+		"drop_steer_no_backend":    "TestSteeredNowhere",
+		"drop_steer_merged":        "TestSteeredNowhere",
 		"pass_snat_exempt":         "TestSNATVerdicts",
 		"pass_no_flow":             "TestSNATVerdicts",
 		"drop_spoofed_source":      "TestSNATVerdicts",

@@ -37,6 +37,8 @@ type AgentAgentSettings struct {
 	SnatQueueLimit uint32
 	CheckSources   uint32
 	TakeOver       uint32
+	Steered        uint32
+	Pad            uint32
 }
 
 type AgentChainPeer struct {
@@ -181,6 +183,7 @@ const (
 	AgentGueKindGUE_KIND_PACKET   AgentGueKind = 0
 	AgentGueKindGUE_KIND_FRAGMENT AgentGueKind = 1
 	AgentGueKindGUE_KIND_RELAY    AgentGueKind = 2
+	AgentGueKindGUE_KIND_STEERED  AgentGueKind = 3
 )
 
 type AgentNatRule struct {
@@ -306,6 +309,8 @@ type AgentRxCtx struct {
 		_               [1]byte
 		Step            AgentGueChain
 		Kind            AgentGueKind
+		SaysWeir        bool
+		_               [3]byte
 	}
 	Key       AgentNatRuleKey
 	Rule      AgentNatRule
@@ -326,10 +331,48 @@ type AgentRxCtx struct {
 		Native  bool
 		Listens bool
 	}
-	Fresh     AgentSession
-	Content   uint32
-	PastMuxes bool
-	_         [3]byte
+	_     [4]byte
+	Fresh AgentSession
+	Hop   struct {
+		_     structs.HostLayout
+		To    AgentAddress
+		Other AgentAddress
+		Step  AgentGueChain
+		Kind  AgentGueKind
+	}
+	Steering struct {
+		_        structs.HostLayout
+		Slot     uint32
+		Previous uint32
+		Reason   AgentSteerReason
+		Port     uint16
+		_        [2]byte
+	}
+	Client struct {
+		_               structs.HostLayout
+		Source          AgentAddress
+		Destination     AgentAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Content    uint32
+	PastMuxes  bool
+	FromSwitch bool
+	_          [2]byte
 }
 
 type AgentSession struct {
@@ -705,6 +748,103 @@ const (
 	AgentSnatWorkloadFlagSNAT_REJECT         AgentSnatWorkloadFlag = 4
 )
 
+type AgentSteerBackend struct {
+	_      structs.HostLayout
+	Tunnel AgentAddress
+	Flags  uint32
+}
+
+type AgentSteerBackendFlag uint32
+
+const (
+	AgentSteerBackendFlagSTEER_BACKEND_DOWN AgentSteerBackendFlag = 1
+	AgentSteerBackendFlagSTEER_BACKEND_NEW  AgentSteerBackendFlag = 2
+)
+
+type AgentSteerBackendKey struct {
+	_        structs.HostLayout
+	Endpoint uint32
+	Slot     uint32
+}
+
+type AgentSteerBucketKey struct {
+	_        structs.HostLayout
+	Endpoint uint32
+	Row      uint32
+}
+
+type AgentSteerBucketLayout uint32
+
+const (
+	AgentSteerBucketLayoutSTEER_BUCKETS_PER_ROW AgentSteerBucketLayout = 32
+	AgentSteerBucketLayoutSTEER_PREVIOUS_SHIFT  AgentSteerBucketLayout = 16
+)
+
+type AgentSteerBucketRow struct {
+	_       structs.HostLayout
+	Key     AgentSteerBucketKey
+	Buckets [32]uint32
+}
+
+type AgentSteerEndpoint struct {
+	_          structs.HostLayout
+	Number     uint32
+	BucketMask uint32
+	Flags      uint32
+	Pad        uint32
+}
+
+type AgentSteerFlag uint32
+
+const (
+	AgentSteerFlagSTEER_COOKIES         AgentSteerFlag = 1
+	AgentSteerFlagSTEER_COOKIES_SETTLED AgentSteerFlag = 2
+	AgentSteerFlagSTEER_AFFINITY        AgentSteerFlag = 4
+	AgentSteerFlagSTEER_UDP_LOCAL       AgentSteerFlag = 8
+	AgentSteerFlagSTEER_EMPTY           AgentSteerFlag = 16
+)
+
+type AgentSteerKey struct {
+	_        structs.HostLayout
+	Vip      AgentAddress
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
+type AgentSteerReason uint32
+
+const (
+	AgentSteerReasonSTEER_BY_ARRIVAL     AgentSteerReason = 0
+	AgentSteerReasonSTEER_BY_SESSION     AgentSteerReason = 1
+	AgentSteerReasonSTEER_BY_COOKIE_HERE AgentSteerReason = 2
+	AgentSteerReasonSTEER_BY_BUCKET_HERE AgentSteerReason = 3
+	AgentSteerReasonSTEER_BY_COOKIE      AgentSteerReason = 4
+	AgentSteerReasonSTEER_BY_BUCKET      AgentSteerReason = 5
+	AgentSteerReasonSTEER_BY_QUOTE       AgentSteerReason = 6
+	AgentSteerReasonSTEER_REASONS        AgentSteerReason = 7
+)
+
+type AgentSteerRole uint32
+
+const (
+	AgentSteerRoleSTEER_SWITCH AgentSteerRole = 1
+	AgentSteerRoleSTEER_HOST   AgentSteerRole = 2
+)
+
+type AgentSteerSource struct {
+	_      structs.HostLayout
+	Vip    AgentAddress
+	Source AgentAddress
+}
+
+type AgentSteerWorkload struct {
+	_    structs.HostLayout
+	Dip  AgentAddress
+	Port uint16
+	Pad  uint16
+}
+
 type AgentSynCookieFormat uint32
 
 const (
@@ -761,131 +901,150 @@ const (
 	AgentVerdictVERDICT_DELIVER_INTERFACE        AgentVerdict = 13
 	AgentVerdictVERDICT_CHAIN_ON                 AgentVerdict = 14
 	AgentVerdictVERDICT_CHAIN_BACK               AgentVerdict = 15
-	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 16
-	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 17
-	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 18
-	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 19
-	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 20
-	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 21
-	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 22
-	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 23
-	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 24
-	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 25
-	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 26
-	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 27
-	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 28
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 29
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 30
-	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 31
-	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 32
-	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 33
-	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 34
-	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 35
-	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 36
-	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 37
-	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 38
-	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 39
-	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 40
-	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 41
-	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 42
-	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 43
-	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 44
-	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 45
-	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 46
-	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 47
-	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 48
-	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 49
-	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 50
-	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 51
-	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 52
-	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 53
-	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 54
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 55
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 56
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 57
-	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 58
-	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 59
-	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 60
-	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 61
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 62
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 63
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 64
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 65
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 66
-	AgentVerdictVERDICT_COUNT                    AgentVerdict = 67
+	AgentVerdictVERDICT_STEERED_COOKIE           AgentVerdict = 16
+	AgentVerdictVERDICT_STEERED_BUCKET           AgentVerdict = 17
+	AgentVerdictVERDICT_STEERED_QUERY            AgentVerdict = 18
+	AgentVerdictVERDICT_STEERED_ERROR            AgentVerdict = 19
+	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 20
+	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 21
+	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 22
+	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 23
+	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 24
+	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 25
+	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 26
+	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 27
+	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 28
+	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 29
+	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 30
+	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 31
+	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 32
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 33
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 34
+	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 35
+	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 36
+	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 37
+	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 38
+	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 39
+	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 40
+	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 41
+	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 42
+	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 43
+	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 44
+	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 45
+	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 46
+	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 47
+	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 48
+	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 49
+	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 50
+	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 51
+	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 52
+	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 53
+	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 54
+	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 55
+	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 56
+	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 57
+	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 58
+	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 59
+	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 60
+	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 61
+	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 62
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 63
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 64
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 65
+	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 66
+	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 67
+	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 68
+	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 69
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 70
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 71
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 72
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 73
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 74
+	AgentVerdictVERDICT_COUNT                    AgentVerdict = 75
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	AgentMapChainPeers          = "chain_peers"
-	AgentMapControls            = "controls"
-	AgentMapFastpath            = "fastpath"
-	AgentMapLostDatagrams       = "lost_datagrams"
-	AgentMapMuxes               = "muxes"
-	AgentMapNatRules            = "nat_rules"
-	AgentMapNewSessions         = "new_sessions"
-	AgentMapOverflowKeys        = "overflow_keys"
-	AgentMapProxyScratch        = "proxy_scratch"
-	AgentMapReplyFragments      = "reply_fragments"
-	AgentMapRxCtxs              = "rx_ctxs"
-	AgentMapSessionQuotas       = "session_quotas"
-	AgentMapSessionUsages       = "session_usages"
-	AgentMapSessions            = "sessions"
-	AgentMapSnatBlockUse        = "snat_block_use"
-	AgentMapSnatBlocks          = "snat_blocks"
-	AgentMapSnatDests           = "snat_dests"
-	AgentMapSnatExempts         = "snat_exempts"
-	AgentMapSnatFlows           = "snat_flows"
-	AgentMapSnatNoTarget        = "snat_no_target"
-	AgentMapSnatNotices         = "snat_notices"
-	AgentMapSnatPorts           = "snat_ports"
-	AgentMapSnatSearches        = "snat_searches"
-	AgentMapSnatStats           = "snat_stats"
-	AgentMapSnatTenants         = "snat_tenants"
-	AgentMapSnatWorkloads       = "snat_workloads"
-	AgentMapSweptFlows          = "swept_flows"
-	AgentMapSweptPorts          = "swept_ports"
-	AgentMapSweptTargets        = "swept_targets"
-	AgentMapSweptUsed           = "swept_used"
-	AgentMapSyncookiesSeen      = "syncookies_seen"
-	AgentMapTunnels             = "tunnels"
-	AgentMapVerdicts            = "verdicts"
-	AgentMapVipTenants          = "vip_tenants"
-	AgentMapWorkloadLinks       = "workload_links"
-	AgentMapWorkloads           = "workloads"
-	AgentProgFastpathSet        = "fastpath_set"
-	AgentProgFromUplink         = "from_uplink"
-	AgentProgFromWorkload       = "from_workload"
-	AgentProgSnatAssign         = "snat_assign"
-	AgentProgSnatClose          = "snat_close"
-	AgentProgSnatDequeue        = "snat_dequeue"
-	AgentProgSnatList           = "snat_list"
-	AgentProgSnatOpen           = "snat_open"
-	AgentProgSnatOwn            = "snat_own"
-	AgentProgSnatReconcile      = "snat_reconcile"
-	AgentProgSnatRefuse         = "snat_refuse"
-	AgentProgSnatShare          = "snat_share"
-	AgentProgSnatSweep          = "snat_sweep"
-	AgentProgToUplink           = "to_uplink"
-	AgentVarAbiDatagramLayout   = "abi_datagram_layout"
-	AgentVarAbiGueControlFormat = "abi_gue_control_format"
-	AgentVarAbiGueFormat        = "abi_gue_format"
-	AgentVarAbiSessionLayout    = "abi_session_layout"
-	AgentVarAbiSessionTable     = "abi_session_table"
-	AgentVarAbiSlotLayout       = "abi_slot_layout"
-	AgentVarAbiSnatBlockLayout  = "abi_snat_block_layout"
-	AgentVarAbiSnatFlowState    = "abi_snat_flow_state"
-	AgentVarAbiSnatQueueSize    = "abi_snat_queue_size"
-	AgentVarAbiSnatResult       = "abi_snat_result"
-	AgentVarAbiSnatSweepSize    = "abi_snat_sweep_size"
-	AgentVarAbiSynCookieFormat  = "abi_syn_cookie_format"
-	AgentVarAbiSynOption        = "abi_syn_option"
-	AgentVarCfgDatagramLife     = "cfg_datagram_life"
-	AgentVarHashKey             = "hash_key"
-	AgentVarSettings            = "settings"
-	AgentVarSynSecrets          = "syn_secrets"
+	AgentMapChainPeers           = "chain_peers"
+	AgentMapControls             = "controls"
+	AgentMapFastpath             = "fastpath"
+	AgentMapLostDatagrams        = "lost_datagrams"
+	AgentMapMuxes                = "muxes"
+	AgentMapNatRules             = "nat_rules"
+	AgentMapNewSessions          = "new_sessions"
+	AgentMapOverflowKeys         = "overflow_keys"
+	AgentMapProxyScratch         = "proxy_scratch"
+	AgentMapReplyFragments       = "reply_fragments"
+	AgentMapRxCtxs               = "rx_ctxs"
+	AgentMapSessionQuotas        = "session_quotas"
+	AgentMapSessionUsages        = "session_usages"
+	AgentMapSessions             = "sessions"
+	AgentMapSnatBlockUse         = "snat_block_use"
+	AgentMapSnatBlocks           = "snat_blocks"
+	AgentMapSnatDests            = "snat_dests"
+	AgentMapSnatExempts          = "snat_exempts"
+	AgentMapSnatFlows            = "snat_flows"
+	AgentMapSnatNoTarget         = "snat_no_target"
+	AgentMapSnatNotices          = "snat_notices"
+	AgentMapSnatPorts            = "snat_ports"
+	AgentMapSnatSearches         = "snat_searches"
+	AgentMapSnatStats            = "snat_stats"
+	AgentMapSnatTenants          = "snat_tenants"
+	AgentMapSnatWorkloads        = "snat_workloads"
+	AgentMapSteerBackends        = "steer_backends"
+	AgentMapSteerBuckets         = "steer_buckets"
+	AgentMapSteerEndpoints       = "steer_endpoints"
+	AgentMapSteerReasons         = "steer_reasons"
+	AgentMapSteerSources         = "steer_sources"
+	AgentMapSteerWorkloads       = "steer_workloads"
+	AgentMapSweptFlows           = "swept_flows"
+	AgentMapSweptPorts           = "swept_ports"
+	AgentMapSweptTargets         = "swept_targets"
+	AgentMapSweptUsed            = "swept_used"
+	AgentMapSyncookiesSeen       = "syncookies_seen"
+	AgentMapTunnels              = "tunnels"
+	AgentMapVerdicts             = "verdicts"
+	AgentMapVipTenants           = "vip_tenants"
+	AgentMapWorkloadLinks        = "workload_links"
+	AgentMapWorkloads            = "workloads"
+	AgentProgFastpathSet         = "fastpath_set"
+	AgentProgFromUplink          = "from_uplink"
+	AgentProgFromWorkload        = "from_workload"
+	AgentProgSnatAssign          = "snat_assign"
+	AgentProgSnatClose           = "snat_close"
+	AgentProgSnatDequeue         = "snat_dequeue"
+	AgentProgSnatList            = "snat_list"
+	AgentProgSnatOpen            = "snat_open"
+	AgentProgSnatOwn             = "snat_own"
+	AgentProgSnatReconcile       = "snat_reconcile"
+	AgentProgSnatRefuse          = "snat_refuse"
+	AgentProgSnatShare           = "snat_share"
+	AgentProgSnatSweep           = "snat_sweep"
+	AgentProgToUplink            = "to_uplink"
+	AgentVarAbiDatagramLayout    = "abi_datagram_layout"
+	AgentVarAbiGueControlFormat  = "abi_gue_control_format"
+	AgentVarAbiGueFormat         = "abi_gue_format"
+	AgentVarAbiSessionLayout     = "abi_session_layout"
+	AgentVarAbiSessionTable      = "abi_session_table"
+	AgentVarAbiSlotLayout        = "abi_slot_layout"
+	AgentVarAbiSnatBlockLayout   = "abi_snat_block_layout"
+	AgentVarAbiSnatFlowState     = "abi_snat_flow_state"
+	AgentVarAbiSnatQueueSize     = "abi_snat_queue_size"
+	AgentVarAbiSnatResult        = "abi_snat_result"
+	AgentVarAbiSnatSweepSize     = "abi_snat_sweep_size"
+	AgentVarAbiSteerBackendFlag  = "abi_steer_backend_flag"
+	AgentVarAbiSteerBucketLayout = "abi_steer_bucket_layout"
+	AgentVarAbiSteerFlag         = "abi_steer_flag"
+	AgentVarAbiSteerRole         = "abi_steer_role"
+	AgentVarAbiSynCookieFormat   = "abi_syn_cookie_format"
+	AgentVarAbiSynOption         = "abi_syn_option"
+	AgentVarCfgDatagramLife      = "cfg_datagram_life"
+	AgentVarHashKey              = "hash_key"
+	AgentVarPoolKey              = "pool_key"
+	AgentVarSettings             = "settings"
+	AgentVarSynSecrets           = "syn_secrets"
 )
 
 // LoadAgent returns the embedded CollectionSpec for Agent.
@@ -976,6 +1135,12 @@ type AgentMapSpecs struct {
 	SnatStats      *ebpf.MapSpec `ebpf:"snat_stats"`
 	SnatTenants    *ebpf.MapSpec `ebpf:"snat_tenants"`
 	SnatWorkloads  *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SteerBackends  *ebpf.MapSpec `ebpf:"steer_backends"`
+	SteerBuckets   *ebpf.MapSpec `ebpf:"steer_buckets"`
+	SteerEndpoints *ebpf.MapSpec `ebpf:"steer_endpoints"`
+	SteerReasons   *ebpf.MapSpec `ebpf:"steer_reasons"`
+	SteerSources   *ebpf.MapSpec `ebpf:"steer_sources"`
+	SteerWorkloads *ebpf.MapSpec `ebpf:"steer_workloads"`
 	SweptFlows     *ebpf.MapSpec `ebpf:"swept_flows"`
 	SweptPorts     *ebpf.MapSpec `ebpf:"swept_ports"`
 	SweptTargets   *ebpf.MapSpec `ebpf:"swept_targets"`
@@ -992,23 +1157,28 @@ type AgentMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AgentVariableSpecs struct {
-	AbiDatagramLayout   *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
-	AbiGueControlFormat *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
-	AbiGueFormat        *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiSessionLayout    *ebpf.VariableSpec `ebpf:"abi_session_layout"`
-	AbiSessionTable     *ebpf.VariableSpec `ebpf:"abi_session_table"`
-	AbiSlotLayout       *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
-	AbiSnatBlockLayout  *ebpf.VariableSpec `ebpf:"abi_snat_block_layout"`
-	AbiSnatFlowState    *ebpf.VariableSpec `ebpf:"abi_snat_flow_state"`
-	AbiSnatQueueSize    *ebpf.VariableSpec `ebpf:"abi_snat_queue_size"`
-	AbiSnatResult       *ebpf.VariableSpec `ebpf:"abi_snat_result"`
-	AbiSnatSweepSize    *ebpf.VariableSpec `ebpf:"abi_snat_sweep_size"`
-	AbiSynCookieFormat  *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption        *ebpf.VariableSpec `ebpf:"abi_syn_option"`
-	CfgDatagramLife     *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
-	HashKey             *ebpf.VariableSpec `ebpf:"hash_key"`
-	Settings            *ebpf.VariableSpec `ebpf:"settings"`
-	SynSecrets          *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	AbiDatagramLayout    *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiGueControlFormat  *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat         *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiSessionLayout     *ebpf.VariableSpec `ebpf:"abi_session_layout"`
+	AbiSessionTable      *ebpf.VariableSpec `ebpf:"abi_session_table"`
+	AbiSlotLayout        *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatBlockLayout   *ebpf.VariableSpec `ebpf:"abi_snat_block_layout"`
+	AbiSnatFlowState     *ebpf.VariableSpec `ebpf:"abi_snat_flow_state"`
+	AbiSnatQueueSize     *ebpf.VariableSpec `ebpf:"abi_snat_queue_size"`
+	AbiSnatResult        *ebpf.VariableSpec `ebpf:"abi_snat_result"`
+	AbiSnatSweepSize     *ebpf.VariableSpec `ebpf:"abi_snat_sweep_size"`
+	AbiSteerBackendFlag  *ebpf.VariableSpec `ebpf:"abi_steer_backend_flag"`
+	AbiSteerBucketLayout *ebpf.VariableSpec `ebpf:"abi_steer_bucket_layout"`
+	AbiSteerFlag         *ebpf.VariableSpec `ebpf:"abi_steer_flag"`
+	AbiSteerRole         *ebpf.VariableSpec `ebpf:"abi_steer_role"`
+	AbiSynCookieFormat   *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption         *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	CfgDatagramLife      *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	HashKey              *ebpf.VariableSpec `ebpf:"hash_key"`
+	PoolKey              *ebpf.VariableSpec `ebpf:"pool_key"`
+	Settings             *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets           *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
 
 // AgentObjects contains all objects after they have been loaded into the kernel.
@@ -1057,6 +1227,12 @@ type AgentMaps struct {
 	SnatStats      *ebpf.Map `ebpf:"snat_stats"`
 	SnatTenants    *ebpf.Map `ebpf:"snat_tenants"`
 	SnatWorkloads  *ebpf.Map `ebpf:"snat_workloads"`
+	SteerBackends  *ebpf.Map `ebpf:"steer_backends"`
+	SteerBuckets   *ebpf.Map `ebpf:"steer_buckets"`
+	SteerEndpoints *ebpf.Map `ebpf:"steer_endpoints"`
+	SteerReasons   *ebpf.Map `ebpf:"steer_reasons"`
+	SteerSources   *ebpf.Map `ebpf:"steer_sources"`
+	SteerWorkloads *ebpf.Map `ebpf:"steer_workloads"`
 	SweptFlows     *ebpf.Map `ebpf:"swept_flows"`
 	SweptPorts     *ebpf.Map `ebpf:"swept_ports"`
 	SweptTargets   *ebpf.Map `ebpf:"swept_targets"`
@@ -1097,6 +1273,12 @@ func (m *AgentMaps) Close() error {
 		m.SnatStats,
 		m.SnatTenants,
 		m.SnatWorkloads,
+		m.SteerBackends,
+		m.SteerBuckets,
+		m.SteerEndpoints,
+		m.SteerReasons,
+		m.SteerSources,
+		m.SteerWorkloads,
 		m.SweptFlows,
 		m.SweptPorts,
 		m.SweptTargets,
@@ -1114,23 +1296,28 @@ func (m *AgentMaps) Close() error {
 //
 // It can be passed to LoadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AgentVariables struct {
-	AbiDatagramLayout   *ebpf.Variable `ebpf:"abi_datagram_layout"`
-	AbiGueControlFormat *ebpf.Variable `ebpf:"abi_gue_control_format"`
-	AbiGueFormat        *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiSessionLayout    *ebpf.Variable `ebpf:"abi_session_layout"`
-	AbiSessionTable     *ebpf.Variable `ebpf:"abi_session_table"`
-	AbiSlotLayout       *ebpf.Variable `ebpf:"abi_slot_layout"`
-	AbiSnatBlockLayout  *ebpf.Variable `ebpf:"abi_snat_block_layout"`
-	AbiSnatFlowState    *ebpf.Variable `ebpf:"abi_snat_flow_state"`
-	AbiSnatQueueSize    *ebpf.Variable `ebpf:"abi_snat_queue_size"`
-	AbiSnatResult       *ebpf.Variable `ebpf:"abi_snat_result"`
-	AbiSnatSweepSize    *ebpf.Variable `ebpf:"abi_snat_sweep_size"`
-	AbiSynCookieFormat  *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption        *ebpf.Variable `ebpf:"abi_syn_option"`
-	CfgDatagramLife     *ebpf.Variable `ebpf:"cfg_datagram_life"`
-	HashKey             *ebpf.Variable `ebpf:"hash_key"`
-	Settings            *ebpf.Variable `ebpf:"settings"`
-	SynSecrets          *ebpf.Variable `ebpf:"syn_secrets"`
+	AbiDatagramLayout    *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiGueControlFormat  *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat         *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiSessionLayout     *ebpf.Variable `ebpf:"abi_session_layout"`
+	AbiSessionTable      *ebpf.Variable `ebpf:"abi_session_table"`
+	AbiSlotLayout        *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatBlockLayout   *ebpf.Variable `ebpf:"abi_snat_block_layout"`
+	AbiSnatFlowState     *ebpf.Variable `ebpf:"abi_snat_flow_state"`
+	AbiSnatQueueSize     *ebpf.Variable `ebpf:"abi_snat_queue_size"`
+	AbiSnatResult        *ebpf.Variable `ebpf:"abi_snat_result"`
+	AbiSnatSweepSize     *ebpf.Variable `ebpf:"abi_snat_sweep_size"`
+	AbiSteerBackendFlag  *ebpf.Variable `ebpf:"abi_steer_backend_flag"`
+	AbiSteerBucketLayout *ebpf.Variable `ebpf:"abi_steer_bucket_layout"`
+	AbiSteerFlag         *ebpf.Variable `ebpf:"abi_steer_flag"`
+	AbiSteerRole         *ebpf.Variable `ebpf:"abi_steer_role"`
+	AbiSynCookieFormat   *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption         *ebpf.Variable `ebpf:"abi_syn_option"`
+	CfgDatagramLife      *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	HashKey              *ebpf.Variable `ebpf:"hash_key"`
+	PoolKey              *ebpf.Variable `ebpf:"pool_key"`
+	Settings             *ebpf.Variable `ebpf:"settings"`
+	SynSecrets           *ebpf.Variable `ebpf:"syn_secrets"`
 }
 
 // AgentPrograms contains all programs after they have been loaded into the kernel.

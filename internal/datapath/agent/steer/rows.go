@@ -1,0 +1,93 @@
+package steer
+
+import (
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
+)
+
+const rowBuckets = int(bpf.AgentSteerBucketLayoutSTEER_BUCKETS_PER_ROW)
+
+// rows are what the tables hold of some VIPs.
+type rows struct {
+	sources   map[bpf.AgentSteerSource]uint32
+	endpoints map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint
+	buckets   map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow
+	backends  map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend
+}
+
+func newRows() rows {
+	return rows{
+		map[bpf.AgentSteerSource]uint32{}, map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint{},
+		map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow{}, map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend{},
+	}
+}
+
+// addSources adds who may send packets to a VIP. What is both is a switch: no host of the VIP may have its address.
+func (r rows) addSources(vip steering.VIP) {
+	add := func(sources []netip.Addr, role bpf.AgentSteerRole) {
+		for _, source := range sources {
+			for _, to := range []bpf.AgentAddress{bpf.ToAddress(vip.Address), {}} { // without VIP: of what can't be read
+				key := bpf.AgentSteerSource{Vip: to, Source: bpf.ToAddress(source)}
+				if r.sources[key] != uint32(bpf.AgentSteerRoleSTEER_SWITCH) {
+					r.sources[key] = uint32(role)
+				}
+			}
+		}
+	}
+	add(vip.Peers, bpf.AgentSteerRoleSTEER_HOST)
+	add(vip.Switches, bpf.AgentSteerRoleSTEER_SWITCH)
+}
+
+// addEndpoint adds an endpoint, which has a number on this host.
+func (r rows) addEndpoint(e steering.Endpoint, number uint32) {
+	r.endpoints[toKey(e.Key)] = bpf.AgentSteerEndpoint{Number: number, BucketMask: uint32(max(len(e.Buckets), 1) - 1), Flags: flagsOf(e)}
+	fresh := make(map[model.Slot]bool, len(e.Backends))
+	for first := 0; first < len(e.Buckets); first += rowBuckets {
+		key := bpf.AgentSteerBucketKey{Endpoint: number, Row: uint32(first / rowBuckets)}
+		row := bpf.AgentSteerBucketRow{Key: key}
+		for i := range min(rowBuckets, len(e.Buckets)-first) {
+			slot, previous := e.Choice(uint32(first + i))
+			row.Buckets[i] = uint32(slot) | uint32(previous)<<bpf.AgentSteerBucketLayoutSTEER_PREVIOUS_SHIFT
+			fresh[slot] = true
+		}
+		r.buckets[key] = row
+	}
+	for _, b := range e.Backends {
+		row := bpf.AgentSteerBackend{Tunnel: bpf.ToAddress(b.Tunnel)}
+		switch {
+		case b.Down:
+			row.Flags = uint32(bpf.AgentSteerBackendFlagSTEER_BACKEND_DOWN)
+		case fresh[b.Slot]:
+			row.Flags = uint32(bpf.AgentSteerBackendFlagSTEER_BACKEND_NEW)
+		}
+		r.backends[bpf.AgentSteerBackendKey{Endpoint: number, Slot: uint32(b.Slot)}] = row
+	}
+}
+
+func flagsOf(e steering.Endpoint) uint32 {
+	var flags bpf.AgentSteerFlag
+	for flag, set := range map[bpf.AgentSteerFlag]bool{
+		bpf.AgentSteerFlagSTEER_COOKIES:         e.Cookies == model.CookiesOn || e.Cookies == model.CookiesSettling,
+		bpf.AgentSteerFlagSTEER_COOKIES_SETTLED: e.Cookies == model.CookiesOn,
+		bpf.AgentSteerFlagSTEER_AFFINITY:        e.Affinity,
+		bpf.AgentSteerFlagSTEER_UDP_LOCAL:       e.LocalUDP,
+		bpf.AgentSteerFlagSTEER_EMPTY:           len(e.Buckets) == 0,
+	} {
+		if set {
+			flags |= flag
+		}
+	}
+	return uint32(flags)
+}
+
+func toKey(key model.EndpointKey) bpf.AgentSteerKey {
+	return bpf.AgentSteerKey{Vip: bpf.ToAddress(key.VIP), Port: abi.Port(key.Port), Protocol: uint8(key.Protocol)}
+}
+
+func fromKey(key bpf.AgentSteerKey) model.EndpointKey {
+	return model.EndpointKey{VIP: bpf.FromAddress(key.Vip), Protocol: model.Protocol(key.Protocol), Port: abi.Port(key.Port)}
+}

@@ -1,0 +1,73 @@
+package steering
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// VIP is a VIP that switches hold, as its hosts know it.
+type VIP struct {
+	Address   netip.Addr
+	Switches  []netip.Addr // outer sources of the switches, in order
+	Peers     []netip.Addr // outer sources of the VIP's hosts, in order
+	Endpoints []Endpoint   // all of them, in order of their keys: also those that the host has no backend of
+}
+
+// Endpoint is an endpoint as its VIP's hosts choose a backend of it: as muxes do.
+type Endpoint struct {
+	Key      model.EndpointKey
+	Buckets  []model.Slot // a power of two of them; empty: no backend, drop
+	Previous []model.Slot // by bucket, as in model.MuxEndpoint; empty: none at all
+	Backends []Backend    // in order of their slots
+	Cookies  model.Cookies
+	Affinity bool // hash the client's address without its port
+	LocalUDP bool // flows of UDP are served where they arrive
+}
+
+// Backend is a row of an endpoint's slots.
+type Backend struct {
+	Slot   model.Slot
+	Tunnel netip.Addr // destination of the outer header
+	Down   bool       // no connection can be there
+}
+
+// Equal says whether both are the same to a host.
+func (e Endpoint) Equal(other Endpoint) bool {
+	return e.EqualRows(other) && slices.Equal(e.Buckets, other.Buckets) && slices.Equal(e.Previous, other.Previous)
+}
+
+// EqualRows says whether both differ in buckets at most, and have as many of these.
+func (e Endpoint) EqualRows(other Endpoint) bool {
+	return e.Key == other.Key && len(e.Buckets) == len(other.Buckets) && slices.Equal(e.Backends, other.Backends) &&
+		e.Cookies == other.Cookies && e.Affinity == other.Affinity && e.LocalUDP == other.LocalUDP
+}
+
+// Backend is the row of a slot.
+func (e Endpoint) Backend(slot model.Slot) (Backend, bool) {
+	i, found := slices.BinarySearchFunc(e.Backends, slot, func(b Backend, s model.Slot) int { return int(b.Slot) - int(s) })
+	if !found {
+		return Backend{}, false
+	}
+	return e.Backends[i], true
+}
+
+// Lives says whether a connection can be at the slot's backend.
+func (e Endpoint) Lives(slot model.Slot) bool {
+	b, found := e.Backend(slot)
+	return found && !b.Down
+}
+
+// Choice is what a bucket names: the slot, and the one before while connections from then may live; 0: none.
+func (e Endpoint) Choice(hash uint32) (slot, previous model.Slot) {
+	if len(e.Buckets) == 0 {
+		return 0, 0
+	}
+	bucket := hash & uint32(len(e.Buckets)-1)
+	slot = e.Buckets[bucket]
+	if len(e.Previous) > 0 {
+		previous = e.Previous[bucket]
+	}
+	return slot, previous
+}
