@@ -2195,7 +2195,7 @@ type SyncHostResponse struct {
 	Removed  []*HostBackendKey `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Outer sources to accept, addresses and prefixes: all muxes, every time.
 	Muxes []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
-	// The pool's secret, 40 bytes; once on a stream, when a backend has draining buckets.
+	// The pool's secret, 40 bytes; once on a stream, when a backend has draining buckets or a VIP is held by switches.
 	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	// As in SyncMuxResponse.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
@@ -2218,9 +2218,14 @@ type SyncHostResponse struct {
 	// Of virtual networks; left out: nothing.
 	Networks *HostNetworks `protobuf:"bytes,23,opt,name=networks,proto3" json:"networks,omitempty"`
 	// As in SyncMuxResponse.
-	Tasks         []*NodeTask `protobuf:"bytes,24,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tasks []*NodeTask `protobuf:"bytes,24,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// VIPs with backends here that switches hold, new or changed; after a snapshot these are all. hash_key comes before the
+	// first one, or with it.
+	Steered []*SteeredVIP `protobuf:"bytes,25,rep,name=steered,proto3" json:"steered,omitempty"`
+	// VIPs that no switch holds any more.
+	SteeredRemoved []string `protobuf:"bytes,26,rep,name=steered_removed,json=steeredRemoved,proto3" json:"steered_removed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
@@ -2372,6 +2377,358 @@ func (x *SyncHostResponse) GetTasks() []*NodeTask {
 	return nil
 }
 
+func (x *SyncHostResponse) GetSteered() []*SteeredVIP {
+	if x != nil {
+		return x.Steered
+	}
+	return nil
+}
+
+func (x *SyncHostResponse) GetSteeredRemoved() []string {
+	if x != nil {
+		return x.SteeredRemoved
+	}
+	return nil
+}
+
+// A VIP that switches hold, as its hosts know it: they steer packets that switches bring to the hosts that serve them.
+type SteeredVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// switches and hosts are as before, and left out.
+	KeepsSources bool `protobuf:"varint,2,opt,name=keeps_sources,json=keepsSources,proto3" json:"keeps_sources,omitempty"`
+	// Outer sources of the switches.
+	Switches []string `protobuf:"bytes,3,rep,name=switches,proto3" json:"switches,omitempty"`
+	// Outer sources of the VIP's hosts.
+	Hosts []string `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// New or changed, also those that the host has no backend of.
+	Endpoints     []*SteeredEndpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Removed       []*EndpointKey     `protobuf:"bytes,6,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteeredVIP) Reset() {
+	*x = SteeredVIP{}
+	mi := &file_v1_sync_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteeredVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteeredVIP) ProtoMessage() {}
+
+func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteeredVIP.ProtoReflect.Descriptor instead.
+func (*SteeredVIP) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SteeredVIP) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SteeredVIP) GetKeepsSources() bool {
+	if x != nil {
+		return x.KeepsSources
+	}
+	return false
+}
+
+func (x *SteeredVIP) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *SteeredVIP) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *SteeredVIP) GetEndpoints() []*SteeredEndpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *SteeredVIP) GetRemoved() []*EndpointKey {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// An endpoint as hosts choose a backend of it: as muxes do.
+type SteeredEndpoint struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// backends are as before, and left out.
+	KeepsBackends bool `protobuf:"varint,2,opt,name=keeps_backends,json=keepsBackends,proto3" json:"keeps_backends,omitempty"`
+	// By slot.
+	Backends []*SteeredBackend `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
+	// buckets and previous are as before, but for moves, and left out.
+	KeepsBuckets bool `protobuf:"varint,4,opt,name=keeps_buckets,json=keepsBuckets,proto3" json:"keeps_buckets,omitempty"`
+	// As in MuxEndpoint.
+	Buckets  []uint32      `protobuf:"varint,5,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	Previous []uint32      `protobuf:"varint,6,rep,packed,name=previous,proto3" json:"previous,omitempty"`
+	Moves    []*BucketMove `protobuf:"bytes,7,rep,name=moves,proto3" json:"moves,omitempty"`
+	// As in MuxEndpoint.
+	Cookies  string `protobuf:"bytes,8,opt,name=cookies,proto3" json:"cookies,omitempty"`
+	Affinity bool   `protobuf:"varint,9,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// Flows of UDP are served where they arrive.
+	UdpLocal      bool `protobuf:"varint,10,opt,name=udp_local,json=udpLocal,proto3" json:"udp_local,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteeredEndpoint) Reset() {
+	*x = SteeredEndpoint{}
+	mi := &file_v1_sync_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteeredEndpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteeredEndpoint) ProtoMessage() {}
+
+func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteeredEndpoint.ProtoReflect.Descriptor instead.
+func (*SteeredEndpoint) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SteeredEndpoint) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *SteeredEndpoint) GetKeepsBackends() bool {
+	if x != nil {
+		return x.KeepsBackends
+	}
+	return false
+}
+
+func (x *SteeredEndpoint) GetBackends() []*SteeredBackend {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+func (x *SteeredEndpoint) GetKeepsBuckets() bool {
+	if x != nil {
+		return x.KeepsBuckets
+	}
+	return false
+}
+
+func (x *SteeredEndpoint) GetBuckets() []uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *SteeredEndpoint) GetPrevious() []uint32 {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *SteeredEndpoint) GetMoves() []*BucketMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *SteeredEndpoint) GetCookies() string {
+	if x != nil {
+		return x.Cookies
+	}
+	return ""
+}
+
+func (x *SteeredEndpoint) GetAffinity() bool {
+	if x != nil {
+		return x.Affinity
+	}
+	return false
+}
+
+func (x *SteeredEndpoint) GetUdpLocal() bool {
+	if x != nil {
+		return x.UdpLocal
+	}
+	return false
+}
+
+// A backend as hosts steer to it.
+type SteeredBackend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 8191.
+	Slot uint32 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	// Destination of the outer header.
+	Tunnel string `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// No connection can be there.
+	Down          bool `protobuf:"varint,3,opt,name=down,proto3" json:"down,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteeredBackend) Reset() {
+	*x = SteeredBackend{}
+	mi := &file_v1_sync_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteeredBackend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteeredBackend) ProtoMessage() {}
+
+func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteeredBackend.ProtoReflect.Descriptor instead.
+func (*SteeredBackend) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SteeredBackend) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *SteeredBackend) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *SteeredBackend) GetDown() bool {
+	if x != nil {
+		return x.Down
+	}
+	return false
+}
+
+// What a bucket names from now on.
+type BucketMove struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Bucket uint32                 `protobuf:"varint,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	// 0: none.
+	Slot          uint32 `protobuf:"varint,2,opt,name=slot,proto3" json:"slot,omitempty"`
+	Previous      uint32 `protobuf:"varint,3,opt,name=previous,proto3" json:"previous,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BucketMove) Reset() {
+	*x = BucketMove{}
+	mi := &file_v1_sync_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BucketMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BucketMove) ProtoMessage() {}
+
+func (x *BucketMove) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BucketMove.ProtoReflect.Descriptor instead.
+func (*BucketMove) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BucketMove) GetBucket() uint32 {
+	if x != nil {
+		return x.Bucket
+	}
+	return 0
+}
+
+func (x *BucketMove) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *BucketMove) GetPrevious() uint32 {
+	if x != nil {
+		return x.Previous
+	}
+	return 0
+}
+
 // Virtual networks as a host runs them: those that have workloads there, and those that VIPs with backends there are
 // attached to.
 type HostNetworks struct {
@@ -2402,7 +2759,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2771,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2784,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -2527,7 +2884,7 @@ type ClientMove struct {
 
 func (x *ClientMove) Reset() {
 	*x = ClientMove{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2896,7 @@ func (x *ClientMove) String() string {
 func (*ClientMove) ProtoMessage() {}
 
 func (x *ClientMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2909,7 @@ func (x *ClientMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
 func (*ClientMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ClientMove) GetVni() uint32 {
@@ -2589,7 +2946,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2958,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2971,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -2649,7 +3006,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3018,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3031,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -2729,7 +3086,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +3098,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +3111,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -2807,7 +3164,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +3176,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +3189,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -2894,7 +3251,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3263,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3276,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -3029,7 +3386,7 @@ type SyncSwitchRequest struct {
 
 func (x *SyncSwitchRequest) Reset() {
 	*x = SyncSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3398,7 @@ func (x *SyncSwitchRequest) String() string {
 func (*SyncSwitchRequest) ProtoMessage() {}
 
 func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3411,7 @@ func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchRequest.ProtoReflect.Descriptor instead.
 func (*SyncSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SyncSwitchRequest) GetName() string {
@@ -3119,7 +3476,7 @@ type SyncSwitchResponse struct {
 
 func (x *SyncSwitchResponse) Reset() {
 	*x = SyncSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3488,7 @@ func (x *SyncSwitchResponse) String() string {
 func (*SyncSwitchResponse) ProtoMessage() {}
 
 func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3501,7 @@ func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchResponse.ProtoReflect.Descriptor instead.
 func (*SyncSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SyncSwitchResponse) GetGeneration() uint64 {
@@ -3210,7 +3567,7 @@ type SwitchEntry struct {
 
 func (x *SwitchEntry) Reset() {
 	*x = SwitchEntry{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3579,7 @@ func (x *SwitchEntry) String() string {
 func (*SwitchEntry) ProtoMessage() {}
 
 func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3592,7 @@ func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchEntry.ProtoReflect.Descriptor instead.
 func (*SwitchEntry) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SwitchEntry) GetVip() string {
@@ -3272,7 +3629,7 @@ type SwitchMember struct {
 
 func (x *SwitchMember) Reset() {
 	*x = SwitchMember{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3641,7 @@ func (x *SwitchMember) String() string {
 func (*SwitchMember) ProtoMessage() {}
 
 func (x *SwitchMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3654,7 @@ func (x *SwitchMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchMember.ProtoReflect.Descriptor instead.
 func (*SwitchMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SwitchMember) GetTunnel() string {
@@ -3329,7 +3686,7 @@ type ReportSwitchRequest struct {
 
 func (x *ReportSwitchRequest) Reset() {
 	*x = ReportSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3698,7 @@ func (x *ReportSwitchRequest) String() string {
 func (*ReportSwitchRequest) ProtoMessage() {}
 
 func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3711,7 @@ func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchRequest.ProtoReflect.Descriptor instead.
 func (*ReportSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReportSwitchRequest) GetName() string {
@@ -3400,7 +3757,7 @@ type ReportSwitchResponse struct {
 
 func (x *ReportSwitchResponse) Reset() {
 	*x = ReportSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3412,7 +3769,7 @@ func (x *ReportSwitchResponse) String() string {
 func (*ReportSwitchResponse) ProtoMessage() {}
 
 func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3425,7 +3782,7 @@ func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchResponse.ProtoReflect.Descriptor instead.
 func (*ReportSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 type AllocatePortsRequest struct {
@@ -3442,7 +3799,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3811,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3824,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -3507,7 +3864,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3876,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3889,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -3555,7 +3912,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3924,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3937,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -3620,7 +3977,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3989,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +4002,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -3669,7 +4026,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +4038,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +4051,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -3754,7 +4111,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +4123,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +4136,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -3926,7 +4283,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3938,7 +4295,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3951,7 +4308,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -3986,7 +4343,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4355,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4368,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -4077,7 +4434,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4446,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4459,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -4162,7 +4519,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4531,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4544,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{48}
+	return file_v1_sync_proto_rawDescGZIP(), []int{52}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -4203,7 +4560,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4572,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4585,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{49}
+	return file_v1_sync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -4260,7 +4617,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4272,7 +4629,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4285,7 +4642,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{50}
+	return file_v1_sync_proto_rawDescGZIP(), []int{54}
 }
 
 type ReportHostRequest struct {
@@ -4313,7 +4670,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4682,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4695,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{51}
+	return file_v1_sync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -4420,7 +4777,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4789,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4802,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{52}
+	return file_v1_sync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -4499,7 +4856,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4511,7 +4868,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4524,7 +4881,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{53}
+	return file_v1_sync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -4570,7 +4927,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4582,7 +4939,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4595,7 +4952,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{54}
+	return file_v1_sync_proto_rawDescGZIP(), []int{58}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -4780,7 +5137,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xa7\x05\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xff\x05\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -4802,7 +5159,38 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vtell_ranges\x18\x16 \x01(\bR\n" +
 	"tellRanges\x121\n" +
 	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\x12'\n" +
-	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\"\x82\x04\n" +
+	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\x12-\n" +
+	"\asteered\x18\x19 \x03(\v2\x13.weir.v1.SteeredVIPR\asteered\x12'\n" +
+	"\x0fsteered_removed\x18\x1a \x03(\tR\x0esteeredRemoved\"\xdd\x01\n" +
+	"\n" +
+	"SteeredVIP\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12#\n" +
+	"\rkeeps_sources\x18\x02 \x01(\bR\fkeepsSources\x12\x1a\n" +
+	"\bswitches\x18\x03 \x03(\tR\bswitches\x12\x14\n" +
+	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x126\n" +
+	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.SteeredEndpointR\tendpoints\x12.\n" +
+	"\aremoved\x18\x06 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\"\xf8\x02\n" +
+	"\x0fSteeredEndpoint\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12%\n" +
+	"\x0ekeeps_backends\x18\x02 \x01(\bR\rkeepsBackends\x123\n" +
+	"\bbackends\x18\x03 \x03(\v2\x17.weir.v1.SteeredBackendR\bbackends\x12#\n" +
+	"\rkeeps_buckets\x18\x04 \x01(\bR\fkeepsBuckets\x12\x18\n" +
+	"\abuckets\x18\x05 \x03(\rR\abuckets\x12\x1a\n" +
+	"\bprevious\x18\x06 \x03(\rR\bprevious\x12)\n" +
+	"\x05moves\x18\a \x03(\v2\x13.weir.v1.BucketMoveR\x05moves\x12\x18\n" +
+	"\acookies\x18\b \x01(\tR\acookies\x12\x1a\n" +
+	"\baffinity\x18\t \x01(\bR\baffinity\x12\x1b\n" +
+	"\tudp_local\x18\n" +
+	" \x01(\bR\budpLocal\"P\n" +
+	"\x0eSteeredBackend\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
+	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x12\n" +
+	"\x04down\x18\x03 \x01(\bR\x04down\"T\n" +
+	"\n" +
+	"BucketMove\x12\x16\n" +
+	"\x06bucket\x18\x01 \x01(\rR\x06bucket\x12\x12\n" +
+	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x1a\n" +
+	"\bprevious\x18\x03 \x01(\rR\bprevious\"\x82\x04\n" +
 	"\fHostNetworks\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
 	"\x03own\x18\x02 \x03(\tR\x03own\x12\x1c\n" +
@@ -5018,7 +5406,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -5046,53 +5434,57 @@ var file_v1_sync_proto_goTypes = []any{
 	(*MuxBackend)(nil),             // 23: weir.v1.MuxBackend
 	(*SyncHostRequest)(nil),        // 24: weir.v1.SyncHostRequest
 	(*SyncHostResponse)(nil),       // 25: weir.v1.SyncHostResponse
-	(*HostNetworks)(nil),           // 26: weir.v1.HostNetworks
-	(*ClientMove)(nil),             // 27: weir.v1.ClientMove
-	(*FBTKey)(nil),                 // 28: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 29: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 30: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 31: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 32: weir.v1.HostSNAT
-	(*SyncSwitchRequest)(nil),      // 33: weir.v1.SyncSwitchRequest
-	(*SyncSwitchResponse)(nil),     // 34: weir.v1.SyncSwitchResponse
-	(*SwitchEntry)(nil),            // 35: weir.v1.SwitchEntry
-	(*SwitchMember)(nil),           // 36: weir.v1.SwitchMember
-	(*ReportSwitchRequest)(nil),    // 37: weir.v1.ReportSwitchRequest
-	(*ReportSwitchResponse)(nil),   // 38: weir.v1.ReportSwitchResponse
-	(*AllocatePortsRequest)(nil),   // 39: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 40: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 41: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 42: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 43: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 44: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 45: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 46: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 47: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 48: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 49: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 50: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 51: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 52: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 53: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 54: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 55: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 56: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 57: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 58: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 59: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 60: weir.v1.Connection
-	(*Fastpath)(nil),               // 61: weir.v1.Fastpath
-	(*Limits)(nil),                 // 62: weir.v1.Limits
-	(*SwitchStatus)(nil),           // 63: weir.v1.SwitchStatus
-	(*SwitchRefusal)(nil),          // 64: weir.v1.SwitchRefusal
-	(*HealthCheck)(nil),            // 65: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 66: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 67: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 68: weir.v1.HostStatus
+	(*SteeredVIP)(nil),             // 26: weir.v1.SteeredVIP
+	(*SteeredEndpoint)(nil),        // 27: weir.v1.SteeredEndpoint
+	(*SteeredBackend)(nil),         // 28: weir.v1.SteeredBackend
+	(*BucketMove)(nil),             // 29: weir.v1.BucketMove
+	(*HostNetworks)(nil),           // 30: weir.v1.HostNetworks
+	(*ClientMove)(nil),             // 31: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 32: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 33: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 34: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 35: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 36: weir.v1.HostSNAT
+	(*SyncSwitchRequest)(nil),      // 37: weir.v1.SyncSwitchRequest
+	(*SyncSwitchResponse)(nil),     // 38: weir.v1.SyncSwitchResponse
+	(*SwitchEntry)(nil),            // 39: weir.v1.SwitchEntry
+	(*SwitchMember)(nil),           // 40: weir.v1.SwitchMember
+	(*ReportSwitchRequest)(nil),    // 41: weir.v1.ReportSwitchRequest
+	(*ReportSwitchResponse)(nil),   // 42: weir.v1.ReportSwitchResponse
+	(*AllocatePortsRequest)(nil),   // 43: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 44: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 45: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 46: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 47: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 48: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 49: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 50: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 51: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 52: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 53: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 54: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 55: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 56: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 57: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 58: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 59: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 60: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 61: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 62: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 63: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 64: weir.v1.Connection
+	(*Fastpath)(nil),               // 65: weir.v1.Fastpath
+	(*Limits)(nil),                 // 66: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 67: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 68: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 69: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 70: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 71: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 72: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	22, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	55, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	59, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -5104,7 +5496,7 @@ var file_v1_sync_proto_depIdxs = []int32{
 	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	55, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	59, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
 	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
@@ -5113,78 +5505,84 @@ var file_v1_sync_proto_depIdxs = []int32{
 	18, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
 	19, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
 	17, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	56, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	57, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	58, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	59, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	60, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	55, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	60, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	61, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	62, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	63, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	64, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	59, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	23, // 28: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	57, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	61, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	62, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	44, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	45, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	32, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	61, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	65, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	66, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	48, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	49, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	36, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	13, // 35: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	12, // 36: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
 	11, // 37: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	26, // 38: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	30, // 38: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
 	16, // 39: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	28, // 40: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	6,  // 41: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	5,  // 42: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	29, // 43: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	30, // 44: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	27, // 45: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
-	31, // 46: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	57, // 47: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 48: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
-	36, // 49: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
-	63, // 50: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
-	64, // 51: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
-	43, // 52: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	43, // 53: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	55, // 54: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	65, // 55: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	57, // 56: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	55, // 57: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 58: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	67, // 59: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	47, // 60: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	55, // 61: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 62: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	68, // 63: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	53, // 64: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	52, // 65: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	47, // 66: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	55, // 67: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	55, // 68: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 69: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	24, // 70: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	46, // 71: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	49, // 72: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	51, // 73: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	33, // 74: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
-	37, // 75: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
-	20, // 76: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	39, // 77: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	41, // 78: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 79: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	25, // 80: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	48, // 81: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	50, // 82: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	54, // 83: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	34, // 84: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
-	38, // 85: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
-	21, // 86: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	40, // 87: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	42, // 88: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	79, // [79:89] is the sub-list for method output_type
-	69, // [69:79] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	26, // 40: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
+	27, // 41: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
+	59, // 42: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
+	59, // 43: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	28, // 44: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
+	29, // 45: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
+	32, // 46: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	6,  // 47: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	5,  // 48: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	33, // 49: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	34, // 50: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	31, // 51: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	35, // 52: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	61, // 53: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	39, // 54: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
+	40, // 55: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
+	67, // 56: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	68, // 57: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	47, // 58: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	47, // 59: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	59, // 60: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	69, // 61: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	61, // 62: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	59, // 63: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	70, // 64: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	71, // 65: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	51, // 66: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	59, // 67: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	70, // 68: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	72, // 69: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	57, // 70: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	56, // 71: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	51, // 72: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	59, // 73: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	59, // 74: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 75: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	24, // 76: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	50, // 77: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	53, // 78: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	55, // 79: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	37, // 80: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	41, // 81: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	20, // 82: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	43, // 83: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	45, // 84: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 85: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	25, // 86: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	52, // 87: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	54, // 88: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	58, // 89: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	38, // 90: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	42, // 91: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	21, // 92: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	44, // 93: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	46, // 94: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	85, // [85:95] is the sub-list for method output_type
+	75, // [75:85] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -5205,7 +5603,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -47,9 +48,13 @@ type Datapath interface {
 	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
 	Replace(all []model.HostBackend) error
 	SetMuxes(muxes []netip.Prefix) error
+	// Steer makes these the only VIPs whose packets are taken from switches, and steered. It changes nothing if they do not
+	// fit. Steered counts such packets by why they went where they did.
+	Steer(vips []steering.VIP) error
+	Steered() (map[string]model.Counter, error)
 	// SetWorkloads sets the interfaces of workloads. Refused addresses are not reachable, even if the host has them.
 	SetWorkloads(interfaces map[netip.Addr]int, refused []netip.Addr) error
-	// SetHashKey sets the hash key of the pool, by which sessions are counted by bucket.
+	// SetHashKey sets the hash key of the pool, by which sessions are counted by bucket, and packets steered.
 	SetHashKey(key flowhash.Key)
 	// SetSYNSecrets sets the secrets of the muxes' SYN cookies.
 	SetSYNSecrets(secrets []model.SYNSecret) error
@@ -197,6 +202,9 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 		return nil
 	}
 	update, err := wire.HostUpdateFromProto(message)
+	if err == nil {
+		err = a.tables.steer(update)
+	}
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)
 		a.reports.wake.Set()

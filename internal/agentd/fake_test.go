@@ -24,6 +24,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -36,6 +37,7 @@ type fakeDatapath struct {
 	room       int
 	rules      map[model.HostBackendKey]netip.AddrPort
 	muxes      []netip.Prefix
+	steered    []steering.VIP
 	key        flowhash.Key
 	secrets    []model.SYNSecret
 	workloads  map[netip.Addr]int
@@ -102,6 +104,15 @@ func (d *fakeDatapath) SetMuxes(muxes []netip.Prefix) error {
 	d.muxes = muxes
 	return nil
 }
+
+func (d *fakeDatapath) Steer(vips []steering.VIP) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.steered = vips
+	return nil
+}
+
+func (d *fakeDatapath) Steered() (map[string]model.Counter, error) { return nil, nil }
 
 func (d *fakeDatapath) SetHashKey(key flowhash.Key) {
 	d.mu.Lock()

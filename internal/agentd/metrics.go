@@ -22,6 +22,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_agent_datagrams_evicted_total", Help: "Fragmented datagrams of workloads whose state was evicted early, by whose datagrams took the room: the same tenant's or another's.", Labels: []string{"reason"}},
+	{Name: "weir_agent_steered_total", Help: "Packets that switches brought, by why they went where they did.", Labels: []string{"why"}},
+	{Name: "weir_agent_steered_vips", Help: "VIPs whose packets switches may bring."},
 	{Name: "weir_agent_generation", Help: "Generation of the rules in force."},
 	{Name: "weir_agent_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
 	{Name: "weir_agent_backends", Help: "Backends of this host."},
@@ -87,6 +89,13 @@ func (a *Agent) observe() {
 func (a *Agent) samplePackets(to *telemetry.Sample) {
 	verdicts, err := a.config.Datapath.Verdicts()
 	telemetry.PutCounters(to, "weir_agent", verdicts, err)
+	steered, err := a.config.Datapath.Steered()
+	if err != nil {
+		to.Fail("weir_agent_steered_total", err)
+	}
+	for why, n := range steered {
+		telemetry.Put(to, "weir_agent_steered_total", n.Packets, why)
+	}
 	lost, err := a.config.Datapath.LostDatagrams()
 	if err != nil {
 		to.Fail("weir_agent_datagrams_evicted_total", err)
@@ -106,6 +115,7 @@ func (t *tables) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_agent_backends", len(t.backends))
 	telemetry.Put(to, "weir_agent_backends_missing", len(t.missing))
 	telemetry.Put(to, "weir_agent_muxes", len(t.muxes))
+	telemetry.Put(to, "weir_agent_steered_vips", len(t.steered))
 	telemetry.Put(to, "weir_agent_warnings", warnings)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -31,6 +32,8 @@ type tables struct {
 	mu       sync.Mutex
 	backends map[model.HostBackendKey]model.HostBackend // wanted
 	muxes    []netip.Prefix                             // wanted; nil before the first message
+	steered  map[netip.Addr]steering.VIP                // wanted: VIPs that switches hold
+	steerDue bool                                       // the data plane may differ from steered
 	wanted   model.Generation                           // newest that arrived; 0 before the first message
 	running  model.Generation                           // newest that is applied completely
 	changes  uint64                                     // of the data plane so far
@@ -66,12 +69,30 @@ func newTables(config Config) (*tables, error) {
 	return t, nil
 }
 
+// steer changes which VIPs switches hold, for apply to follow. It refuses what can't follow on what the host was told.
+func (t *tables) steer(update wire.HostUpdate) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.steered
+	if update.Snapshot {
+		before = nil
+	}
+	after, err := steering.Apply(before, update.Steering)
+	if err != nil {
+		return err
+	}
+	t.steered = after
+	t.steerDue = t.steerDue || update.Snapshot || !update.Steering.IsEmpty()
+	return nil
+}
+
 // apply applies an update and returns all backends that are desired after it.
 func (t *tables) apply(update wire.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	whole := update.Snapshot || t.stale
-	quiet := !t.networks.Note(update.Networks, update.SYNSecrets, update.Snapshot) && len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
+	quiet := !t.networks.Note(update.Networks, update.SYNSecrets, update.Snapshot) && len(update.Backends)+len(update.Removed) == 0 &&
+		update.Steering.IsEmpty() && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
 	}
@@ -163,8 +184,8 @@ func (t *tables) change(update wire.HostUpdate) error {
 	return t.program(func() error { return t.datapath.Apply(update.Backends, update.Removed) })
 }
 
-// program writes the muxes, then the workloads' interfaces, then the rules, then what concerns virtual networks: in this
-// order no packet of a new backend is lost.
+// program writes the muxes, then the workloads' interfaces, then the rules, then what switches bring, then what concerns
+// virtual networks: in this order no packet of a new backend is lost.
 func (t *tables) program(rules func() error) error {
 	t.changes++
 	if err := t.datapath.SetMuxes(t.muxes); err != nil {
@@ -174,10 +195,24 @@ func (t *tables) program(rules func() error) error {
 	if err := rules(); err != nil {
 		return err
 	}
+	if err := t.programSteering(); err != nil {
+		return err
+	}
 	if err := t.programNetworks(); err != nil {
 		return err
 	}
 	return t.datapath.SetGeneration(t.wanted)
+}
+
+func (t *tables) programSteering() error {
+	if !t.steerDue {
+		return nil
+	}
+	if err := t.datapath.Steer(slices.Collect(maps.Values(t.steered))); err != nil {
+		return err
+	}
+	t.steerDue = false
+	return nil
 }
 
 func (t *tables) programNetworks() error {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/backlog"
+	"github.com/weirlb/weir/internal/model/steering"
 )
 
 // MuxUpdate is one step of a mux's tables.
@@ -61,6 +62,8 @@ type HostUpdate struct {
 	Keys       []model.FastpathKey
 	SYNSecrets []model.SYNSecret
 	Networks   HostNetworks
+	// Steering is what changes of VIPs that switches hold; in a snapshot these are all.
+	Steering steering.Update
 }
 
 // MuxUpdateToProto writes u.
@@ -168,6 +171,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	}
 	p.SnatRemoved, p.SnatSnapshot, p.TellRanges = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot, u.TellRanges
 	p.Networks = hostNetworksToProto(u.Networks)
+	p.Steered, p.SteeredRemoved = steeredToProto(u.Steering)
 	return p
 }
 
@@ -204,5 +208,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	removed, err := snatKeysFromProto(p.GetSnatRemoved())
 	u.SNATRemoved, u.SNATSnapshot, errs = removed, p.GetSnatSnapshot(), append(errs, err)
 	u.Networks, err = hostNetworksFromProto(p.GetNetworks())
-	return u, errors.Join(append(errs, compile.Below("networks", err))...)
+	errs = append(errs, compile.Below("networks", err))
+	u.Steering, err = steeredFromProto(p.GetSteered(), p.GetSteeredRemoved())
+	return u, errors.Join(append(errs, err)...)
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
+// MaxBuckets bounds those of an endpoint, as in package bucket.
+const MaxBuckets = 65536
+
 // VIP is a VIP that switches hold, as its hosts know it.
 type VIP struct {
 	Address   netip.Addr
@@ -34,14 +37,24 @@ type Backend struct {
 }
 
 // Equal says whether both are the same to a host.
-func (e Endpoint) Equal(other Endpoint) bool {
-	return e.EqualRows(other) && slices.Equal(e.Buckets, other.Buckets) && slices.Equal(e.Previous, other.Previous)
+func (v VIP) Equal(other VIP) bool {
+	return v.Address == other.Address && slices.Equal(v.Switches, other.Switches) && slices.Equal(v.Peers, other.Peers) &&
+		slices.EqualFunc(v.Endpoints, other.Endpoints, Endpoint.Equal)
 }
 
-// EqualRows says whether both differ in buckets at most, and have as many of these.
-func (e Endpoint) EqualRows(other Endpoint) bool {
-	return e.Key == other.Key && len(e.Buckets) == len(other.Buckets) && slices.Equal(e.Backends, other.Backends) &&
-		e.Cookies == other.Cookies && e.Affinity == other.Affinity && e.LocalUDP == other.LocalUDP
+// Equal says whether both are the same to a host. That no bucket has moved may be said in two ways.
+func (e Endpoint) Equal(other Endpoint) bool {
+	if e.Key != other.Key || e.Cookies != other.Cookies || e.Affinity != other.Affinity || e.LocalUDP != other.LocalUDP {
+		return false
+	}
+	if !slices.Equal(e.Backends, other.Backends) || !slices.Equal(e.Buckets, other.Buckets) {
+		return false
+	}
+	if len(e.Previous) == len(other.Previous) {
+		return slices.Equal(e.Previous, other.Previous)
+	}
+	moved := func(slot model.Slot) bool { return slot != 0 }
+	return !slices.ContainsFunc(e.Previous, moved) && !slices.ContainsFunc(other.Previous, moved)
 }
 
 // Backend is the row of a slot.

@@ -8,6 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -26,6 +27,7 @@ type changes struct {
 type hostChange struct {
 	backends map[model.HostBackendKey]*model.HostBackend // nil: removed
 	networks bool                                        // virtual networks changed
+	steering bool                                        // VIPs that switches hold changed
 	adds     bool                                        // muxes wait until the host has it
 }
 
@@ -47,6 +49,13 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 		was, had := before[at]
 		if !had || !was.Equal(b) {
 			c.host(at.host, at.key, &b, nodeconfig.IsNeededBeforeMuxes(was, b))
+		}
+	}
+	for name := range vips {
+		for host := range steered.Hosts(old.State, s.State, name) {
+			change := c.hosts[host]
+			change.steering, change.adds = true, true
+			c.hosts[host] = change
 		}
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
@@ -102,6 +111,9 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 		}
 		for vip := range s.VIPsOn(name) {
 			vips[vip.Name] = true
+		}
+		for vip := range steered.VIPsOf(s.State, name) {
+			vips[vip] = true
 		}
 	}
 	for host := range delta.HostNumbers {

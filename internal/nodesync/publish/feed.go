@@ -8,6 +8,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/secret"
+	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
@@ -33,9 +35,11 @@ type HostFeed struct {
 	snat            map[model.SNATKey]bool
 	waits           bool // to tell of snat
 
-	secrets     secretNeeds
+	secrets     secret.Needs
 	networks    sentNetworks
 	networksDue bool // something of them may have changed
+	steered     steered.Sent
+	steeringDue bool // VIPs that switches hold may have changed
 }
 
 // snatDelay is how long a host is not sent ranges that it knows by the response to its request. Meanwhile there may be
@@ -114,6 +118,7 @@ func (f *HostFeed) add(change hostChange) {
 		f.pending[key] = b
 	}
 	f.networksDue = f.networksDue || change.networks
+	f.steeringDue = f.steeringDue || change.steering
 	if f.dirty = true; len(f.pending) > maxPending {
 		f.snapshotDue, f.pending = true, nil
 	}
@@ -132,8 +137,8 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 		h.mu.Unlock()
 		return wire.HostUpdate{}, false
 	}
-	whole, pending, networks := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue
-	f.snapshotDue, f.networksDue, f.dirty, f.pending, f.sent = false, false, false, nil, s.Generation
+	whole, pending, networks, steering := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue, f.snapshotDue || f.steeringDue
+	f.snapshotDue, f.networksDue, f.steeringDue, f.dirty, f.pending, f.sent = false, false, false, false, nil, s.Generation
 	delete(h.unsent, f)
 	var moves clientMoves
 	if networks && len(h.moves) > 0 {
@@ -164,7 +169,10 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	}
 	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
 	slices.SortFunc(update.Removed, compare)
-	f.secrets.addTo(&update, s, f.host)
+	if steering {
+		f.steered.AddTo(&update, s.State, f.host)
+	}
+	f.secrets.AddTo(&update, s, f.host)
 	if leaving := f.networks.addTo(&update, s, f.host, networks, confirmed); leaving != 0 {
 		f.awaitMuxes(leaving)
 	}

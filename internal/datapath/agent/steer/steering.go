@@ -161,9 +161,9 @@ func compare[K, V comparable](table *ebpf.Map, what string, wanted map[K]V) (*di
 	if room := int(table.MaxEntries()); len(wanted) > room {
 		return nil, fmt.Errorf("needs %d %s, has room for %d", len(wanted), what, room)
 	}
-	live, err := abi.ReadTable[K, V](table)
-	if err != nil {
-		return nil, err
+	live := make(map[K]V)
+	if err := bpf.EachBatched(table, func(key K, row V) { live[key] = row }); err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	d := &difference[K, V]{table: table, puts: map[K]V{}, what: what}
 	for key, row := range wanted {

@@ -1,4 +1,4 @@
-package publish
+package secret
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"github.com/weirlb/weir/internal/wire"
 )
 
-// secretNeeds is what a host needs the pool's secrets for, and which of them it has been given on this stream. Its
+// Needs is what a host needs the pool's secrets for, and which of them it has been given on this stream. Its
 // owner is the goroutine that calls Next.
-type secretNeeds struct {
+type Needs struct {
 	backends map[model.HostBackendKey]backendNeeds
 	syn      int // backends whose endpoint answers SYNs with cookies
 	fastpath int // backends whose connections may leave the muxes
@@ -27,7 +27,7 @@ type secretNeeds struct {
 type backendNeeds struct{ syn, fastpath bool }
 
 // addBackend notes a backend that the host has from now on.
-func (n *secretNeeds) addBackend(b model.HostBackend) {
+func (n *Needs) addBackend(b model.HostBackend) {
 	n.remove(b.Key())
 	need := backendNeeds{
 		syn: b.SYNCookies != model.SYNCookiesNever && b.Endpoint.Protocol == model.TCP, fastpath: b.Fastpath,
@@ -40,12 +40,12 @@ func (n *secretNeeds) addBackend(b model.HostBackend) {
 }
 
 // remove notes a backend that the host has no more.
-func (n *secretNeeds) remove(key model.HostBackendKey) {
+func (n *Needs) remove(key model.HostBackendKey) {
 	n.count(n.backends[key], -1)
 	delete(n.backends, key)
 }
 
-func (n *secretNeeds) count(need backendNeeds, by int) {
+func (n *Needs) count(need backendNeeds, by int) {
 	if need.syn {
 		n.syn += by
 	}
@@ -55,9 +55,9 @@ func (n *secretNeeds) count(need backendNeeds, by int) {
 }
 
 // follow notes what an update changes of the host's backends.
-func (n *secretNeeds) follow(update wire.HostUpdate) {
+func (n *Needs) follow(update wire.HostUpdate) {
 	if update.Snapshot {
-		*n = secretNeeds{keys: n.keys, secrets: n.secrets}
+		*n = Needs{keys: n.keys, secrets: n.secrets}
 	}
 	for _, key := range update.Removed {
 		n.remove(key)
@@ -70,19 +70,20 @@ func (n *secretNeeds) follow(update wire.HostUpdate) {
 	}
 }
 
-// addTo writes those secrets into an update that the host needs: a host that is compromised has no others.
+// AddTo writes those secrets into an update that the host needs: a host that is compromised has no others.
 //
-//   - The hash key tells which sessions are in buckets that a backend is draining. It is given once on a stream, with
-//     the first such bucket.
+//   - The hash key tells which sessions are in buckets that a backend is draining, and where packets belong that
+//     switches bring. It is given once on a stream, with the first such bucket or VIP.
 //   - Secrets of SYN cookies are for hosts with a backend whose endpoint may answer SYNs.
 //   - Keys of Fastpath are for hosts with a backend whose connections may leave the muxes, and for those with a
 //     workload that leaves as a VIP.
 //
 // Of secrets that the host needed and needs no more it is told of no new ones; those that it has are valid to their
 // end, so that it can say of connections that they are gone.
-func (n *secretNeeds) addTo(update *wire.HostUpdate, s *store.State, host string) {
+func (n *Needs) AddTo(update *wire.HostUpdate, s *store.State, host string) {
 	n.follow(*update)
-	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Draining) > 0 }) {
+	drains := func(b model.HostBackend) bool { return len(b.Draining) > 0 }
+	if !n.hashed && (len(update.Steering.Changed) > 0 || slices.ContainsFunc(update.Backends, drains)) {
 		update.HashKey, n.hashed = s.HashKey, true
 	}
 	n.secrets = given(s.SYNSecrets, n.secrets, n.syn > 0, func(secret model.SYNSecret) uint32 { return secret.ID })
@@ -92,7 +93,7 @@ func (n *secretNeeds) addTo(update *wire.HostUpdate, s *store.State, host string
 }
 
 // hasSNATClients says whether a workload of the host leaves as a VIP.
-func (n *secretNeeds) hasSNATClients(s *store.State, host string) bool {
+func (n *Needs) hasSNATClients(s *store.State, host string) bool {
 	if !n.counted {
 		n.leaves, n.counted = false, true
 		for range s.SNATClientsOn(host) {

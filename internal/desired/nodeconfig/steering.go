@@ -1,0 +1,66 @@
+package nodeconfig
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
+)
+
+// SteeredOn are the VIPs with backends on a host that switches hold, by address.
+func SteeredOn(s desired.State, host string) map[netip.Addr]steering.VIP {
+	var vips map[netip.Addr]steering.VIP
+	for vip := range s.VIPsOn(host) {
+		steered, held := Steered(s, vip)
+		if !held {
+			continue
+		}
+		if vips == nil {
+			vips = map[netip.Addr]steering.VIP{}
+		}
+		vips[vip.Address] = steered
+	}
+	return vips
+}
+
+// Steered is a VIP as its hosts steer it, if switches may hold it. It holds what muxes run, also endpoints that a host has
+// no backend of: a switch knows no ports.
+func Steered(s desired.State, vip model.VIP) (steering.VIP, bool) {
+	if !vip.InHardware() {
+		return steering.VIP{}, false
+	}
+	steered := steering.VIP{Address: vip.Address}
+	for _, name := range vip.Hardware.Switches {
+		if n, there := s.Nodes.Get(name); there && n.Role == model.RoleSwitch {
+			steered.Switches = append(steered.Switches, n.Addresses...)
+		}
+	}
+	for _, e := range vip.Endpoints {
+		steered.Endpoints = append(steered.Endpoints, steeredEndpoint(s, vip, e))
+		for _, b := range e.Backends {
+			steered.Peers = append(steered.Peers, b.TunnelAddress())
+			// From a tunnel of the other family a host steers by an address of its own.
+			steered.Peers = append(steered.Peers, s.Nodes.At(b.Host).Addresses...)
+		}
+	}
+	for _, addresses := range []*[]netip.Addr{&steered.Switches, &steered.Peers} {
+		slices.SortFunc(*addresses, netip.Addr.Compare)
+		*addresses = slices.Compact(*addresses)
+	}
+	slices.SortFunc(steered.Endpoints, func(a, b steering.Endpoint) int { return a.Key.Compare(b.Key) })
+	return steered, true
+}
+
+func steeredEndpoint(s desired.State, vip model.VIP, e model.Endpoint) steering.Endpoint {
+	mux := MuxEndpoint(s, vip, e)
+	steered := steering.Endpoint{
+		Key: mux.Key, Buckets: mux.Buckets, Previous: mux.Previous, Cookies: mux.Cookies, Affinity: mux.Affinity,
+		LocalUDP: e.Protocol == model.UDP && vip.Hardware.UDP == model.UDPLocal,
+	}
+	for _, b := range mux.Backends {
+		steered.Backends = append(steered.Backends, steering.Backend{Slot: b.Slot, Tunnel: b.Tunnel, Down: b.Down})
+	}
+	return steered
+}
