@@ -222,13 +222,17 @@ static __noinline enum verdict steer_away(struct __sk_buff *skb, struct rx_ctx *
 static __noinline enum verdict steer_go(struct __sk_buff *skb, struct rx_ctx *a, __u32 number,
 					__u32 own)
 {
-	const struct steer_backend *backend = steer_backend_at(number, a->steering.slot), *previous;
+	const struct steer_backend *backend, *previous;
 	enum verdict away = VERDICT_STEERED_BUCKET;
-	struct address tunnel;
+	bool stays = own && own == a->steering.slot;
+	struct address tunnel = {};
 
-	if (!backend || !a->steering.slot)
-		return VERDICT_DROP_STEER_NO_BACKEND;
-	tunnel = backend->tunnel;
+	if (!stays) {
+		backend = steer_backend_at(number, a->steering.slot);
+		if (!backend || !a->steering.slot)
+			return VERDICT_DROP_STEER_NO_BACKEND;
+		tunnel = backend->tunnel;
+	}
 	a->tunnel.step = GUE_CHAIN_NONE;
 	if (a->steering.reason == STEER_BY_COOKIE)
 		away = VERDICT_STEERED_COOKIE;
@@ -240,7 +244,7 @@ static __noinline enum verdict steer_go(struct __sk_buff *skb, struct rx_ctx *a,
 			away = VERDICT_STEERED_QUERY;
 		}
 	}
-	if (own != a->steering.slot && !bpf_map_lookup_elem(&tunnels, &tunnel)) {
+	if (!stays && !bpf_map_lookup_elem(&tunnels, &tunnel)) {
 		steer_count(skb, a->steering.reason);
 		a->hop.to = tunnel;
 		return steer_away(skb, a, away);
@@ -251,7 +255,7 @@ static __noinline enum verdict steer_go(struct __sk_buff *skb, struct rx_ctx *a,
 		a->steering.reason = STEER_BY_BUCKET_HERE;
 	steer_count(skb, a->steering.reason);
 	a->content = CONTENT_ENDPOINT;
-	return own == a->steering.slot ? VERDICT_NONE : steer_serve(a, &tunnel);
+	return stays ? VERDICT_NONE : steer_serve(a, &tunnel);
 }
 
 /* The slot in the TSval of a workload's segment that an error quotes, if it quotes so much. */

@@ -10,7 +10,7 @@ import (
 
 // run sends packets, with an event between every few of them, and reports what broke.
 func (w *world) run(packets int) {
-	const open, eventEvery = 48, 12
+	const open, eventEvery = 40, 12
 	for n := range packets {
 		if n%eventEvery == 0 {
 			w.event()
@@ -19,7 +19,7 @@ func (w *world) run(packets int) {
 		switch {
 		case len(w.flows) < open:
 			w.begin()
-		case w.IntN(24) == 0:
+		case w.IntN(32) == 0:
 			w.end(w.flows[w.IntN(len(w.flows))])
 		default:
 			w.send(w.flows[w.IntN(len(w.flows))], false)
@@ -46,8 +46,10 @@ func (w *world) event() {
 	switch w.IntN(10) {
 	case 0, 1, 2:
 		w.place([]int{1, 2, 4}[w.IntN(3)])
-	case 3:
-		w.placed = nil
+	case 3: // back to the muxes
+		if w.IntN(2) == 0 {
+			w.placed = nil
+		}
 	case 4: // a switch dies, and the routers' hash is another
 		w.routers = w.Uint64()
 		if len(w.placed) > 0 {
@@ -189,10 +191,10 @@ func (w *world) String() string {
 // TestConnectionsOutliveSwitches has switches with hashes of their own, muxes and backends come and go: no connection
 // breaks but those of dead backends.
 func TestConnectionsOutliveSwitches(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		for _, resilient := range []bool{false, true} {
 			w := newWorld(seed, rules{}, resilient)
-			w.run(8000)
+			w.run(6000)
 			t.Logf("seed %d, resilient %t: %v", seed, resilient, w)
 			if w.broken != [classes]int{} {
 				t.Errorf("seed %d, resilient %t: %v", seed, resilient, w)
@@ -217,7 +219,7 @@ func TestWhatSteeringNeeds(t *testing.T) {
 		"SYNs without timestamps stay there": {rules{synsStay: true}, []class{plainTCP}},
 	} {
 		w := newWorld(1, c.rules, false)
-		w.run(8000)
+		w.run(6000)
 		t.Logf("%s: %v", name, w)
 		for _, class := range c.concerns {
 			if 2*w.broken[class] < w.began[class] {

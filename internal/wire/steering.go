@@ -63,7 +63,7 @@ func steeredFromProto(changed []*weirv1.SteeredVIP, removed []string) (u steerin
 			Switches: f.Addresses("switches", p.GetSwitches()), Peers: f.Addresses("hosts", p.GetHosts()),
 		}
 		for j, e := range p.GetEndpoints() {
-			c.Endpoints = append(c.Endpoints, f.steeredEndpoint(fmt.Sprintf("endpoints[%d].", j), e))
+			c.Endpoints = append(c.Endpoints, steeredEndpoint(&f, fmt.Sprintf("endpoints[%d].", j), e))
 		}
 		for j, k := range p.GetRemoved() {
 			c.Removed = append(c.Removed, f.endpointKey(fmt.Sprintf("removed[%d].", j), k))
@@ -74,25 +74,25 @@ func steeredFromProto(changed []*weirv1.SteeredVIP, removed []string) (u steerin
 	return u, errors.Join(errs...)
 }
 
-func (f *fields) steeredEndpoint(path string, p *weirv1.SteeredEndpoint) steering.EndpointChange {
+func steeredEndpoint(f *fields, path string, p *weirv1.SteeredEndpoint) steering.EndpointChange {
 	e := steering.EndpointChange{KeepsBackends: p.GetKeepsBackends(), KeepsBuckets: p.GetKeepsBuckets()}
 	e.Key = f.endpointKey(path+"endpoint.", p.GetEndpoint())
 	e.Cookies = oneOf(f, path+"cookies", p.GetCookies(), model.CookiesOff, model.CookiesSettling, model.CookiesOn)
 	e.Affinity, e.LocalUDP = p.GetAffinity(), p.GetUdpLocal()
-	e.Buckets, e.Previous = f.optionalSlots(path+"buckets", p.GetBuckets()), f.optionalSlots(path+"previous", p.GetPrevious())
+	e.Buckets, e.Previous = optionalSlots(f, path+"buckets", p.GetBuckets()), optionalSlots(f, path+"previous", p.GetPrevious())
 	for i, b := range p.GetBackends() {
 		at := fmt.Sprintf("%sbackends[%d].", path, i)
 		e.Backends = append(e.Backends, steering.Backend{Slot: f.slot(at+"slot", b.GetSlot()), Tunnel: f.Address(at+"tunnel", b.GetTunnel()), Down: b.GetDown()})
 	}
 	for _, m := range p.GetMoves() {
-		slots := f.optionalSlots(path+"moves", []uint32{m.GetSlot(), m.GetPrevious()})
+		slots := optionalSlots(f, path+"moves", []uint32{m.GetSlot(), m.GetPrevious()})
 		e.Moves = append(e.Moves, steering.Move{Bucket: m.GetBucket(), Slot: slots[0], Previous: slots[1]})
 	}
 	return e
 }
 
 // optionalSlots reads slots, of which 0 is none.
-func (f *fields) optionalSlots(path string, numbers []uint32) []model.Slot {
+func optionalSlots(f *fields, path string, numbers []uint32) []model.Slot {
 	if len(numbers) == 0 {
 		return nil
 	}

@@ -1,22 +1,16 @@
 package agent
 
 import (
-	"encoding/binary"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
-	"github.com/weirlb/weir/internal/datapath/abi"
-	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/pkt"
-	"github.com/weirlb/weir/internal/steer"
 )
 
 // A switch that holds a VIP, another one that holds none here, and another host of the VIP.
@@ -256,7 +250,7 @@ func TestSYNsStayWithProof(t *testing.T) {
 	answer("198.51.100.8:1000")
 	goes("not answered with timestamps", syn(stamps), "steered_bucket")
 	answer("198.51.100.8:1001", pkt.Timestamps(7, 9))
-	goes("proven", syn(stamps), "deliver_native")
+	goes("confirmed", syn(stamps), "deliver_native")
 	goes("a SYN without", syn(), "steered_bucket")
 	e.Cookies = model.CookiesSettling
 	r.steer(held(e))
@@ -383,79 +377,6 @@ func TestSteeredPacketsAreChained(t *testing.T) {
 			t.Errorf("%s: ends at %s", name, at.tunnel)
 		}
 	}
-}
-
-// TestSteeringDecidesAsTheModel compares the program with internal/steer.
-func TestSteeringDecidesAsTheModel(t *testing.T) {
-	r := newRig(t)
-	tunnelOf := func(slot model.Slot) string { return netip.AddrFrom4([4]byte{10, 7, 0, byte(slot)}).String() }
-	rapid.Check(t, func(draw *rapid.T) {
-		protocol := rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(draw, "protocol")
-		e := heldEndpoint(protocol, vip4, native4)
-		slot := rapid.SampledFrom([]model.Slot{0, 1, 2, 3, backendSlot})
-		e.Backends = nil
-		for _, s := range []model.Slot{1, 2, 3} {
-			e.Backends = append(e.Backends, steering.Backend{Slot: s, Tunnel: netip.MustParseAddr(tunnelOf(s)), Down: rapid.Bool().Draw(draw, "down")})
-		}
-		e.Backends = append(e.Backends, steering.Backend{Slot: backendSlot, Tunnel: netip.MustParseAddr(native4)})
-		size := 1 << rapid.IntRange(0, 8).Draw(draw, "size")
-		e.Buckets = rapid.SliceOfN(slot, size, size).Draw(draw, "buckets")
-		if rapid.Bool().Draw(draw, "moved") {
-			e.Previous = rapid.SliceOfN(slot, size, size).Draw(draw, "previous")
-		}
-		e.Cookies = rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(draw, "cookies")
-		e.LocalUDP, e.Affinity = rapid.Bool().Draw(draw, "local"), rapid.Bool().Draw(draw, "affinity")
-		r.steer(held(e))
-
-		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), rapid.Uint16Range(1024, 65535).Draw(draw, "port"))
-		p := steer.Packet{Protocol: protocol}
-		in := pkt.UDP(client.String(), vip4)
-		if protocol == model.TCP {
-			p.SYN, p.Timestamps = rapid.Bool().Draw(draw, "syn"), rapid.Bool().Draw(draw, "timestamps")
-			in = pkt.TCP(client.String(), vip4, map[bool]pkt.Flags{true: pkt.SYN, false: pkt.ACK}[p.SYN])
-			if p.Timestamps {
-				p.Cookie = slot.Draw(draw, "cookie")
-				in = in.With(pkt.NOP(2), pkt.Timestamps(1, 5<<13|uint32(p.Cookie)))
-			}
-		}
-		flow := model.Flow{Protocol: protocol, Source: client, Destination: netip.MustParseAddrPort(vip4)}
-		if e.Affinity {
-			flow.Source = netip.AddrPortFrom(client.Addr(), 0)
-		}
-		p.Hash = poolKey().Sum(flow)
-		d := steer.Decide(e, p, steer.Arrival{Own: backendSlot, TakesNew: slices.Contains(e.Buckets, backendSlot)})
-		_, there := e.Backend(d.Slot)
-		got := r.run("from_uplink", fromSwitch(in, native4, false), nil)
-		want := "steered_bucket"
-		switch {
-		case d.Slot == 0 || !there:
-			want = "drop_steer_no_backend"
-		case d.Slot == backendSlot && d.Previous != 0:
-			want = "chain_on"
-		case d.Slot == backendSlot:
-			want = "deliver_native"
-		case d.Previous != 0:
-			want = "steered_query"
-		case d.Reason == steer.ByCookie:
-			want = "steered_cookie"
-		}
-		if got.verdict != want {
-			draw.Fatalf("verdict is %s, not %s: %+v", got.verdict, want, d)
-		}
-		if strings.HasPrefix(want, "steered_") {
-			if to := netip.AddrFrom4([4]byte(got.frame[ethernetHeader+16:])).String(); to != tunnelOf(d.Slot) {
-				draw.Fatalf("goes to %s: %+v", to, d)
-			}
-			if port := binary.BigEndian.Uint16(got.frame[ethernetHeader+20:]); port < entropyFirst {
-				draw.Fatalf("entropy is %d", port)
-			}
-		}
-		for _, table := range r.Tables() {
-			if err := abi.WriteTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
 }
 
 // TestSteeringIsRefusedWhole leaves tables as they are if what is told does not fit, and keeps numbers over restarts.

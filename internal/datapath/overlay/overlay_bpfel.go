@@ -221,8 +221,9 @@ type overlayOverlayCtx struct {
 		_               [1]byte
 		Step            uint32
 		Kind            uint32
+		SaysWeir        bool
+		_               [3]byte
 	}
-	_   [4]byte
 	Key struct {
 		_          structs.HostLayout
 		Client     overlayAddress
