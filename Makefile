@@ -11,7 +11,8 @@ BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v 
 # What bpf2go writes, with Go beside each. It is written anew when a source of any is newer.
 BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
 	internal/testkit/bpftest/syncookie/twin_bpfel.o internal/testkit/bpftest/datagram/twin_bpfel.o internal/testkit/bpftest/fbt/maker_bpfel.o \
-	internal/testkit/bpftest/fbt/stripper_bpfel.o internal/testkit/bpftest/overlay/twin_bpfel.o internal/datapath/overlay/overlay_bpfel.o test/bench/mux/bench_bpfel.o
+	internal/testkit/bpftest/fbt/stripper_bpfel.o internal/testkit/bpftest/overlay/twin_bpfel.o internal/datapath/overlay/overlay_bpfel.o internal/hardware/xdp/bpf/switch_bpfel.o \
+	test/bench/mux/bench_bpfel.o
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
@@ -26,7 +27,7 @@ setup: ## Install missing packages (root; Debian 12 and later)
 bpf: $(BPF_O) ## Compile the eBPF programs
 
 $(BPF_O) &: $(BPF_IN) | setup
-	@$(GO) generate ./internal/datapath/... ./internal/testkit/bpftest/... ./test/bench/...
+	@$(GO) generate ./internal/datapath/... ./internal/hardware/... ./internal/testkit/bpftest/... ./test/bench/...
 
 build: bpf ## Build the four programs into bin/
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))

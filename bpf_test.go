@@ -68,7 +68,7 @@ func TestBPFIncludesStayInTheirRooms(t *testing.T) {
 			if to == "abi" {
 				to = match[2]
 			}
-			program := to == "mux" || to == "agent" || to == "overlay"
+			program := to == "mux" || to == "agent" || to == "overlay" || to == "switch"
 			if program && to != room[1] && (room[1] != "abi" || to != room[2]) {
 				t.Errorf("%s includes a header of %s", path, to)
 			}
@@ -79,7 +79,7 @@ func TestBPFIncludesStayInTheirRooms(t *testing.T) {
 // What crosses to Go is generated from the C: nobody copies a constant by hand.
 func TestABIEnumsAreInGo(t *testing.T) {
 	generated := read(t, "internal/datapath/mux/bpf/mux_bpfel.go") + read(t, "internal/datapath/agent/bpf/agent_bpfel.go") +
-		read(t, "internal/testkit/bpftest/fbt/maker_bpfel.go") + read(t, "internal/datapath/overlay/overlay_bpfel.go")
+		read(t, "internal/testkit/bpftest/fbt/maker_bpfel.go") + read(t, "internal/datapath/overlay/overlay_bpfel.go") + read(t, "internal/hardware/xdp/bpf/switch_bpfel.go")
 	enum := regexp.MustCompile(`(?m)^enum (\w*) ?\{`)
 	found := 0
 	for _, path := range files(t, ".h") {
@@ -88,7 +88,7 @@ func TestABIEnumsAreInGo(t *testing.T) {
 		}
 		for _, match := range enum.FindAllStringSubmatch(read(t, path), -1) {
 			found++
-			name := regexp.MustCompile(`(?m)^type (?i:mux|agent|maker|overlay)(?i:` + strings.ReplaceAll(match[1], "_", "") + `) `)
+			name := regexp.MustCompile(`(?m)^type (?i:mux|agent|maker|overlay|switch)(?i:` + strings.ReplaceAll(match[1], "_", "") + `) `)
 			if match[1] == "" {
 				t.Errorf("%s: an enum without a name", path)
 			} else if !name.MatchString(generated) {

@@ -23,6 +23,7 @@ needs=(
 	ping:iputils-ping
 	tshark:tshark
 	rpm:rpm
+	redis-server:redis-server
 )
 
 fail() {

@@ -190,6 +190,8 @@ enum {
 enum {
 	BPF_FIB_LKUP_RET_SUCCESS = 0,
 	BPF_FIB_LKUP_RET_FWD_DISABLED = 5,
+	BPF_FIB_LKUP_RET_NO_NEIGH = 7,
+	BPF_FIB_LKUP_RET_FRAG_NEEDED = 8,
 };
 
 struct bpf_fib_lookup {

@@ -56,6 +56,7 @@ type Capabilities struct {
 	Hosts          Table
 	ECMP           Table
 	Tunnels        Table
+	Warnings       []string // what an operator should set up otherwise
 }
 
 // Table is one of a switch's tables. Entries of others count as used.

@@ -170,7 +170,7 @@ func (l *Lists) Purge() error {
 	if len(l.retired)+len(l.retiredSets)+len(l.leaving) == 0 {
 		return nil
 	}
-	if err := bpf.Quiesce(); err != nil {
+	if err := abi.Quiesce(); err != nil {
 		return err
 	}
 	l.purgeSets()

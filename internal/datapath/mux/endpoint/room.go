@@ -3,6 +3,7 @@ package endpoint
 import (
 	"fmt"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
@@ -21,7 +22,7 @@ func (r *room) reserve(changes []change) error {
 	if err := r.tryReserve(changes); err == nil {
 		return nil
 	}
-	if err := bpf.Quiesce(); err != nil {
+	if err := abi.Quiesce(); err != nil {
 		return err
 	}
 	r.buckets.Reclaim()

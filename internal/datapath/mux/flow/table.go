@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
@@ -107,7 +108,7 @@ type Memory struct {
 // the indexes of vip_usage that own none any more, too, and says of VIPs whose they are.
 func (f *Table) Sweep() (freed int, err error) {
 	if len(f.retired) > 0 {
-		if err := bpf.Quiesce(); err != nil { // a packet in flight may still take a cell for a VIP that is gone
+		if err := abi.Quiesce(); err != nil { // a packet in flight may still take a cell for a VIP that is gone
 			return 0, err
 		}
 	}

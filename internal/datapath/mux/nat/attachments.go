@@ -93,7 +93,7 @@ func (t *Table) end(gone map[uint32]uint32) error {
 	if err := t.open(); err != nil {
 		return err
 	}
-	if err := bpf.Quiesce(); err != nil {
+	if err := abi.Quiesce(); err != nil {
 		return err
 	}
 	for s := range t.sessions.all() {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 )
@@ -103,7 +104,7 @@ func (n *NAT) SweepNAT(now uint32, send func(reset.Pair) error) (s Swept, err er
 	}
 	unused := t.unused()
 	if len(unused) > 0 {
-		if err := bpf.Quiesce(); err != nil { // packets may make sessions with what was named before
+		if err := abi.Quiesce(); err != nil { // packets may make sessions with what was named before
 			return s, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -53,7 +54,7 @@ func (h *Hops) Set(byTunnel map[netip.Addr]model.NextHop) (moved func(tunnel net
 		}
 	}
 	free := h.unused(h.tables.NextHops.MaxEntries())
-	if err := bpf.Quiesce(); err != nil { // packets may still read a row that was given up before
+	if err := abi.Quiesce(); err != nil { // packets may still read a row that was given up before
 		return nil, err
 	}
 	for tunnel, hop := range byTunnel {

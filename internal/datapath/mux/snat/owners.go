@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
-	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // owners knows the rows of snat_owners: one for each tunnel that workloads with ranges have.
@@ -32,7 +32,7 @@ func (o *owners) addWorkload(tunnel netip.Addr) (id uint32, fresh bool, err erro
 		return held.id, false, nil
 	}
 	if len(o.ids.Free) == 0 && len(o.retired) > 0 {
-		if err := bpf.Quiesce(); err != nil {
+		if err := abi.Quiesce(); err != nil {
 			return 0, false, err
 		}
 		o.ids.Free, o.retired = append(o.ids.Free, o.retired...), nil

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
@@ -82,7 +83,7 @@ func (t *Table) wordsOf(slice uint32) []uint32 {
 // takeSlice is one that no packet reads.
 func (t *Table) takeSlice() (uint32, error) {
 	if len(t.slices.Free) == 0 && len(t.retired) > 0 {
-		if err := bpf.Quiesce(); err != nil {
+		if err := abi.Quiesce(); err != nil {
 			return 0, err
 		}
 		t.slices.Free, t.retired = append(t.slices.Free, t.retired...), nil

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The choice of a member, as ASICs make it: a CRC of the packet's fields, of which some bits choose
+ * a row of the group. No property of it is Weir's, and no two switches agree.
+ */
+#pragma once
+
+#include "net/packet.h"
+#include "switch/maps.h"
+
+/* A CRC, four bytes at a time. */
+static __always_inline __u32 crc_word(__u32 crc, __u32 word)
+{
+	crc ^= word;
+	return vendor.table[3][crc & 0xff] ^ vendor.table[2][crc >> 8 & 0xff] ^
+	       vendor.table[1][crc >> 16 & 0xff] ^ vendor.table[0][crc >> 24];
+}
+
+static __always_inline __u32 crc_byte(__u32 crc, __u8 byte)
+{
+	return crc >> 8 ^ vendor.table[0][(crc ^ byte) & 0xff];
+}
+
+/* Fragments, and what is neither TCP nor UDP, have no ports. */
+static __always_inline __u32 vendor_hash_of(const struct packet *p, __u32 ports)
+{
+	__u32 crc = vendor.seed;
+
+	if (p->ethertype == bpf_htons(ETH_P_IP)) {
+		crc = crc_word(crc, p->source.words[3]);
+		crc = crc_word(crc, p->destination.words[3]);
+	} else {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			crc = crc_word(crc, p->source.words[i]);
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			crc = crc_word(crc, p->destination.words[i]);
+	}
+	crc = crc_word(crc, ports);
+	return crc_byte(crc, p->protocol) >> (vendor.offset & 15);
+}
+
+/* The tunnel of the group's member that the hash chooses. */
+static __always_inline struct tunnel *choose(const struct host *host, __u32 hash)
+{
+	/* Read once: a row that another host takes over meanwhile is not to be mixed. */
+	__u64 group = *(volatile __u64 *)host;
+	__u32 size = group >> 32, row, *tunnel;
+
+	row = (__u32)group + (size ? hash % size : 0);
+	tunnel = bpf_map_lookup_elem(&ecmp, &row);
+	return tunnel ? bpf_map_lookup_elem(&tunnels, tunnel) : NULL;
+}

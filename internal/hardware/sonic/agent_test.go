@@ -1,0 +1,258 @@
+package sonic_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirlb/weir/internal/hardware/drivertest"
+	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+const vnet = "Vnet_weir"
+
+// database is a real Redis.
+type database struct {
+	t      *testing.T
+	socket string
+	stop   func()
+}
+
+func newDatabase(t *testing.T) *database {
+	t.Helper()
+	d := &database{t: t, socket: filepath.Join(t.TempDir(), "redis.sock")}
+	d.start()
+	t.Cleanup(func() { d.stop() })
+	return d
+}
+
+func (d *database) start() {
+	d.t.Helper()
+	var log netns.Log
+	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", d.socket, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(d.socket))
+	cmd.Stdout, cmd.Stderr = &log, &log
+	must(d.t, cmd.Start())
+	d.stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.Remove(d.socket)
+	})
+	client := d.client(0)
+	for end := time.Now().Add(15 * time.Second); client.Ping(d.t.Context()).Err() != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			d.t.Fatalf("redis-server does not answer: %s", log.String())
+		}
+	}
+}
+
+func (d *database) client(number int) *redis.Client {
+	c := redis.NewClient(&redis.Options{Network: "unix", Addr: d.socket, DB: number, Protocol: 2, DisableIdentity: true})
+	d.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// limits of the ASIC behind the agent; zero: a great many.
+type limits = drivertest.Limits
+
+// agent does what SONiC's orchestration agent does with VNET_ROUTE_TUNNEL_TABLE: it takes changes as ConsumerStateTable,
+// keeps what the ASIC would have, writes STATE_DB, and says nothing of what does not fit.
+type agent struct {
+	t                    *testing.T
+	appl, state, monitor *redis.Client
+	limits               limits
+
+	mu      sync.Mutex
+	groups  map[string][]netip.Addr // by vnet:prefix, sorted
+	foreign map[netip.Addr]bool
+	asleep  bool
+}
+
+// pops is what consumer_state_table_pops.lua does.
+var pops = redis.NewScript(`
+local all = {}
+for _, key in ipairs(redis.call('SPOP', KEYS[1], 128)) do
+	local main, changed = KEYS[2] .. key, '_' .. KEYS[2] .. key
+	if redis.call('SREM', KEYS[3], key) == 1 then
+		redis.call('DEL', main)
+	end
+	local fields = redis.call('HGETALL', changed)
+	for i = 1, #fields, 2 do
+		redis.call('HSET', main, fields[i], fields[i + 1])
+	end
+	redis.call('DEL', changed)
+	table.insert(all, {key, redis.call('HGET', main, 'endpoint') or ''})
+end
+return all`)
+
+const table = "VNET_ROUTE_TUNNEL_TABLE"
+
+// startAgent sets up the VNET, and has an agent run until the test ends or stop is called.
+func startAgent(t *testing.T, d *database, of limits, v6 bool) (a *agent, stop func()) {
+	t.Helper()
+	a = &agent{
+		t: t, appl: d.client(0), state: d.client(6), monitor: d.client(2), limits: of,
+		groups: map[string][]netip.Addr{}, foreign: map[netip.Addr]bool{},
+	}
+	config := d.client(4)
+	must(t, config.HSet(t.Context(), "VNET|"+vnet, "vxlan_tunnel", "tunnel", "vni", "8000", "scope", "default").Err())
+	must(t, config.HSet(t.Context(), "VXLAN_TUNNEL|tunnel", "src_ip", drivertest.Source(v6).String()).Err())
+	ctx, cancel := context.WithCancel(context.Background())
+	changes := a.appl.Subscribe(ctx, table+"_CHANNEL@0")
+	_, err := changes.Receive(ctx)
+	must(t, err)
+	a.publish(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			a.take(ctx)
+			select {
+			case <-ctx.Done():
+				return
+			case <-changes.Channel():
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		_ = changes.Close()
+	})
+	t.Cleanup(stop)
+	return a, stop
+}
+
+// sleep has the agent take nothing.
+func (a *agent) sleep(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asleep = on
+}
+
+func (a *agent) take(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asleep {
+		return
+	}
+	changes, err := pops.Run(ctx, a.appl, []string{table + "_KEY_SET", table + ":", table + "_DEL_SET"}).Slice()
+	if err != nil {
+		return
+	}
+	for _, change := range changes {
+		pair, ok := change.([]any)
+		if !ok || len(pair) != 2 {
+			continue
+		}
+		a.change(ctx, pair[0].(string), pair[1].(string))
+	}
+	a.publish(ctx)
+}
+
+// change takes one key, with its endpoints or none.
+func (a *agent) change(ctx context.Context, key, endpoint string) {
+	name, prefix, _ := strings.Cut(key, ":")
+	stateKey := table + "|" + name + "|" + prefix
+	if endpoint == "" {
+		delete(a.groups, key)
+		a.state.Del(ctx, stateKey)
+		return
+	}
+	var members []netip.Addr
+	for field := range strings.SplitSeq(endpoint, ",") {
+		address, err := netip.ParseAddr(field)
+		if err != nil {
+			return
+		}
+		members = append(members, address)
+	}
+	slices.SortFunc(members, netip.Addr.Compare)
+	before, replaces := a.groups[key]
+	a.groups[key] = members
+	if !a.fits(len(members)) {
+		delete(a.groups, key)
+		if replaces {
+			a.groups[key] = before
+		}
+		return
+	}
+	texts := make([]string, len(members))
+	for i, m := range members {
+		texts[i] = m.String()
+	}
+	a.state.HSet(ctx, stateKey, "active_endpoints", strings.Join(texts, ","), "state", "active")
+}
+
+// used is what the ASIC would have in use.
+func (a *agent) used() (hosts, members, tunnels uint32) {
+	different := map[netip.Addr]bool{}
+	for _, group := range a.groups {
+		hosts++
+		members += uint32(len(group))
+		for _, m := range group {
+			different[m] = true
+		}
+	}
+	return hosts + uint32(len(a.foreign)), members, uint32(len(different))
+}
+
+func (a *agent) fits(group int) bool {
+	hosts, members, tunnels := a.used()
+	within := func(n, limit uint32) bool { return limit == 0 || n <= limit }
+	return within(hosts, a.limits.Hosts) && within(members, a.limits.ECMP) && within(tunnels, a.limits.Tunnels) && within(uint32(group), a.limits.Members)
+}
+
+// publish is SONiC's resource monitor, only prompter.
+func (a *agent) publish(ctx context.Context) {
+	hosts, members, _ := a.used()
+	for field, left := range map[string][2]uint32{
+		"crm_stats_ipv4_route_available": {a.limits.Hosts, hosts}, "crm_stats_nexthop_group_member_available": {a.limits.ECMP, members},
+	} {
+		if left[0] != 0 {
+			a.monitor.HSet(ctx, "CRM:STATS", field, fmt.Sprint(left[0]-min(left[0], left[1])))
+		}
+	}
+}
+
+func (a *agent) removeByHand(vip netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	prefix := netip.PrefixFrom(vip, vip.BitLen()).String()
+	delete(a.groups, vnet+":"+prefix)
+	must(a.t, a.appl.Del(a.t.Context(), table+":"+vnet+":"+prefix).Err())
+	must(a.t, a.state.Del(a.t.Context(), table+"|"+vnet+"|"+prefix).Err())
+	a.publish(a.t.Context())
+}
+
+func (a *agent) reboot() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, client := range []*redis.Client{a.appl, a.state, a.monitor} {
+		must(a.t, client.FlushDB(a.t.Context()).Err())
+	}
+	a.groups, a.foreign = map[string][]netip.Addr{}, map[netip.Addr]bool{}
+	a.publish(a.t.Context())
+}
+
+func (a *agent) putForeign(vip netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.foreign[vip] = true
+	must(a.t, a.appl.HSet(a.t.Context(), "ROUTE_TABLE:"+vip.String(), "nexthop", "10.66.0.2", "ifname", "Ethernet0").Err())
+	a.publish(a.t.Context())
+}
+
+func (a *agent) hasForeign(vip netip.Addr) bool {
+	nexthop, err := a.appl.HGet(a.t.Context(), "ROUTE_TABLE:"+vip.String(), "nexthop").Result()
+	return err == nil && nexthop == "10.66.0.2"
+}
