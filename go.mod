@@ -45,12 +45,12 @@ require (
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/dchest/siphash v1.2.3
+	github.com/redis/go-redis/v9 v9.23.0
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
 )
 
 require (
 	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
-	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 )
 

@@ -35,6 +35,10 @@ func tunnels(e hardware.Entry) []netip.Addr {
 // checked asserts what holds for all packets of entries: the outer addresses, and the inner packet but for its TTL.
 func (s *suite) checked(sent []Packet, first uint64, arrived map[uint64]Arrival, entries ...hardware.Entry) {
 	s.Helper()
+	ttl := uint8(sentTTL - 1)
+	if s.KeepsTTL {
+		ttl = sentTTL
+	}
 	for i, p := range sent {
 		p.Number = first + uint64(i)
 		a, ok := arrived[p.Number]
@@ -45,8 +49,8 @@ func (s *suite) checked(sent []Packet, first uint64, arrived map[uint64]Arrival,
 			s.Fatalf("packet %d: %s", p.Number, a.Problem)
 		case a.Packet != p:
 			s.Fatalf("packet %+v came as %+v", p, a.Packet)
-		case a.TTL != sentTTL-1:
-			s.Fatalf("the inner TTL is %d, want %d", a.TTL, sentTTL-1)
+		case a.TTL != ttl:
+			s.Fatalf("the inner TTL is %d, want %d", a.TTL, ttl)
 		}
 		if !slices.ContainsFunc(entries, func(e hardware.Entry) bool {
 			return e.VIP == p.VIP.Addr() && a.Source == e.Source && slices.Contains(tunnels(e), a.Tunnel)

@@ -41,7 +41,7 @@ func flow(vip netip.Addr, n int) Packet {
 	if vip.Is6() {
 		client = netip.MustParseAddr(fmt.Sprintf("2001:db8:c::%x", 1+n%200))
 	}
-	return Packet{Client: netip.AddrPortFrom(client, uint16(1024+n*7)), VIP: netip.AddrPortFrom(vip, 80)}
+	return Packet{Client: netip.AddrPortFrom(client, uint16(40000+n*7)), VIP: netip.AddrPortFrom(vip, 80)}
 }
 
 // exchange sends packets and waits for them: by number. Fewer come only if the switch does not send them into tunnels.

@@ -28,8 +28,10 @@ type Switch struct {
 	// Nil: the switch is the driver's alone.
 	PutForeign func(vip netip.Addr)
 	HasForeign func(vip netip.Addr) bool
-	// Path is the switch's data path; nil: it has none, and cases of packets are skipped.
+	// Path is the switch's data path; nil: it has none.
 	Path Path
+	// KeepsTTL says that the tunnel begins before the packet is forwarded: the inner TTL stays as it is.
+	KeepsTTL bool
 }
 
 // Config says how to raise switches.
@@ -38,6 +40,8 @@ type Config struct {
 	New func(t *testing.T, limits Limits) *Switch
 	// Skip names cases that the driver can't pass, each with the reason.
 	Skip map[string]string
+	// NoPackets says why the driver's switch forwards no packets here; empty: it does, and has a Path.
+	NoPackets string
 	// Patience bounds a call of the driver; zero: ten seconds.
 	Patience time.Duration
 }
@@ -66,9 +70,12 @@ func Run(t *testing.T, config Config) {
 			if reason := config.Skip[c.name]; reason != "" {
 				t.Skip(reason)
 			}
+			if c.path && config.NoPackets != "" {
+				t.Skip(config.NoPackets)
+			}
 			sw := config.New(t, c.limits)
 			if c.path && sw.Path == nil {
-				t.Skip("the driver's switch forwards no packets here")
+				t.Fatal("the switch has no path, and Config.NoPackets does not say why")
 			}
 			s := &suite{T: t, Switch: sw, patience: config.Patience}
 			if s.patience == 0 {

@@ -19,21 +19,26 @@ const bootPrefix = "weir-switch boot "
 // ensureDevice has our interface there and up, and returns the boot that its alias names: whoever loses the tables loses it.
 func (d *Driver) ensureDevice() (boot string, err error) {
 	link, err := d.links.LinkByName(d.config.Device)
-	var missing vnl.LinkNotFoundError
-	switch {
-	case errors.As(err, &missing):
+	if errors.As(err, &vnl.LinkNotFoundError{}) {
 		if err := d.addDevice(); err != nil {
 			return "", err
 		}
-		d.tables = nil
 		link, err = d.links.LinkByName(d.config.Device)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find interface %s: %w", d.config.Device, err)
 	}
-	boot, ours := strings.CutPrefix(link.Attrs().Alias, bootPrefix)
+	alias := link.Attrs().Alias
+	if alias == "" { // new, or its driver got no further
+		d.tables = nil
+		alias = bootPrefix + rand.Text()
+		if err := d.links.LinkSetAlias(link, alias); err != nil {
+			return "", fmt.Errorf("set the alias of interface %s: %w", d.config.Device, err)
+		}
+	}
+	boot, ours := strings.CutPrefix(alias, bootPrefix)
 	if !ours {
-		return "", fmt.Errorf("interface %s is not ours: its alias is %q", d.config.Device, link.Attrs().Alias)
+		return "", fmt.Errorf("interface %s is not ours: its alias is %q", d.config.Device, alias)
 	}
 	if link.Attrs().Flags&unix.IFF_UP == 0 {
 		d.tables = nil
@@ -48,8 +53,7 @@ func (d *Driver) ensureDevice() (boot string, err error) {
 // addDevice adds an interface that always has a carrier: a dummy, or where the kernel has none an ifb.
 func (d *Driver) addDevice() error {
 	attributes := vnl.NewLinkAttrs()
-	attributes.Name, attributes.Alias = d.config.Device, bootPrefix+rand.Text()
-	attributes.Flags = 1 // net.FlagUp
+	attributes.Name = d.config.Device
 	err := d.links.LinkAdd(&vnl.Dummy{LinkAttrs: attributes})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = d.links.LinkAdd(&vnl.Ifb{LinkAttrs: attributes})

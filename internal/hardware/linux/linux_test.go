@@ -53,7 +53,7 @@ func TestDriver(t *testing.T) {
 				found, err := lab.Switch.Netlink().RouteGet(vip.AsSlice())
 				return err == nil && len(found) == 1 && found[0].Gw.Equal(foreign(vip).Gw)
 			},
-			Path: lab,
+			Path: lab, KeepsTTL: true,
 		}
 	}})
 }

@@ -31,7 +31,7 @@ func open(t *testing.T, config sonic.Config) *sonic.Driver {
 func TestDriver(t *testing.T) {
 	for name, v6 := range map[string]bool{"IPv4 tunnels": false, "IPv6 tunnels": true} {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Run(t, drivertest.Config{New: func(t *testing.T, of drivertest.Limits) *drivertest.Switch {
+			drivertest.Run(t, drivertest.Config{NoPackets: "there is no ASIC", New: func(t *testing.T, of drivertest.Limits) *drivertest.Switch {
 				d := newDatabase(t)
 				a, _ := startAgent(t, d, of, v6)
 				config := sonic.Config{Address: d.socket, Hosts: of.Hosts, ECMP: of.ECMP, Tunnels: of.Tunnels, Members: of.Members}
