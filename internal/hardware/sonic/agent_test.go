@@ -160,7 +160,6 @@ func (a *agent) take(ctx context.Context) {
 		}
 		a.change(ctx, pair[0].(string), pair[1].(string))
 	}
-	a.publish(ctx)
 }
 
 // change takes one key, with its endpoints or none.
@@ -169,6 +168,7 @@ func (a *agent) change(ctx context.Context, key, endpoint string) {
 	stateKey := table + "|" + name + "|" + prefix
 	if endpoint == "" {
 		delete(a.groups, key)
+		a.publish(ctx)
 		a.state.Del(ctx, stateKey)
 		return
 	}
@@ -194,6 +194,7 @@ func (a *agent) change(ctx context.Context, key, endpoint string) {
 	for i, m := range members {
 		texts[i] = m.String()
 	}
+	a.publish(ctx)
 	a.state.HSet(ctx, stateKey, "active_endpoints", strings.Join(texts, ","), "state", "active")
 }
 
@@ -216,7 +217,7 @@ func (a *agent) fits(group int) bool {
 	return within(hosts, a.limits.Hosts) && within(members, a.limits.ECMP) && within(tunnels, a.limits.Tunnels) && within(uint32(group), a.limits.Members)
 }
 
-// publish is SONiC's resource monitor, only prompter.
+// publish is SONiC's resource monitor, which there is late by minutes.
 func (a *agent) publish(ctx context.Context) {
 	hosts, members, _ := a.used()
 	for field, left := range map[string][2]uint32{
