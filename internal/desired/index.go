@@ -19,7 +19,7 @@ type index interface {
 
 // indexes are all of them.
 func (s *State) indexes() []index {
-	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.Networks}
+	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.Networks, &s.Placements}
 }
 
 type none = struct{}
@@ -28,7 +28,7 @@ type none = struct{}
 func (s State) Clone() State {
 	s.VIPs, s.Nodes, s.Pools, s.Steps = s.VIPs.Clone(), s.Nodes.Clone(), s.Pools.Clone(), s.Steps.Clone()
 	s.Health, s.Tables, s.Ports, s.PrefixLists = s.Health.Clone(), s.Tables.Clone(), s.Ports.Clone(), s.PrefixLists.Clone()
-	s.Networks = s.Networks.Clone()
+	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
 	s.places.Map, s.usage.Map = s.places.Clone(), s.usage.Clone()
 	return s

@@ -20,6 +20,7 @@ type State struct {
 	Steps  sorted.Map[string, overloadpolicy.State] // of overload policies, by VIP
 
 	PrefixLists PrefixLists
+	Placements  Placements
 	Networks    network.Set
 
 	Restored Restored

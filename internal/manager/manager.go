@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/controller/overload"
+	"github.com/weirlb/weir/internal/controller/placement"
 	"github.com/weirlb/weir/internal/controller/status"
 	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
@@ -30,6 +31,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/nodesync/publish"
+	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -65,27 +67,29 @@ type Config struct {
 
 // Manager is one replica of the control plane.
 type Manager struct {
-	cfg       Config
-	log       *slog.Logger
-	listener  *net.TCPListener // until the API server takes it over
-	cluster   *cluster.Cluster
-	store     *store.Store
-	hub       *publish.Hub
-	reports   *nodesync.Reports
-	sessions  sessioncount.Counts
-	stopping  chan struct{} // closed when streams shall end
-	now       func() time.Time
-	lifecycle *nodelifecycle.Controller
-	keys      *keyring.Controller
-	numbers   *hostnumber.Controller
-	tables    *table.Controller
-	status    *status.Controller
-	overload  *overload.Controller
-	backlogs  *backlog.Controller
-	replica   *replica.Replica
-	events    *events.Recorder
-	observed  *telemetry.Telemetry
-	peers     *replica.Peers
+	cfg        Config
+	log        *slog.Logger
+	listener   *net.TCPListener // until the API server takes it over
+	cluster    *cluster.Cluster
+	store      *store.Store
+	hub        *publish.Hub
+	switches   *switchfeed.Hub
+	reports    *nodesync.Reports
+	sessions   sessioncount.Counts
+	stopping   chan struct{} // closed when streams shall end
+	now        func() time.Time
+	lifecycle  *nodelifecycle.Controller
+	keys       *keyring.Controller
+	numbers    *hostnumber.Controller
+	tables     *table.Controller
+	status     *status.Controller
+	overload   *overload.Controller
+	placements *placement.Controller
+	backlogs   *backlog.Controller
+	replica    *replica.Replica
+	events     *events.Recorder
+	observed   *telemetry.Telemetry
+	peers      *replica.Peers
 
 	identity *pki.Identity
 	rates    tokenbucket.Buckets // of known callers
@@ -150,13 +154,24 @@ func (m *Manager) makeParts() {
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.numbers = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}
 	m.observe()
-	m.hub = publish.New(m.store, nodesync.TracePublished(m.observed))
+	m.switches = switchfeed.New(func(name string) uint32 {
+		_, detail := m.reports.Newest(m.store.State(), m.store.State().Nodes.At(name))
+		return detail.GetSwitch().GetMembers()
+	})
+	traced := nodesync.TracePublished(m.observed)
+	m.hub = publish.New(m.store, func(after model.Generation, s *store.State, since time.Time) {
+		m.switches.Publish(s)
+		traced(after, s, since)
+	})
 	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
 	m.status = &status.Controller{
 		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
 	m.overload = &overload.Controller{
 		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
+	}
+	m.placements = &placement.Controller{
+		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Events: m.events, Now: clock, Log: m.log,
 	}
 	m.backlogs = &backlog.Controller{
 		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
@@ -173,7 +188,7 @@ func (m *Manager) makeParts() {
 		Reported: m.reports.Newest,
 	})
 	m.nodes = nodesync.New(nodesync.Config{
-		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
+		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
 		Ports: m.allocator, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
@@ -251,6 +266,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.cluster.Run(storeCtx) })
 	group.Go(func() error { return m.hub.Run(ctx) })
+	group.Go(func() error { return m.switches.Run(ctx) })
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
@@ -259,7 +275,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.cluster.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

@@ -179,7 +179,7 @@ func TestRules(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for i, procedure := range map[int]string{1: "SyncService/SyncMux", 3: "SyncService/SyncHost"} { // both are connected from now on
+	for i, procedure := range map[int]string{1: "SyncService/SyncMux", 3: "SyncService/SyncHost", 5: "SyncService/SyncSwitch"} { // all are connected from now on
 		if got := firstOf(callers[i].call(ctx, t, url, "/weir.v1."+procedure, goldenRules[procedure].request)); !got.message {
 			t.Fatalf("the stream of %s: %+v", ruleCallers[i].name, got)
 		}

@@ -52,6 +52,12 @@ func (r *Reports) Here(node string, stored nodestatus.Status) (seen time.Time, d
 	return newest.Seen, newest.detail, here
 }
 
+// Latest is Here, with what the node runs.
+func (r *Reports) Latest(node string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
+	newest, here := r.get(node, stored)
+	return newest.Status, newest.detail, here
+}
+
 func (r *Reports) setReport(node string, newest report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync/publish"
+	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -38,6 +39,7 @@ type Config struct {
 	Name     string // of this manager
 	Store    *store.Store
 	Hub      *publish.Hub
+	Switches *switchfeed.Hub
 	Replica  Replica
 	Peer     func(address string) (*rpc.Client, error) // of another manager
 	Reports  *Reports

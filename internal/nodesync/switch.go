@@ -9,7 +9,6 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store/nodestatus"
-	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -29,14 +28,15 @@ func (n *Service) SyncSwitch(
 		return apierr.ToConnect(err)
 	}
 	defer closed()
-	first := true
-	noTask := func(*weirv1.NodeTask) error { return nil } // nobody asks a switch
-	return n.stream(ctx, wake.New(), nil, noTask, func() (bool, error) {
-		if !first {
+	feed, ended := n.Switches.Open(node.Name)
+	defer ended()
+	return n.stream(ctx, feed.Wake(), nil, nil, func() (bool, error) { // nobody asks a switch for anything
+		update, due := feed.Next(max(registered, n.Replica.SeenGeneration(r)))
+		if !due {
 			return false, nil
 		}
-		first = false
-		message := &weirv1.SyncSwitchResponse{Generation: uint64(max(registered, n.Replica.SeenGeneration(r))), Snapshot: true}
+		message := update.Message()
+		message.TraceParents = n.traceSending(node, update.Generation-1, update.Generation)
 		message.Cluster, message.Epoch = n.Replica.Stamp()
 		return true, stream.Send(message)
 	})

@@ -29,7 +29,7 @@ func (n *Service) traceSending(node model.Node, after, to model.Generation) []st
 // hosts before muxes were sent it.
 func TracePublished(t *telemetry.Telemetry) func(after model.Generation, s *store.State, since time.Time) {
 	return func(after model.Generation, s *store.State, since time.Time) {
-		if !t.Tracing() {
+		if !t.Tracing() || after == 0 { // the first State of this manager: nobody waited for it
 			return
 		}
 		_, _, ended := t.Follow(context.Background(), "publish", since, s.TracesIn(after, s.Generation))

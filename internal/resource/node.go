@@ -82,6 +82,10 @@ func (m *Nodes) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*w
 					fmt.Errorf("%d backends of VIP %s live on node %s: move or remove them first", n, vip.Name, name))
 			}
 		}
+		for vip := range s.Placements.VIPsOf(name) {
+			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
+				fmt.Errorf("switch %s may still send packets of %s: take it out of hardware.switches of that VIP, and wait until weir placement has it no more", name, vip))
+		}
 		for port, network := range s.Networks.PortsOf(name) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
 				fmt.Errorf("%s of node %s is in virtual network %s: move or remove the workloads first", port.Interface, name, network))

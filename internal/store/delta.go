@@ -3,6 +3,7 @@ package store
 import (
 	"iter"
 	"maps"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/weirlb/weir/internal/model"
@@ -18,6 +19,7 @@ type Delta struct {
 	Streams map[string]bool // by node
 	Ports   map[model.SNATKey]bool
 
+	Placements  map[netip.Addr]bool
 	PrefixLists map[string]bool
 	Networks    map[string]bool
 	HostNumbers map[string]bool // by host
@@ -28,7 +30,7 @@ func newDelta() Delta {
 	return Delta{
 		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
 		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
-		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{}, Networks: map[string]bool{}, HostNumbers: map[string]bool{},
+		Ports: map[model.SNATKey]bool{}, Placements: map[netip.Addr]bool{}, PrefixLists: map[string]bool{}, Networks: map[string]bool{}, HostNumbers: map[string]bool{},
 	}
 }
 
@@ -41,6 +43,7 @@ func (d *Delta) add(next Delta) {
 	maps.Copy(d.Status, next.Status)
 	maps.Copy(d.Streams, next.Streams)
 	maps.Copy(d.Ports, next.Ports)
+	maps.Copy(d.Placements, next.Placements)
 	maps.Copy(d.PrefixLists, next.PrefixLists)
 	maps.Copy(d.Networks, next.Networks)
 	maps.Copy(d.HostNumbers, next.HostNumbers)
@@ -69,6 +72,7 @@ func (s *State) FullDelta() Delta {
 		VIPs: setOf(s.VIPs.Keys()), Tables: setOf(s.Tables.Keys()), Nodes: setOf(s.Nodes.Keys()), Health: setOf(s.Health.Keys()),
 		Status: setOf(s.Status.Keys()), Streams: setOf(s.Streams.Keys()), Ports: setOf(s.Ports.Keys()), PrefixLists: setOf(s.PrefixLists.Keys()),
 		Networks: setOf(s.NetworkWritten.Keys()), Overlay: s.OverlayWritten != 0, HostNumbers: setOf(s.Networks.Numbers.Hosts()),
+		Placements: setOf(s.Placements.Keys()),
 	}
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -43,6 +44,7 @@ type State struct {
 	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
 	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
 	NetworkWritten    sorted.Map[string, model.Generation]            // when each virtual network was last written, by name
+	PlacementWritten  sorted.Map[netip.Addr, model.Generation]        // when the placement of a VIP was last written, by address
 	OverlayWritten    model.Generation                                // when the overlay was last written; 0: there is none
 	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
 	Excluded          sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
@@ -74,7 +76,7 @@ func (s *State) Clone() *State {
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Excluded, next.Ready = s.Excluded.Clone(), s.Ready.Clone()
-	next.PortsWritten = s.PortsWritten.Clone()
+	next.PortsWritten, next.PlacementWritten = s.PortsWritten.Clone(), s.PlacementWritten.Clone()
 	next.unknown, next.NetworkWritten = s.unknown.Clone(), s.NetworkWritten.Clone()
 	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
 	return &next
@@ -140,6 +142,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		if steps, err = codec.Decode[overloadpolicy.State](key, kv.Value); err == nil {
 			b.putSteps(name, steps)
 		}
+	case keyspace.Placements:
+		err = b.decodePlacement(key, name, kv.Value, generation)
 	default:
 		err = b.putOfNode(prefix, name, kv)
 	}
@@ -273,6 +277,8 @@ func (b *builder) remove(key string) error {
 		b.note(name)
 	case keyspace.Steps:
 		b.putSteps(name, overloadpolicy.State{})
+	case keyspace.Placements:
+		return b.decodePlacement(key, name, nil, 0)
 	case keyspace.Tables:
 		endpoint, err := keyspace.ParseTable(key)
 		if err != nil {

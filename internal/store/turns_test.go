@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -52,7 +51,7 @@ func TestTenantsWriteByTurns(t *testing.T) {
 	eventually(t, "blue waits", func() bool {
 		s.queue.mu.Lock()
 		defer s.queue.mu.Unlock()
-		return len(s.queue.queues[Configuration].of["tenant/blue"]) == 1
+		return s.queue.queues[Configuration].LenOf("tenant/blue") == 1
 	})
 	close(goOn)
 	group.Wait()
@@ -84,35 +83,5 @@ func TestATenantHasAPartOfTheQueue(t *testing.T) {
 	}
 	if err := add("tenant/blue"); err != nil {
 		t.Errorf("the first of blue: %v", err)
-	}
-}
-
-// Tenants have their turns one change after the other, in the order in which those came.
-func TestTurns(t *testing.T) {
-	var q turns
-	names := map[*write]string{}
-	add := func(who string, n int) (all []*write) {
-		for i := range n {
-			w := &write{who: who}
-			names[w] = fmt.Sprint(who, i)
-			q.add(w)
-			all = append(all, w)
-		}
-		return all
-	}
-	red := add("a", 4)
-	add("b", 2)
-	add("c", 1)
-	q.remove(red[1])
-	told := ""
-	for _, w := range q.take(4) {
-		told += names[w] + " "
-	}
-	q.putFirst(red[0])
-	for _, w := range q.take(10) {
-		told += names[w] + " "
-	}
-	if want := "a0 b0 c0 a2 b1 a0 a3 "; told != want || q.n != 0 || len(q.of) != 0 {
-		t.Errorf("taken in the order %q, want %q; %d are left", told, want, q.n)
 	}
 }

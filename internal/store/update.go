@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 	"github.com/weirlb/weir/internal/overloadpolicy"
+	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
@@ -50,6 +52,8 @@ type Change struct {
 	HostNumbers map[string]network.Number
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]overloadpolicy.State
+	// Placements are of VIPs in switches, by address; without a place nothing is kept.
+	Placements map[netip.Addr]placementpolicy.State
 	// DeleteTenants have neither VIPs, prefix lists nor users.
 	DeleteTenants []string
 	// Restored is the next step of a restore: Settled, or none, when it is over; nil: as it was.
@@ -139,6 +143,14 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		}
 		value, err := codec.Encode(steps)
 		put(keyspace.Steps+name, value, err)
+	}
+	for vip, state := range c.Placements {
+		if len(state.Places) == 0 {
+			ops = append(ops, clientv3.OpDelete(keyspace.Placements+vip.String()))
+			continue
+		}
+		value, err := encodeIn(s, keyspace.Placements+vip.String(), state)
+		put(keyspace.Placements+vip.String(), value, err)
 	}
 	for _, node := range c.Nodes {
 		value, err := encodeIn(s, keyspace.Nodes+node.Name, codec.NodeDocument(node))

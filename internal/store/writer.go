@@ -13,9 +13,11 @@ import (
 
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/fairqueue"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Priority orders the changes that wait to be written.
@@ -69,12 +71,12 @@ type write struct {
 // writes are the changes that wait, by priority.
 type writes struct {
 	mu            sync.Mutex
-	queues        [priorities]turns
-	wake          chan struct{}      // holds at most one
-	shed          [priorities]uint64 // changes that were not taken
-	portsDue      time.Time          // before, port requests alone are no transaction
-	congestionDue time.Time          // before, nothing is
-	took          time.Duration      // that the last transaction took, with what led to it
+	queues        [priorities]fairqueue.Queue[*write] // by who they are of
+	wake          chan struct{}                       // holds at most one
+	shed          [priorities]uint64                  // changes that were not taken
+	portsDue      time.Time                           // before, port requests alone are no transaction
+	congestionDue time.Time                           // before, nothing is
+	took          time.Duration                       // that the last transaction took, with what led to it
 }
 
 func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
@@ -84,14 +86,14 @@ func (q *writes) add(priority Priority, w *write) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.priority = priority
-	waiting := q.queues[priority].n
+	waiting := q.queues[priority].Len()
 	// What a manager writes by itself has no tenant, and room for all.
-	if waiting >= waitMost[priority] || w.who != "" && len(q.queues[priority].of[w.who]) >= eachMost(priority) {
+	if waiting >= waitMost[priority] || w.who != "" && q.queues[priority].LenOf(w.who) >= eachMost(priority) {
 		q.shed[priority]++
 		rounds := time.Duration(waiting/takeMost[priority] + 1)
 		return &OverloadedError{Priority: priority, After: max(rounds*q.took, 50*time.Millisecond).Round(time.Millisecond)}
 	}
-	q.queues[priority].add(w)
+	q.queues[priority].Add(w.who, w)
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -107,7 +109,7 @@ func (q *writes) withdraw(priority Priority, w *write) bool {
 	if w.taken {
 		return false
 	}
-	q.queues[priority].remove(w)
+	q.queues[priority].Remove(w.who, w)
 	return true
 }
 
@@ -120,7 +122,7 @@ func (q *writes) giveBack(left []*write) {
 	}
 	for _, w := range slices.Backward(left) {
 		w.taken = false
-		q.queues[w.priority].putFirst(w)
+		q.queues[w.priority].PutFirst(w.who, w)
 	}
 }
 
@@ -138,7 +140,7 @@ const congestionPause = 10 * time.Millisecond
 func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	urgent, due := q.queues[Configuration].n+q.queues[Health].n, q.congestionDue
+	urgent, due := q.queues[Configuration].Len()+q.queues[Health].Len(), q.congestionDue
 	if urgent == 0 {
 		due = q.portsDue
 	}
@@ -146,19 +148,28 @@ func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 		return nil, waits
 	}
 	q.congestionDue = time.Time{}
-	if full := q.queues[Configuration].n > takeMost[Configuration] || q.queues[Health].n > takeMost[Health]; urgent > 1 && !full {
+	if full := q.queues[Configuration].Len() > takeMost[Configuration] || q.queues[Health].Len() > takeMost[Health]; urgent > 1 && !full {
 		q.congestionDue = now.Add(congestionPause)
 	}
-	if q.queues[Ports].n > 0 {
+	if q.queues[Ports].Len() > 0 {
 		q.portsDue = now.Add(portsPause)
 	}
 	for priority := range q.queues {
-		batch = append(batch, q.queues[priority].take(takeMost[priority])...)
+		batch = append(batch, q.queues[priority].Take(takeMost[priority])...)
 	}
 	for _, w := range batch {
 		w.taken = true
 	}
 	return batch, 0
+}
+
+// shareOf is who a change is of: the tenant of its caller, or the caller itself; empty: the manager's own.
+func shareOf(ctx context.Context) string {
+	caller := trust.FromContext(ctx)
+	if caller.Anonymous() || caller.Method == trust.Insecure {
+		return ""
+	}
+	return caller.Share()
 }
 
 // writer changes the desired state.
@@ -180,7 +191,7 @@ func (s *writer) Queues() map[string]Queue {
 	defer s.queue.mu.Unlock()
 	queues := map[string]Queue{}
 	for priority := range priorities {
-		queues[priority.String()] = Queue{s.queue.queues[priority].n, s.queue.shed[priority]}
+		queues[priority.String()] = Queue{s.queue.queues[priority].Len(), s.queue.shed[priority]}
 	}
 	return queues
 }
@@ -409,6 +420,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	}
 	for name, steps := range c.Steps {
 		b.putSteps(name, steps)
+	}
+	for vip, state := range c.Placements {
+		b.putPlacement(vip, state, generation)
 	}
 	for _, node := range c.Nodes {
 		b.next.PutNode(node)

@@ -28,6 +28,11 @@ const (
 	PortsMended      = "PortsMended"
 	Attached         = "Attached" // a VIP, to a virtual network
 	Detached         = "Detached"
+
+	HardwarePlaced    = "HardwarePlaced"    // a switch serves a VIP
+	HardwareWithdrawn = "HardwareWithdrawn" // it does not any more
+	HardwareRefused   = "HardwareRefused"   // it does not take the VIP's entry
+	SwitchSilent      = "SwitchSilent"      // a switch that holds VIPs has no stream
 )
 
 // OfChange are the reasons of what an apply did.

@@ -66,8 +66,7 @@ type heldState struct {
 	since       time.Time
 }
 
-// New makes a Hub, which follows the store while Run runs. published is called for each State that muxes may have, with
-// the generation before it, and the time since which the store has it.
+// New makes a Hub. published is called for each State that muxes may have, with the generation before it, and since when.
 func New(s *store.Store, published func(after model.Generation, s *store.State, since time.Time)) *Hub {
 	return &Hub{
 		Progress: newProgress(), store: s, published: published, now: time.Now,
@@ -232,12 +231,13 @@ func (h *Hub) release(ready model.Generation) {
 	if n == 0 {
 		return
 	}
+	after := model.Generation(0)
 	if h.released != nil {
-		after := h.released.Generation
-		for _, held := range h.held[:n] {
-			h.published(after, held.state, held.since)
-			after = held.state.Generation
-		}
+		after = h.released.Generation
+	}
+	for _, held := range h.held[:n] {
+		h.published(after, held.state, held.since)
+		after = held.state.Generation
 	}
 	h.released = h.held[n-1].state
 	sent := h.released.Generation

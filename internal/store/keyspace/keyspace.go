@@ -18,9 +18,10 @@
 //	/weir/v1/host-numbers/NAME        the number of a host in virtual networks, which stays after it for a while
 //	/weir/v1/conditions/NAME the conditions of a VIP, as the leader found them, and since when
 //	/weir/v1/steps/NAME      what is in force of a VIP's overload policy
+//	/weir/v1/placements/IP   where the VIP of that address is of switches
 //	/weir/v1/tables/VIP/...  an endpoint's slots and buckets
 //	/weir/v1/ports/VIP/IP    the port ranges of a SNAT client
-//	/weir/v1/nodes/NAME      a registered mux or host
+//	/weir/v1/nodes/NAME      a registered mux, host or switch
 //	/weir/v1/status/NAME     the last report of a node
 //	/weir/v1/health/HOST     the health of a host's backends
 //	/weir/v1/streams/NAME    the node's stream is open; on the lease of the manager that holds it
@@ -61,6 +62,7 @@ const (
 	HostNumbers  = Root + "host-numbers/"
 	Conditions   = Root + "conditions/"
 	Steps        = Root + "steps/"
+	Placements   = Root + "placements/" // by the VIP's address
 	Tables       = Root + "tables/"
 	Ports        = Root + "ports/"
 	Nodes        = Root + "nodes/"

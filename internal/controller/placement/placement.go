@@ -1,0 +1,332 @@
+// Package placement moves VIPs into switches and out of them while a manager leads, as their owners ask and as hosts and
+// switches report. Each step is that of package placementpolicy, and is in the store before anybody acts on it.
+package placement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/condition"
+	"github.com/weirlb/weir/internal/desired/switchconfig"
+	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/events/reason"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/wake"
+)
+
+const (
+	// lookInterval is the time between two looks at what switches say: reports do not change the State at once.
+	lookInterval = 200 * time.Millisecond
+	// lookPause is the time between two looks at least: a State may follow the one before at once.
+	lookPause = 20 * time.Millisecond
+	// mostSteps bounds the VIPs that take a step in one transaction.
+	mostSteps = 256
+)
+
+// Controller moves VIPs into switches and out of them.
+type Controller struct {
+	Store     *store.Store
+	Published func() model.Generation // that hosts are ready for
+	// Latest is the newest that a switch said, if that was to this manager and is as new as what the store has.
+	Latest func(name string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool)
+	Events interface{ Record(eventlog.Event) }
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Run moves VIPs until ctx ends. Where each is is in the store; for how long it has been there, and for how long switches
+// have been silent, begins anew with each leader.
+func (c *Controller) Run(ctx context.Context) error {
+	w := c.Watch()
+	for {
+		state, changed := c.Store.Watch()
+		if err := w.Step(ctx, state, c.Now()); err != nil && ctx.Err() == nil {
+			c.Log.Warn("VIPs are not moved into or out of switches, trying again", "err", err)
+		}
+		wake.After(ctx, lookPause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-time.After(lookInterval):
+		}
+	}
+}
+
+// at names the place of a VIP in a switch.
+type at struct {
+	vip    netip.Addr
+	device string
+}
+
+// timer is since when this leader has seen the phase of a place, and that the switch runs it.
+type timer struct {
+	phase placementpolicy.Phase
+	since time.Time
+	runs  time.Time // zero: it does not
+}
+
+// Watch follows where VIPs are.
+type Watch struct {
+	*Controller
+
+	timers map[at]timer
+	silent map[string]time.Time // by switch, since when it has had no stream
+	told   map[string]bool      // switches of whose silence people were told
+	said   map[string]report    // by switch with a place
+	groups map[netip.Addr]group // of VIPs that are to be in hardware
+}
+
+// report is what a switch said last.
+type report struct {
+	stored     time.Time // of the report in the store that was read; zero: it was to this manager
+	generation model.Generation
+	refused    map[string]string // by VIP, why
+}
+
+// group is what a switch would be told of a VIP, as of the generation of what it follows from.
+type group struct {
+	written model.Generation
+	switchconfig.Group
+}
+
+// Watch begins to follow where VIPs are.
+func (c *Controller) Watch() *Watch {
+	return &Watch{Controller: c, timers: map[at]timer{}, silent: map[string]time.Time{}, told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{}}
+}
+
+// step is what becomes of a VIP.
+type step struct {
+	vip   netip.Addr
+	next  placementpolicy.State
+	tells []eventlog.Event
+}
+
+// Step looks at what hosts and switches say, and takes the steps that are due, as of now.
+func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
+	w.observe(s, now)
+	if len(w.due(s, now)) == 0 {
+		return nil
+	}
+	var done []step
+	_, err := w.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+		done = w.due(s, now)
+		change := store.Change{Placements: map[netip.Addr]placementpolicy.State{}}
+		for _, d := range done {
+			change.Placements[d.vip] = d.next
+		}
+		return change, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range done {
+		for _, e := range d.tells {
+			w.Events.Record(e)
+			w.Log.Info("hardware", "vip", e.Object, "reason", e.Reason, "message", e.Message)
+		}
+	}
+	return nil
+}
+
+// observe notes since when switches are silent, what they say, and since when places are what they are.
+func (w *Watch) observe(s *store.State, now time.Time) {
+	said := map[string]report{}
+	for node := range s.Nodes.Values() {
+		if node.Role == model.RoleSwitch {
+			said[node.Name] = w.read(s, node.Name)
+			w.noteSilence(s, node.Name, now)
+		}
+	}
+	w.said = said
+	seen := map[at]bool{}
+	for vip, state := range s.Placements.All() {
+		for name, place := range state.Places {
+			key := at{vip, name}
+			seen[key] = true
+			t := w.timers[key]
+			if t.phase != place.Phase {
+				t = timer{phase: place.Phase, since: now}
+			}
+			switch runs := said[name].generation >= s.PlacementWritten.At(vip); {
+			case !runs:
+				t.runs = time.Time{}
+			case t.runs.IsZero():
+				t.runs = now
+			}
+			w.timers[key] = t
+		}
+	}
+	maps.DeleteFunc(w.timers, func(key at, _ timer) bool { return !seen[key] })
+	maps.DeleteFunc(w.groups, func(vip netip.Addr, _ group) bool { return !s.Placements.Has(vip) })
+}
+
+// noteSilence notes whether a switch has a stream, and tells people of one that holds VIPs and has had none for a while.
+func (w *Watch) noteSilence(s *store.State, name string, now time.Time) {
+	since, silent := w.silent[name]
+	switch {
+	case s.Streams.At(name):
+		delete(w.silent, name)
+		delete(w.told, name)
+	case !silent:
+		w.silent[name] = now
+	case now.Sub(since) >= placementpolicy.SilentTime && !w.told[name]:
+		w.told[name] = true
+		holds := 0
+		for range s.Placements.VIPsOf(name) {
+			holds++
+		}
+		if holds > 0 {
+			w.Events.Record(eventlog.Event{
+				Kind: string(model.RoleSwitch), Object: name, Warning: true, Reason: reason.SwitchSilent,
+				Message: fmt.Sprintf("has had no stream for %s: it keeps the VIPs that it holds, %d, and gets no other one", placementpolicy.SilentTime, holds),
+			})
+		}
+	}
+}
+
+// read reads the newest report of a switch, to this manager or another one.
+func (w *Watch) read(s *store.State, name string) report {
+	stored := s.Status.At(name)
+	status, detail, here := w.Latest(name, stored)
+	if before := w.said[name]; !here && !stored.Seen.IsZero() && before.stored.Equal(stored.Seen) {
+		return before
+	}
+	if !here {
+		status, detail = stored, &weirv1.NodeStatus{}
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
+			w.Log.Warn("can't read the status of a switch", "node", name, "err", err)
+		}
+	}
+	said := report{generation: status.Generation, refused: map[string]string{}}
+	if !here {
+		said.stored = stored.Seen
+	}
+	for _, r := range detail.GetSwitch().GetRefused() {
+		said.refused[r.GetVip()] = refusalText(r)
+	}
+	return said
+}
+
+// refusalText is why a switch refused an entry.
+func refusalText(r *weirv1.SwitchRefusal) string {
+	if r.GetTable() != "" {
+		return events.CutMessage(fmt.Sprintf("table %s has room for %d rows, %d are needed", r.GetTable(), r.GetFree(), r.GetNeed()))
+	}
+	return cmp.Or(events.CutMessage(r.GetReason()), "it does not say why")
+}
+
+// due is what becomes of the VIPs that take a step.
+func (w *Watch) due(s *store.State, now time.Time) (due []step) {
+	vips := map[netip.Addr]bool{}
+	for vip := range s.Placements.Keys() {
+		vips[vip] = true
+	}
+	for name := range s.Placements.Required() {
+		vips[s.VIPs.At(name).Address] = true
+	}
+	for _, vip := range slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare) {
+		if next, changed := w.next(s, vip, now); changed {
+			if due = append(due, next); len(due) == mostSteps {
+				break
+			}
+		}
+	}
+	return due
+}
+
+// next is what becomes of a VIP, if anything does.
+func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, bool) {
+	before := s.Placements.At(address)
+	vip, there := s.VIPAt(address)
+	d := step{vip: address, next: placementpolicy.State{VIP: before.VIP, Tenant: before.Tenant, Places: map[string]placementpolicy.Place{}}}
+	if there {
+		d.next.VIP, d.next.Tenant = vip.Name, vip.Tenant
+	}
+	for _, name := range s.SwitchesAt(address) {
+		was := before.Places[name]
+		is, event := was.Next(w.see(s, vip, address, name, was, now), now)
+		if is.Phase != "" {
+			d.next.Places[name] = is
+		}
+		if text, tells := texts[event]; tells {
+			e := eventlog.Event{Kind: events.KindVIP, Object: d.next.VIP, Tenant: d.next.Tenant, Warning: text.warning, Reason: text.reason}
+			if e.Message = fmt.Sprintf(text.text, name); is.Reason != "" {
+				e.Message += ": " + is.Reason
+			}
+			d.tells = append(d.tells, e)
+		}
+	}
+	return d, !maps.Equal(before.Places, d.next.Places)
+}
+
+// texts are the events of steps.
+var texts = map[placementpolicy.Event]struct {
+	warning      bool
+	reason, text string
+}{
+	placementpolicy.Placed:    {false, reason.HardwarePlaced, "switch %s serves it"},
+	placementpolicy.Withdrawn: {false, reason.HardwareWithdrawn, "switch %s serves it no more"},
+	placementpolicy.Refused:   {true, reason.HardwareRefused, "switch %s does not take its entry"},
+}
+
+// see is what there is to see of a VIP and a switch.
+func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
+	node, t := s.Nodes.At(name), w.timers[at{address, name}]
+	seen := placementpolicy.Seen{
+		Wanted: vip.InHardware() && slices.Contains(vip.Hardware.Switches, name),
+		Silent: w.silentFor(s, name, now),
+	}
+	if seen.Wanted {
+		seen.Unfit = w.unfit(s, vip, node)
+	}
+	if t.phase != was.Phase { // it was written since: nothing is known of it
+		return seen
+	}
+	seen.HostsReady = w.Published() >= s.PlacementWritten.At(address)
+	seen.For = now.Sub(t.since)
+	if seen.Runs = !t.runs.IsZero(); seen.Runs {
+		seen.RunsFor = now.Sub(t.runs)
+		seen.Refused = w.said[name].refused[address.String()]
+	}
+	return seen
+}
+
+// silentFor is for how long a switch has had no stream, as this leader knows.
+func (w *Watch) silentFor(s *store.State, name string, now time.Time) time.Duration {
+	since, silent := w.silent[name]
+	switch {
+	case s.Streams.At(name):
+		return 0
+	case !silent: // not registered, or just gone
+		return placementpolicy.SilentTime
+	}
+	return max(now.Sub(since), 0)
+}
+
+// unfit says why a switch can't hold a VIP as it is, or nothing.
+func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
+	if node.Role != model.RoleSwitch {
+		return "no switch of that name is registered"
+	}
+	written := condition.GenerationOf(s, vip)
+	g, known := w.groups[vip.Address]
+	if !known || g.written != written {
+		g = group{written, switchconfig.GroupOf(s.State, vip)}
+		w.groups[vip.Address] = g
+	}
+	return g.Unfit(node)
+}

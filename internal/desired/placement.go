@@ -1,0 +1,84 @@
+package desired
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/sorted"
+)
+
+// Placements say by the address of a VIP where it is of switches. One outlives its VIP: hosts take what a switch sends
+// until the switch has nothing of it. A copy that was not made by Clone is read only.
+type Placements struct {
+	sorted.Map[netip.Addr, placementpolicy.State]
+	bySwitch sorted.Map[switchPlace, none]
+	required sorted.Map[string, none] // VIPs that are to be in hardware, by name
+}
+
+// ReplaceVIP takes over whether vip is to be in hardware, in the place of old.
+func (p *Placements) ReplaceVIP(old, vip model.VIP) {
+	if is := vip.InHardware(); is != old.InHardware() || old.Name != vip.Name {
+		if p.required.Delete(old.Name); is {
+			p.required.Set(vip.Name, none{})
+		}
+	}
+}
+
+// Required are the names of the VIPs that are to be in hardware, in order.
+func (p Placements) Required() iter.Seq[string] { return p.required.Keys() }
+
+type switchPlace struct {
+	name string
+	vip  netip.Addr
+}
+
+// Compare orders them by switch.
+func (p switchPlace) Compare(other switchPlace) int {
+	return cmp.Or(cmp.Compare(p.name, other.name), p.vip.Compare(other.vip))
+}
+
+// Clone returns Placements that may be written to.
+func (p Placements) Clone() Placements {
+	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.required.Clone()}
+}
+
+// Put takes over where a VIP is; without a place it is forgotten.
+func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
+	for name := range p.At(vip).Places {
+		p.bySwitch.Delete(switchPlace{name, vip})
+	}
+	p.Delete(vip)
+	if len(state.Places) == 0 {
+		return
+	}
+	p.Set(vip, state)
+	for name := range state.Places {
+		p.bySwitch.Set(switchPlace{name, vip}, none{})
+	}
+}
+
+// VIPsOf are the addresses of the VIPs that have a place in the switch, in order.
+func (p Placements) VIPsOf(name string) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for at := range p.bySwitch.From(switchPlace{name: name}) {
+			if at.name != name || !yield(at.vip) {
+				return
+			}
+		}
+	}
+}
+
+// SwitchesAt are the names of the switches that may send packets of the VIP of an address, in order: those that it names
+// while it is to be in hardware, and those that it has a place in. Hosts take what comes from them.
+func (s State) SwitchesAt(address netip.Addr) []string {
+	names := s.Placements.At(address).Switches()
+	if vip, there := s.VIPAt(address); there && vip.InHardware() {
+		names = append(names, vip.Hardware.Switches...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,251 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// fakeSwitch follows a manager as weir-switch does.
+type fakeSwitch struct {
+	name   string
+	client *rpc.Client
+
+	mu         sync.Mutex
+	generation uint64
+	entries    map[string]*weirv1.SwitchEntry
+	history    []string // of one VIP: what the switch was told, each once
+	mute       bool     // it does not report
+	refuses    bool
+}
+
+func startSwitch(t *testing.T, url, name string, mute bool, addresses ...string) *fakeSwitch {
+	sw := &fakeSwitch{name: name, client: dial(t, url), entries: map[string]*weirv1.SwitchEntry{}, mute: mute}
+	goFollow(t, name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncSwitchResponse], error) {
+		return sw.client.SyncSwitch(ctx, &weirv1.SyncSwitchRequest{Name: name, Addresses: addresses, Version: "test"})
+	}, sw.apply)
+	return sw
+}
+
+func (s *fakeSwitch) apply(p *weirv1.SyncSwitchResponse) error {
+	s.mu.Lock()
+	if p.GetSnapshot() {
+		s.entries = map[string]*weirv1.SwitchEntry{}
+	}
+	for _, e := range p.GetEntries() {
+		s.entries[e.GetVip()] = e
+	}
+	for _, vip := range p.GetRemoved() {
+		delete(s.entries, vip)
+	}
+	s.generation = p.GetGeneration()
+	if text := s.text(); len(s.history) == 0 || s.history[len(s.history)-1] != text {
+		s.history = append(s.history, text)
+	}
+	mute := s.mute
+	s.mu.Unlock()
+	if mute {
+		return nil
+	}
+	return s.report()
+}
+
+// text is what the switch holds.
+func (s *fakeSwitch) text() string {
+	var lines []string
+	for _, vip := range slices.Sorted(maps.Keys(s.entries)) {
+		line := vip + ":"
+		for _, m := range s.entries[vip].GetMembers() {
+			line += fmt.Sprintf(" %s×%d", m.GetTunnel(), m.GetEntries())
+		}
+		if s.entries[vip].GetAnnounce() {
+			line += ", announced"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
+}
+
+func (s *fakeSwitch) holds() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text()
+}
+
+func (s *fakeSwitch) report() error {
+	s.mu.Lock()
+	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{Driver: "fake", Members: 64}}
+	for vip := range s.entries {
+		if s.refuses {
+			r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: vip, Table: "tunnels", Need: 2, Free: 1})
+		}
+	}
+	s.mu.Unlock()
+	_, err := s.client.ReportSwitch(context.Background(), r)
+	return err
+}
+
+// set has the switch report or not, refuse or not, from now on.
+func (s *fakeSwitch) set(t *testing.T, mute, refuses bool) {
+	t.Helper()
+	s.mu.Lock()
+	s.mute, s.refuses = mute, refuses
+	s.mu.Unlock()
+	if !mute {
+		eventually(t, s.name+" has reported", func() bool { return s.report() == nil })
+	}
+}
+
+// inHardware is shop in switches, without a health check.
+func inHardware(switches ...string) *weirv1.VIP {
+	vip := shop()
+	vip.Endpoints[0].HealthCheck = nil
+	vip.Hardware = &weirv1.Hardware{Placement: "require", Switches: switches}
+	return vip
+}
+
+// city is a manager with two hosts and a switch.
+type city struct {
+	clock
+	t   *testing.T
+	dir string
+	m   *Manager
+	api *rpc.Client
+
+	stop func()
+	sw   *fakeSwitch
+}
+
+// begin starts the manager of the city, or one in its place.
+func (c *city) begin(mute bool) {
+	c.t.Helper()
+	var url string
+	url, c.stop = start(c.t, Config{DataDir: c.dir}, c.set, func(m *Manager) { c.m = m })
+	c.api = dial(c.t, url)
+	startHost(c.t, url, "host1", "10.2.1.1")
+	startHost(c.t, url, "host2", "10.2.2.2")
+	c.sw = startSwitch(c.t, url, "sw1", mute, "10.1.0.1")
+	eventually(c.t, "all are registered", func() bool { return c.m.store.State().Nodes.Len() == 3 })
+}
+
+func (c *city) apply(vip *weirv1.VIP) {
+	c.t.Helper()
+	if _, err := c.api.ApplyVIPs(c.t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// awaitPhase waits until the VIP has a place in that phase; empty: none at all.
+func (c *city) awaitPhase(want placementpolicy.Phase) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("the place is in phase %q, is %q", want, c.phase()), func() bool { return c.phase() == want })
+}
+
+func (c *city) phase() placementpolicy.Phase {
+	for state := range c.m.store.State().Placements.Values() {
+		return state.Places["sw1"].Phase
+	}
+	return ""
+}
+
+// A VIP goes into a switch and out of it in the order of the contract, the entry follows its backends, and what the switch
+// refuses is tried again later.
+func TestAVIPGoesIntoASwitchAndOut(t *testing.T) {
+	c := &city{t: t}
+	c.begin(false)
+	c.apply(inHardware("sw1"))
+	c.awaitPhase(placementpolicy.Hardware)
+	one, both := "203.0.113.10: 10.3.1.11×1", "203.0.113.10: 10.3.1.11×3 10.3.2.11×5"
+	if got, want := strings.Join(c.sw.history, "\n"), "\n"+both+"\n"+both+", announced"; got != want {
+		t.Errorf("the switch was told\n%s\nwant\n%s", got, want)
+	}
+	less := inHardware("sw1")
+	less.Endpoints[0].Backends = less.Endpoints[0].Backends[:1]
+	c.apply(less)
+	eventually(t, "the entry follows the backends", func() bool { return c.sw.holds() == one+", announced" })
+	c.sw.set(t, false, true)
+	c.awaitPhase(placementpolicy.Withdrawing)
+	c.sw.set(t, false, false)
+	c.pass(time.Second)
+	c.awaitPhase(placementpolicy.Evicted)
+	if got := c.m.store.State().Placements.At(c.m.store.State().VIPs.At("shop").Address).Places["sw1"]; got.Attempts != 1 || got.Reason != "table tunnels has room for 1 rows, 2 are needed" {
+		t.Errorf("evicted: %+v", got)
+	}
+	if got := c.sw.holds(); got != "" {
+		t.Errorf("it holds %s", got)
+	}
+	c.pass(time.Minute)
+	c.awaitPhase(placementpolicy.Hardware)
+	if _, err := c.api.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the entry is gone", func() bool { return c.sw.holds() == "" })
+	c.pass(time.Second)
+	c.awaitPhase(placementpolicy.Leaving)
+	_, err := c.api.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: "sw1"})
+	if err == nil {
+		t.Error("a switch is forgotten whose packets hosts still take")
+	}
+	c.pass(placementpolicy.LeaveTime)
+	c.awaitPhase("")
+	var reasons []string
+	eventually(t, "events are written", func() bool {
+		events, err := c.api.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP", Object: "shop"})
+		reasons = nil
+		for _, e := range events.GetEvents() {
+			reasons = append(reasons, e.GetReason())
+		}
+		return err == nil && slices.Contains(reasons, "HardwareWithdrawn")
+	})
+	for _, want := range []string{"HardwarePlaced", "HardwareRefused"} {
+		if !slices.Contains(reasons, want) {
+			t.Errorf("no event %s among %v", want, reasons)
+		}
+	}
+}
+
+// Whichever phase a leader stops in, the next one goes on from there.
+func TestALeaderGoesOnWhereTheOneBeforeStopped(t *testing.T) {
+	c := &city{t: t, dir: t.TempDir()}
+	again := func(in placementpolicy.Phase, mute bool) {
+		t.Helper()
+		c.awaitPhase(in)
+		c.stop()
+		c.begin(mute)
+	}
+	c.begin(true)
+	c.apply(inHardware("sw1"))
+	again(placementpolicy.Programming, true)
+	if c.awaitPhase(placementpolicy.Programming); c.sw.holds() != "" {
+		eventually(t, "it is not announced", func() bool { return !strings.Contains(c.sw.holds(), "announced") })
+	}
+	eventually(t, "the switch has the entry again", func() bool { return c.sw.holds() != "" })
+	c.sw.set(t, false, false)
+	c.sw.set(t, true, false)
+	again(placementpolicy.Announcing, false)
+	again(placementpolicy.Hardware, true)
+	away := inHardware("sw1")
+	away.Hardware.Placement = "never"
+	c.apply(away)
+	again(placementpolicy.Withdrawing, true)
+	eventually(t, "the switch has the entry, not announced", func() bool { return c.sw.holds() != "" && !strings.Contains(c.sw.holds(), "announced") })
+	c.sw.set(t, false, false)
+	c.sw.set(t, true, false)
+	eventually(t, "it runs that", func() bool { c.pass(time.Second); return c.phase() == placementpolicy.Removing })
+	again(placementpolicy.Removing, false)
+	again(placementpolicy.Leaving, false)
+	c.awaitPhase(placementpolicy.Leaving)
+	c.pass(placementpolicy.LeaveTime)
+	c.awaitPhase("")
+}

@@ -1,0 +1,201 @@
+package placementpolicy
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Phase is how far a VIP is on its way into a switch, or out of it.
+type Phase string
+
+// The phases, in this order.
+const (
+	Preparing   Phase = "preparing"   // hosts get what they need to take packets from the switch
+	Programming Phase = "programming" // the switch gets the entry
+	Announcing  Phase = "announcing"  // it tells routers
+	Hardware    Phase = "hardware"    // it serves the VIP
+	Withdrawing Phase = "withdrawing" // it tells routers no more
+	Removing    Phase = "removing"    // it loses the entry
+	Leaving     Phase = "leaving"     // hosts still take what it sends
+	Evicted     Phase = "evicted"     // it refused, and is asked again later
+)
+
+// Phases are all.
+var Phases = []Phase{Preparing, Programming, Announcing, Hardware, Withdrawing, Removing, Leaving, Evicted}
+
+// Held says whether the switch is told an entry.
+func (p Phase) Held() bool {
+	return p == Programming || p == Announcing || p == Hardware || p == Withdrawing
+}
+
+// Announced says whether it is told to tell routers.
+func (p Phase) Announced() bool { return p == Announcing || p == Hardware }
+
+// Place is where a VIP is of one switch. The zero value is none.
+type Place struct {
+	Phase    Phase     `json:"phase"`
+	Since    time.Time `json:"since"`              // for people: durations are measured by the leader that is
+	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted
+	Attempts uint32    `json:"attempts,omitempty"` // refusals in a row
+}
+
+// State is where a VIP is. It is read only.
+type State struct {
+	VIP    string           `json:"vip"` // its name
+	Tenant string           `json:"tenant"`
+	Places map[string]Place `json:"places"` // by switch
+}
+
+// Switches are those that have a place, in order.
+func (s State) Switches() []string { return slices.Sorted(maps.Keys(s.Places)) }
+
+// Equal says whether both are the same.
+func (s State) Equal(other State) bool {
+	return s.VIP == other.VIP && s.Tenant == other.Tenant && maps.Equal(s.Places, other.Places)
+}
+
+// Bounds of time.
+const (
+	// settle is how long routers have had the time to hear that a VIP is withdrawn before its entry goes.
+	settle = time.Second
+	// LeaveTime is how long hosts take and steer what a switch sends that should not any more. It is beyond the time after
+	// which a switch without a manager withdraws by itself.
+	LeaveTime = 10 * time.Minute
+	// goneTime is after how long of silence a switch counts as one that has withdrawn by itself.
+	goneTime = LeaveTime + time.Minute
+	// SilentTime is after how long of silence a switch gets no new VIP.
+	SilentTime = 5 * time.Second
+
+	firstBackOff = time.Minute
+	lastBackOff  = time.Hour
+)
+
+// Seen is what the leader sees of a VIP and a switch.
+type Seen struct {
+	Wanted     bool          // the VIP is to be in the switch
+	Unfit      string        // why the switch can't hold the VIP as it is now; empty: it may
+	HostsReady bool          // the hosts have what the Place in the store says
+	Silent     time.Duration // that the switch has been without a stream
+	Runs       bool          // the switch has reported that it has what the Place in the store says
+	RunsFor    time.Duration // for how long the leader has known that
+	Refused    string        // and what it refused of it; empty: nothing
+	For        time.Duration // that the leader has seen the Place in this phase
+}
+
+// fits says whether the VIP may go on into the switch.
+func (s Seen) fits() bool { return s.Wanted && s.Unfit == "" }
+
+// gone says whether the switch is taken to have withdrawn by itself.
+func (s Seen) gone() bool { return s.Silent >= goneTime }
+
+// Event is what a step means to people.
+type Event string
+
+// The events. The empty string means none.
+const (
+	Placed    Event = "placed"    // the switch serves the VIP
+	Withdrawn Event = "withdrawn" // it does not any more
+	Refused   Event = "refused"
+)
+
+// Next is the Place that follows p, as of now. The zero Place: there is none any more.
+func (p Place) Next(seen Seen, now time.Time) (Place, Event) {
+	switch p.Phase {
+	case Preparing, Programming, Announcing, Hardware:
+		return p.in(seen, now)
+	case Withdrawing, Removing, Leaving, Evicted:
+		return p.out(seen, now), ""
+	}
+	if seen.fits() && seen.Silent < SilentTime {
+		return p.to(Preparing, now), ""
+	}
+	return Place{}, ""
+}
+
+// to is p in another phase.
+func (p Place) to(phase Phase, now time.Time) Place {
+	p.Phase, p.Since = phase, now.UTC().Truncate(time.Millisecond)
+	if phase == Preparing || phase == Hardware {
+		p.Reason = ""
+	}
+	return p
+}
+
+// in is what follows on the way in, and in hardware.
+func (p Place) in(seen Seen, now time.Time) (Place, Event) {
+	back := map[Phase]Phase{Preparing: Leaving, Programming: Removing, Announcing: Withdrawing, Hardware: Withdrawing}[p.Phase]
+	switch {
+	case p.Phase != Preparing && seen.Runs && seen.Refused != "":
+		if p.Phase == Hardware && seen.For >= lastBackOff {
+			p.Attempts = 0
+		}
+		p.Reason = seen.Refused
+		p.Attempts++
+		return p.to(back, now), Refused
+	case !seen.fits():
+		event := Event("")
+		if p.Phase == Hardware {
+			event = Withdrawn
+		}
+		if p.Reason = seen.Unfit; !seen.Wanted {
+			p.Reason, p.Attempts = "", 0
+		}
+		return p.to(back, now), event
+	case p.Phase == Preparing && seen.HostsReady:
+		return p.to(Programming, now), ""
+	case p.Phase == Programming && seen.Runs:
+		return p.to(Announcing, now), ""
+	case p.Phase == Announcing && seen.Runs:
+		return p.to(Hardware, now), Placed
+	}
+	return p, ""
+}
+
+// out is what follows on the way out.
+func (p Place) out(seen Seen, now time.Time) Place {
+	refused := p.Attempts > 0
+	switch p.Phase {
+	case Withdrawing:
+		if seen.fits() && !refused && seen.Silent < SilentTime { // the entry is still there, and so is what hosts need
+			p.Reason = ""
+			return p.to(Announcing, now)
+		}
+		if seen.Runs && seen.RunsFor >= settle || seen.gone() {
+			return p.to(Removing, now)
+		}
+	case Removing:
+		if seen.Runs || seen.gone() {
+			if refused && seen.Wanted {
+				return p.to(Evicted, now)
+			}
+			return p.to(Leaving, now)
+		}
+	case Leaving:
+		if seen.fits() && seen.Silent < SilentTime {
+			p.Attempts = 0
+			return p.to(Preparing, now)
+		}
+		if seen.For >= LeaveTime {
+			return Place{}
+		}
+	case Evicted:
+		if !seen.Wanted {
+			p.Attempts = 0
+			return p.to(Leaving, now)
+		}
+		if seen.For >= BackOff(p.Attempts) && seen.fits() && seen.Silent < SilentTime {
+			return p.to(Preparing, now)
+		}
+	}
+	return p
+}
+
+// BackOff is how long a switch that has refused so often is not asked again.
+func BackOff(attempts uint32) time.Duration {
+	wait := firstBackOff
+	for ; attempts > 1 && wait < lastBackOff; attempts-- {
+		wait *= 2
+	}
+	return min(wait, lastBackOff)
+}

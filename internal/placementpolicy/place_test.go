@@ -1,0 +1,186 @@
+package placementpolicy
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var at = time.Unix(1_700_000_000, 0)
+
+func TestEachStep(t *testing.T) {
+	want := Seen{Wanted: true}
+	for what, c := range map[string]struct {
+		from     Phase
+		attempts uint32
+		seen     Seen
+		to       Phase
+		event    Event
+	}{
+		"not wanted":                       {"", 0, Seen{}, "", ""},
+		"wanted":                           {"", 0, want, Preparing, ""},
+		"wanted of a silent switch":        {"", 0, Seen{Wanted: true, Silent: SilentTime}, "", ""},
+		"wanted where it does not fit":     {"", 0, Seen{Wanted: true, Unfit: "no tunnel"}, "", ""},
+		"hosts not ready":                  {Preparing, 0, want, Preparing, ""},
+		"hosts ready":                      {Preparing, 0, Seen{Wanted: true, HostsReady: true}, Programming, ""},
+		"given up while preparing":         {Preparing, 0, Seen{HostsReady: true}, Leaving, ""},
+		"not programmed yet":               {Programming, 0, Seen{Wanted: true, HostsReady: true}, Programming, ""},
+		"programmed":                       {Programming, 0, Seen{Wanted: true, Runs: true}, Announcing, ""},
+		"refused":                          {Programming, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Removing, Refused},
+		"refused something before":         {Programming, 0, Seen{Wanted: true, Refused: "full"}, Programming, ""},
+		"silent while programming":         {Programming, 0, Seen{Wanted: true, Silent: 24 * time.Hour}, Programming, ""},
+		"given up while programming":       {Programming, 0, Seen{}, Removing, ""},
+		"announced":                        {Announcing, 0, Seen{Wanted: true, Runs: true}, Hardware, Placed},
+		"refused while announcing":         {Announcing, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing, Refused},
+		"in hardware":                      {Hardware, 0, Seen{Wanted: true, Runs: true, For: 24 * time.Hour}, Hardware, ""},
+		"in hardware of a silent switch":   {Hardware, 0, Seen{Wanted: true, Silent: 24 * time.Hour}, Hardware, ""},
+		"an update refused":                {Hardware, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing, Refused},
+		"wanted no more":                   {Hardware, 0, Seen{Runs: true}, Withdrawing, Withdrawn},
+		"fits no more":                     {Hardware, 0, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
+		"not withdrawn yet":                {Withdrawing, 0, Seen{For: time.Hour}, Withdrawing, ""},
+		"just withdrawn":                   {Withdrawing, 0, Seen{Runs: true, RunsFor: settle - 1}, Withdrawing, ""},
+		"withdrawn":                        {Withdrawing, 0, Seen{Runs: true, RunsFor: settle}, Removing, ""},
+		"withdrawn by itself":              {Withdrawing, 0, Seen{Silent: goneTime}, Removing, ""},
+		"wanted again":                     {Withdrawing, 0, want, Announcing, ""},
+		"wanted again, but refused":        {Withdrawing, 1, want, Withdrawing, ""},
+		"not removed yet":                  {Removing, 0, Seen{For: time.Hour}, Removing, ""},
+		"removed":                          {Removing, 0, Seen{Runs: true}, Leaving, ""},
+		"removed as it was refused":        {Removing, 1, Seen{Wanted: true, Runs: true}, Evicted, ""},
+		"removed, refused, not wanted":     {Removing, 1, Seen{Runs: true}, Leaving, ""},
+		"left for less than ten minutes":   {Leaving, 0, Seen{For: LeaveTime - 1}, Leaving, ""},
+		"left for ten minutes":             {Leaving, 0, Seen{For: LeaveTime}, "", ""},
+		"wanted again while leaving":       {Leaving, 0, want, Preparing, ""},
+		"evicted for less than a minute":   {Evicted, 1, Seen{Wanted: true, For: time.Minute - 1}, Evicted, ""},
+		"evicted for a minute":             {Evicted, 1, Seen{Wanted: true, For: time.Minute}, Preparing, ""},
+		"evicted twice, for a minute":      {Evicted, 2, Seen{Wanted: true, For: time.Minute}, Evicted, ""},
+		"evicted from a silent switch":     {Evicted, 1, Seen{Wanted: true, For: time.Hour, Silent: SilentTime}, Evicted, ""},
+		"evicted and not wanted any more":  {Evicted, 3, Seen{For: time.Hour}, Leaving, ""},
+		"evicted where it still can't fit": {Evicted, 1, Seen{Wanted: true, For: time.Hour, Unfit: "no tunnel"}, Evicted, ""},
+	} {
+		next, event := Place{Phase: c.from, Attempts: c.attempts}.Next(c.seen, at)
+		if next.Phase != c.to || event != c.event {
+			t.Errorf("%s: %q leads to %q (%q), want %q (%q)", what, c.from, next.Phase, event, c.to, c.event)
+		}
+		if next.Phase != c.from && next.Phase != "" && !next.Since.Equal(at) {
+			t.Errorf("%s: since %s", what, next.Since)
+		}
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	for attempts, want := range map[uint32]time.Duration{0: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 6: 32 * time.Minute, 7: time.Hour, 1 << 31: time.Hour} {
+		if got := BackOff(attempts); got != want {
+			t.Errorf("after %d refusals %s, want %s", attempts, got, want)
+		}
+	}
+}
+
+// world is a switch, its hosts and its routers as far as they have what they were told, and a leader that may be replaced.
+type world struct {
+	place            Place
+	wanted, unfit    bool
+	refuses          bool
+	connected        bool
+	since            time.Duration // when the switch lost its stream
+	hosts            Phase         // the phase whose table hosts have
+	runs             Phase         // the phase that the switch has applied
+	reported         Phase         // and that the leader knows
+	entered, learned time.Duration // when this leader saw the phase, and that the switch runs it
+	now              time.Duration
+}
+
+func (w *world) see() Seen {
+	seen := Seen{
+		Wanted: w.wanted, HostsReady: w.hosts == w.place.Phase, Runs: w.reported == w.place.Phase,
+		For: w.now - w.entered,
+	}
+	if w.unfit {
+		seen.Unfit = "unfit"
+	}
+	if !w.connected {
+		seen.Silent = w.now - w.since
+	}
+	if seen.Runs {
+		seen.RunsFor = w.now - w.learned
+		if w.refuses && w.place.Phase.Held() {
+			seen.Refused = "full"
+		}
+	}
+	return seen
+}
+
+// Whatever happens in whatever order: routers are told only of what hosts and switch have, an entry goes a second after its
+// routes, and what hosts need ten minutes after that; and what is wanted comes, and what is not goes.
+func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{connected: true}
+		prepared := false // hosts have what the switch's packets need
+		var withdrawn, removed time.Duration
+		step := func() {
+			before := w.place
+			w.place, _ = before.Next(w.see(), at.Add(w.now))
+			if w.place.Phase == before.Phase {
+				return
+			}
+			w.entered, w.learned = w.now, w.now
+			gone := !w.connected && w.now-w.since >= goneTime
+			switch {
+			case w.place.Phase.Held() && !prepared:
+				t.Fatalf("%s follows %s, and hosts are not ready", w.place.Phase, before.Phase)
+			case w.place.Phase.Announced() && before.Phase == Preparing:
+				t.Fatalf("%s follows %s", w.place.Phase, before.Phase)
+			case w.place.Phase == Announcing && before.Phase == Programming && w.runs != Programming:
+				t.Fatalf("announced while the switch runs %s", w.runs)
+			case w.place.Phase == Removing && before.Phase == Withdrawing && !gone && (w.runs != Withdrawing || w.now-withdrawn < settle):
+				t.Fatalf("removed %s after the routes", w.now-withdrawn)
+			case w.place.Phase == "" && before.Phase == Leaving && w.now-removed < LeaveTime:
+				t.Fatalf("hosts are told nothing more %s after the entry went", w.now-removed)
+			}
+			switch w.place.Phase {
+			case Leaving:
+				removed = w.now
+			case "":
+				prepared = false
+			}
+		}
+		settleDown := func() {
+			w.hosts, prepared = w.place.Phase, w.place.Phase != ""
+			if w.connected && w.runs != w.place.Phase {
+				if w.runs = w.place.Phase; w.runs == Withdrawing {
+					withdrawn = w.now
+				}
+			}
+			if w.connected && w.reported != w.runs {
+				w.reported, w.learned = w.runs, w.now
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"want":       func(*rapid.T) { w.wanted = true },
+			"do not":     func(*rapid.T) { w.wanted = false },
+			"unfit":      func(*rapid.T) { w.unfit = !w.unfit },
+			"refuse":     func(*rapid.T) { w.refuses = !w.refuses },
+			"part":       func(*rapid.T) { w.connected, w.since = false, w.now },
+			"meet":       func(*rapid.T) { w.connected = true },
+			"hosts":      func(*rapid.T) { w.hosts = w.place.Phase; prepared = prepared || w.place.Phase != "" },
+			"settle":     func(*rapid.T) { settleDown() },
+			"step":       func(*rapid.T) { step() },
+			"new leader": func(*rapid.T) { w.entered, w.learned = w.now, w.now },
+			"a second":   func(*rapid.T) { w.now += time.Second },
+			"an hour":    func(*rapid.T) { w.now += time.Hour },
+		})
+		w.connected, w.refuses, w.unfit = true, false, false
+		for range 60 {
+			settleDown()
+			step()
+			w.now += time.Minute * 2
+		}
+		want := Phase("")
+		if w.wanted {
+			want = Hardware
+		}
+		if w.place.Phase != want {
+			t.Fatalf("wanted: %v, and in the end it is %q, tried %d times", w.wanted, w.place.Phase, w.place.Attempts)
+		}
+	})
+}

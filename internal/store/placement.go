@@ -1,0 +1,37 @@
+package store
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+)
+
+// decodePlacement takes over where a VIP is of switches; nil: there is nothing of it any more.
+func (b *builder) decodePlacement(key, address string, value []byte, generation model.Generation) error {
+	vip, err := netip.ParseAddr(address)
+	if err != nil {
+		return fmt.Errorf("read key %s of the store: %w", key, err)
+	}
+	state := placementpolicy.State{}
+	if value != nil {
+		if state, err = decodeIn[placementpolicy.State](b, key, value); err != nil {
+			return err
+		}
+	}
+	b.putPlacement(vip, state, generation)
+	return nil
+}
+
+// putPlacement takes over where a VIP is of switches; without a place it is forgotten. Whoever follows the VIP hears of it.
+func (b *builder) putPlacement(vip netip.Addr, state placementpolicy.State, generation model.Generation) {
+	if at, there := b.next.VIPAt(vip); there {
+		b.note(at.Name)
+	}
+	b.next.Placements.Put(vip, state)
+	if b.next.PlacementWritten.Delete(vip); len(state.Places) > 0 {
+		b.next.PlacementWritten.Set(vip, generation)
+	}
+	b.delta.Placements[vip] = true
+}
