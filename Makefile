@@ -12,11 +12,11 @@ BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v 
 BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
 	internal/testkit/bpftest/syncookie/twin_bpfel.o internal/testkit/bpftest/datagram/twin_bpfel.o internal/testkit/bpftest/fbt/maker_bpfel.o \
 	internal/testkit/bpftest/fbt/stripper_bpfel.o internal/testkit/bpftest/overlay/twin_bpfel.o internal/datapath/overlay/overlay_bpfel.o internal/hardware/xdp/bpf/switch_bpfel.o \
-	test/bench/mux/bench_bpfel.o
+	test/bench/mux/bench_bpfel.o test/bench/switch/bench_bpfel.o
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint linters fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint linters fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ bench-manager: build ## Time the control plane with simulated muxes and agents; 
 
 bench-strangers: build ## Time what requests of strangers cost a manager; writes out/bench/strangers.json
 	@$(GO) run ./test/bench/strangers -out out/bench/strangers.json
+
+bench-switch: bpf ## Time the stand-in for a switch against the mux's floor; writes out/bench/switch.json
+	@$(GO) run ./test/bench/switch -out out/bench/switch.json
 
 papers: ## List the figures of the papers, or run FIGURES=ananta-11,ananta-14; writes out/papers and docs/papers.md
 	@$(if $(FIGURES),$(MAKE) --no-print-directory build)

@@ -21,34 +21,28 @@ static __always_inline __u32 crc_byte(__u32 crc, __u8 byte)
 	return crc >> 8 ^ vendor.table[0][(crc ^ byte) & 0xff];
 }
 
-/* Fragments, and what is neither TCP nor UDP, have no ports. */
-static __always_inline __u32 vendor_hash_of(const struct packet *p, __u32 ports)
+/* The words of an address folded into one, as ASICs do: of IPv4 all but the last are constant. */
+static __always_inline __u32 fold(const struct address *a)
 {
-	__u32 crc = vendor.seed;
-
-	if (p->ethertype == bpf_htons(ETH_P_IP)) {
-		crc = crc_word(crc, p->source.words[3]);
-		crc = crc_word(crc, p->destination.words[3]);
-	} else {
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			crc = crc_word(crc, p->source.words[i]);
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			crc = crc_word(crc, p->destination.words[i]);
-	}
-	crc = crc_word(crc, ports);
-	return crc_byte(crc, p->protocol) >> (vendor.offset & 15);
+	return a->words[0] ^ a->words[1] ^ a->words[2] ^ a->words[3];
 }
 
-/* The tunnel of the group's member that the hash chooses. */
-static __always_inline struct tunnel *choose(const struct host *host, __u32 hash)
+/* 16 bits. Fragments, and what is neither TCP nor UDP, have no ports. */
+static __always_inline __u32 vendor_hash(const struct packet *p, __u32 ports)
+{
+	__u32 crc = crc_word(vendor.seed, fold(&p->source));
+
+	crc = crc_word(crc, fold(&p->destination));
+	crc = crc_word(crc, ports);
+	return crc_byte(crc, p->protocol) >> (vendor.offset & 15) & 0xffff;
+}
+
+/* The row of table tunnels of the member that the hash chooses. */
+static __always_inline __u32 *choose(const struct host *host, __u32 hash)
 {
 	/* Read once: a row that another host takes over meanwhile is not to be mixed. */
 	__u64 group = *(volatile __u64 *)host;
-	__u32 size = group >> 32, row, *tunnel;
+	__u32 size = group >> 32, row = (__u32)group + (hash * size >> 16);
 
-	row = (__u32)group + (size ? hash % size : 0);
-	tunnel = bpf_map_lookup_elem(&ecmp, &row);
-	return tunnel ? bpf_map_lookup_elem(&tunnels, tunnel) : NULL;
+	return bpf_map_lookup_elem(&ecmp, &row);
 }

@@ -14,6 +14,7 @@
 #include "abi/switch/host.h"
 #include "abi/switch/tunnel.h"
 #include "abi/switch/verdict.h"
+#include "abi/switch/way.h"
 
 /* VIPs. A row is replaced as a whole, which replaces a group. Never evicts. */
 struct {
@@ -38,6 +39,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct tunnel);
 } tunnels SEC(".maps");
+
+/* Ways to tunnels, by row of table tunnels. Written by packets, for as long as a jiffy. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 512);
+	__type(key, __u32);
+	__type(value, struct way);
+} ways SEC(".maps");
 
 /* Packets to a VIP that went into tunnels, by the host's id. */
 struct {

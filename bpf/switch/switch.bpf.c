@@ -3,7 +3,7 @@
  * A stand-in for a switch as a hardware mux (Duet, section 3.1), on every port of a router: its
  * tables, its limits and a hash that nobody knows.
  *
- *   packet ──▶ hosts: VIP ──▶ ecmp: base + hash % size ──▶ tunnels ──▶ IP-in-IP, routed
+ *   packet ──▶ hosts: VIP ──▶ ecmp: base + hash * size ──▶ tunnels ──▶ IP-in-IP, routed
  *
  * What it does not know passes to the kernel, which routes.
  */
@@ -60,23 +60,23 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, 
 
 static __always_inline int switch_main(struct xdp_md *ctx)
 {
-	struct packet p = { .limit = ctx->data_end - ctx->data };
-	struct tunnel *tunnel;
+	struct packet p;
 	struct host *host;
 	enum verdict verdict;
-	__u32 ports, hash, port = 0;
+	__u32 ports, hash, port = 0, *row;
 
+	p.limit = ctx->data_end - ctx->data;
 	verdict = parse(ctx, &p, &ports);
 	if (verdict)
 		return finish(verdict, p.limit, 0);
 	host = bpf_map_lookup_elem(&hosts, &p.destination);
 	if (!host)
 		return finish(VERDICT_PASS_NO_HOST, p.limit, 0);
-	hash = vendor_hash_of(&p, ports);
-	tunnel = choose(host, hash);
-	if (!tunnel)
+	hash = vendor_hash(&p, ports);
+	row = choose(host, hash);
+	if (!row)
 		return finish(VERDICT_PASS_NO_HOST, p.limit, 0);
-	verdict = forward(ctx, &p, tunnel, hash, &port);
+	verdict = forward(ctx, &p, *row, hash, &port);
 	if (verdict == VERDICT_FORWARD)
 		count(&host_counts, host->id, p.limit);
 	return finish(verdict, p.limit, port);

@@ -143,6 +143,7 @@ func (d *Driver) loadProgram() error {
 	spec.Maps[bpf.SwitchMapHostCounts].MaxEntries = d.config.Hosts
 	spec.Maps[bpf.SwitchMapEcmp].MaxEntries = d.config.ECMP
 	spec.Maps[bpf.SwitchMapTunnels].MaxEntries = d.config.Tunnels
+	spec.Maps[bpf.SwitchMapWays].MaxEntries = d.config.Tunnels
 	seed := d.config.Seed
 	if seed == 0 {
 		seed = rand.Uint64()

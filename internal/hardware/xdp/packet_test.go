@@ -241,7 +241,7 @@ func (w *world) forwarded() {
 func (w *world) expected(p pkt.Packet) netip.Addr {
 	vendor := newVendor(rand.New(rand.NewPCG(seed, 0)))
 	polynomial := vendor.Table[0][128]
-	fields := append(p.IP.Source.AsSlice(), p.IP.Destination.AsSlice()...)
+	fields := append(folded(p.IP.Source), folded(p.IP.Destination)...)
 	ports, protocol := make([]byte, 4), byte(p.Protocol)
 	switch {
 	case p.IP.IsFragment():
@@ -263,7 +263,7 @@ func (w *world) expected(p pkt.Packet) netip.Addr {
 		}
 	}
 	e, _ := w.driver.tables.inventory.Get(p.IP.Destination)
-	at := sum >> vendor.Offset % e.Rows()
+	at := (sum >> vendor.Offset & 0xffff) * e.Rows() >> 16
 	for _, m := range e.Members {
 		if at < m.Entries {
 			return m.Tunnel
@@ -271,6 +271,15 @@ func (w *world) expected(p pkt.Packet) netip.Addr {
 		at -= m.Entries
 	}
 	return netip.Addr{}
+}
+
+// folded is an address, IPv4 mapped into IPv6, folded into four bytes.
+func folded(a netip.Addr) []byte {
+	all, four := a.As16(), make([]byte, 4)
+	for i, b := range all {
+		four[i%4] ^= b
+	}
+	return four
 }
 
 func (w *world) passed() {

@@ -70,6 +70,15 @@ const (
 	SwitchVerdictVERDICT_COUNT            SwitchVerdict = 10
 )
 
+type SwitchWay struct {
+	_      structs.HostLayout
+	Jiffy  uint64
+	Tunnel uint32
+	Port   uint32
+	Macs   [3]uint32
+	Mtu    uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -79,6 +88,7 @@ const (
 	SwitchMapHosts        = "hosts"
 	SwitchMapTunnels      = "tunnels"
 	SwitchMapVerdicts     = "verdicts"
+	SwitchMapWays         = "ways"
 	SwitchProgSwitchPort  = "switch_port"
 	SwitchVarAbiGueFormat = "abi_gue_format"
 	SwitchVarVendor       = "vendor"
@@ -138,6 +148,7 @@ type SwitchMapSpecs struct {
 	Hosts      *ebpf.MapSpec `ebpf:"hosts"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
+	Ways       *ebpf.MapSpec `ebpf:"ways"`
 }
 
 // SwitchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -173,6 +184,7 @@ type SwitchMaps struct {
 	Hosts      *ebpf.Map `ebpf:"hosts"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Verdicts   *ebpf.Map `ebpf:"verdicts"`
+	Ways       *ebpf.Map `ebpf:"ways"`
 }
 
 func (m *SwitchMaps) Close() error {
@@ -182,6 +194,7 @@ func (m *SwitchMaps) Close() error {
 		m.Hosts,
 		m.Tunnels,
 		m.Verdicts,
+		m.Ways,
 	)
 }
 
