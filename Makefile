@@ -4,7 +4,7 @@ GO       ?= go
 BIN      := bin
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS  := -s -w -X github.com/weirlb/weir/internal/daemon.Version=$(VERSION)
-PROGRAMS := weir weir-manager weir-mux weir-agent
+PROGRAMS := weir weir-manager weir-mux weir-agent weir-switch
 BUF      := $(GO) tool -modfile=tools/buf/go.mod buf
 LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')

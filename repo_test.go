@@ -230,6 +230,8 @@ func TestForbiddenImports(t *testing.T) {
 		{"./cmd/weir-manager", module + "internal/lab", "the lab is not for production"},
 		{"./cmd/weir-mux", module + "internal/lab", "the lab is not for production"},
 		{"./cmd/weir-agent", module + "internal/lab", "the lab is not for production"},
+		{"./cmd/weir-switch", "go.etcd.io/", "a switch holds a stream, not a store"},
+		{"./cmd/weir-switch", module + "internal/lab", "the lab is not for production"},
 		{"./cmd/...", module + "internal/testkit", "no program is made of what tests need"},
 		{"./internal/model", module + "api", "the wire contract may change, the nouns stay"},
 		{"./internal/desired", "google.golang.org/protobuf", "pure: tables are computed from the model"},
@@ -334,7 +336,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // logKeys are the keys of structured logs. One thing has one key, so that logs of all programs can be
 // searched alike.
 var logKeys = []string{
-	"action", "added", "addresses", "adopted", "as", "backend", "backends", "change", "changed", "collector", "drain", "enabled",
+	"action", "added", "addresses", "adopted", "as", "backend", "backends", "change", "changed", "collector", "drain", "driver", "enabled",
 	"ended", "endpoint", "endpoints", "epoch", "err", "fields", "file", "generation", "health", "identity", "ifindex",
 	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "network", "new", "node",
 	"nodes", "old", "peer", "pins", "pool", "procedure", "reason", "refused", "remedy", "remote", "result", "role", "store", "stream",

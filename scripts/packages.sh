@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 export WEIR_BIN=${1:-bin}
 out=${2:-out/packages}
 names=("${@:3}")
-[ "${#names[@]}" -gt 0 ] || names=(weir weir-manager weir-mux weir-agent)
+[ "${#names[@]}" -gt 0 ] || names=(weir weir-manager weir-mux weir-agent weir-switch)
 
 # v1.2.3 is 1.2.3, and five commits later 1.2.3+5.gabcdef0; before the first tag the commits count.
 version() {

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd"
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/muxd"
+	"github.com/weirlb/weir/internal/switchd"
 	"github.com/weirlb/weir/internal/testkit/scrape"
 )
 
@@ -71,6 +72,7 @@ func programs(t *testing.T) map[string][]metric {
 		"weir-manager": describe(t, manager.Metrics()),
 		"weir-mux":     describe(t, muxd.Metrics()),
 		"weir-agent":   describe(t, agentd.Metrics()),
+		"weir-switch":  describe(t, switchd.Metrics()),
 	}
 }
 

@@ -81,6 +81,7 @@ func upCommand() *cobra.Command {
 	flags.IntVar(&plan.Hosts, "hosts", 3, "number of hosts")
 	flags.IntVar(&plan.Workloads, "workloads", 2, "number of workloads on each host")
 	flags.IntVar(&plan.Outside, "outside", 0, "number of servers outside of the datacenter, for workloads to reach")
+	flags.IntVar(&plan.Switches, "switches", 0, "number of switches that serve VIPs in their own tables; muxes then announce aggregates")
 	flags.IntVar(&plan.Networks, "networks", 0, "number of tenants' virtual networks, with workloads on two more hosts")
 	flags.IntVar(&plan.Managers, "managers", 1, "number of managers: 1, 3 or 5")
 	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")

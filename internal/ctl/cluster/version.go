@@ -64,7 +64,7 @@ func versions(ctx context.Context, c *rpc.Client, found []programVersion) ([]pro
 		return nil, err
 	}
 	found = append(found, programVersion{Program: "weir-manager", Version: status.GetVersion()})
-	programs := map[string]string{"mux": "weir-mux", "host": "weir-agent"}
+	programs := map[string]string{"mux": "weir-mux", "host": "weir-agent", "switch": "weir-switch"}
 	for _, n := range status.GetNodes() {
 		found = append(found, programVersion{Program: programs[n.GetRole()], Name: n.GetName(), Version: n.GetVersion()})
 	}

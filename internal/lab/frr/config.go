@@ -62,26 +62,7 @@ func (c Config) bgpd() string {
 		line(" bgp graceful-restart")
 		line(" bgp graceful-restart preserve-fw-state")
 	}
-	line(" neighbor %s peer-group", group)
-	line(" neighbor %s remote-as %d", group, c.PeerAS)
-	if c.Password != "" {
-		line(" neighbor %s password %s", group, c.Password)
-	}
-	line(" neighbor %s passive", group)
-	if c.BFD > 0 {
-		line(" neighbor %s bfd", group)
-		line(" neighbor %s bfd profile weir", group)
-	}
-	for _, n := range c.Neighbors {
-		line(" neighbor %s peer-group %s", n, group)
-	}
-	for _, r := range c.Ranges {
-		line(" bgp listen range %s peer-group %s", r, group)
-	}
-	for _, u := range c.Upstream {
-		line(" neighbor %s remote-as %d", u.Address, u.AS)
-	}
-	line(" neighbor %s capability extended-nexthop", group)
+	c.neighbors(line)
 	for _, family := range []string{"ipv4", "ipv6"} {
 		line(" address-family %s unicast", family)
 		line("  neighbor %s activate", group)
@@ -104,6 +85,30 @@ func (c Config) bgpd() string {
 	line("exit")
 	c.hostRoutes(line)
 	return b.String()
+}
+
+// neighbors writes who they are.
+func (c Config) neighbors(line func(format string, args ...any)) {
+	line(" neighbor %s peer-group", group)
+	line(" neighbor %s remote-as %d", group, c.PeerAS)
+	if c.Password != "" {
+		line(" neighbor %s password %s", group, c.Password)
+	}
+	line(" neighbor %s passive", group)
+	if c.BFD > 0 {
+		line(" neighbor %s bfd", group)
+		line(" neighbor %s bfd profile weir", group)
+	}
+	for _, n := range c.Neighbors {
+		line(" neighbor %s peer-group %s", n, group)
+	}
+	for _, r := range c.Ranges {
+		line(" bgp listen range %s peer-group %s", r, group)
+	}
+	for _, u := range c.Upstream {
+		line(" neighbor %s remote-as %d", u.Address, u.AS)
+	}
+	line(" neighbor %s capability extended-nexthop", group)
 }
 
 // hostRoutes writes the maps of what the kernel gets.

@@ -8,6 +8,8 @@
 //	                                           │                  └── workloads host<h>-w<n>
 //	                                           │                      10.3.h.10+n  fd00:3:h::10+n
 //
+// Switches, if the plan has any, are sw1..n with 10.7.i.2 and fd00:7:i::2: routers on one arm.
+//
 // Servers outside, if the plan has any, are outside1..n with 198.18.i.2/24 and 2001:db8:198:i::2/64.
 //
 // With several managers they are called manager1..r, and manager i has 10.4.i.2.

@@ -72,7 +72,7 @@ func (l *network) create(node string, on ...string) (*netns.NS, error) {
 // addMachine makes a node and the link from the router to it.
 func (l *network) addMachine(router *netns.NS, n Node) error {
 	var forward []string
-	if n.Kind == Host {
+	if n.Kind == Host || n.Kind == Switch {
 		forward = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
 	}
 	ns, err := l.create(n.Name, forward...)

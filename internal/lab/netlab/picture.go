@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirlb/weir/internal/lab/switches"
 )
 
 // Picture draws the lab as text: on the left who sends, on the right who serves.
@@ -18,6 +20,9 @@ func (p Plan) Picture() string {
 	}
 	for _, n := range p.Of(Mux) {
 		right = append(right, fmt.Sprintf("─── %-8s %-10s XDP, BGP of AS %d", n.Name, n.IPv4, muxAS))
+	}
+	for _, n := range p.Of(Switch) {
+		right = append(right, fmt.Sprintf("─── %-8s %-10s switch, FRR of AS %d", n.Name, n.IPv4, switches.AS(n.Number)))
 	}
 	for _, h := range p.Of(Host) {
 		right = append(right, fmt.Sprintf("─── %-8s %-10s agent", h.Name, h.IPv4))

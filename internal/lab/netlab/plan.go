@@ -23,6 +23,8 @@ type Plan struct {
 	Outside int `json:"outside,omitempty"`
 	// Networks are virtual networks of tenants, with workloads on two more hosts, chost1 and chost2.
 	Networks int `json:"networks,omitempty"`
+	// Switches are routers below the lab's that serve VIPs in hardware. The muxes then announce aggregates.
+	Switches int `json:"switches,omitempty"`
 }
 
 // Kind is what a node is.
@@ -37,13 +39,14 @@ const (
 	Workload Kind = "workload"
 	Router   Kind = "router"
 	Outside  Kind = "outside"
+	Switch   Kind = "sw"
 	// ClientHost is a host of virtual networks' workloads, Tenant such a workload.
 	ClientHost Kind = "chost"
 	Tenant     Kind = "tenant"
 )
 
 // nets are the second octet, or the second group, of the addresses of each kind.
-var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4, path: 5, ClientHost: 6}
+var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4, path: 5, ClientHost: 6, Switch: 7}
 
 // Node is a machine of the lab, or a workload.
 type Node struct {
@@ -103,6 +106,9 @@ func (p Plan) Validate() error {
 	if p.Outside < 0 || p.Outside > maxNodes {
 		return fmt.Errorf("outside must be 0 to %d, is %d", maxNodes, p.Outside)
 	}
+	if p.Switches < 0 || p.Switches > maxNodes {
+		return fmt.Errorf("switches must be 0 to %d, is %d", maxNodes, p.Switches)
+	}
 	if p.Networks < 0 || p.Networks > overlay.Most {
 		return fmt.Errorf("networks must be 0 to %d, is %d", overlay.Most, p.Networks)
 	}
@@ -124,6 +130,7 @@ func (p Plan) Nodes() []Node {
 	add(Outside, p.Outside)
 	add(Manager, max(1, p.Managers))
 	add(Mux, p.Muxes)
+	add(Switch, p.Switches)
 	for h := 1; h <= p.Hosts; h++ {
 		nodes = append(nodes, p.machine(Host, h))
 		for n := 1; n <= p.Workloads; n++ {
@@ -137,9 +144,9 @@ func (p Plan) Nodes() []Node {
 	return nodes
 }
 
-// nodesWithPrograms are the muxes, and the hosts of both kinds.
+// nodesWithPrograms are the muxes, the switches, and the hosts of both kinds.
 func (p Plan) nodesWithPrograms() []Node {
-	return slices.Concat(p.Of(Mux), p.Of(Host), p.Of(ClientHost))
+	return slices.Concat(p.Of(Mux), p.Of(Switch), p.Of(Host), p.Of(ClientHost))
 }
 
 // Of lists the nodes of one kind.

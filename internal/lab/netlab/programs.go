@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/lab/frr"
+	"github.com/weirlb/weir/internal/lab/switches"
 )
 
 // What the router and the muxes agree on.
@@ -63,6 +64,9 @@ func (l *Lab) startRouter() error {
 	for _, mux := range l.Of(Mux) {
 		config.Neighbors = append(config.Neighbors, mux.IPv4)
 	}
+	for _, n := range l.Of(Switch) {
+		config.Upstream = append(config.Upstream, switches.Upstream(n.Number, n.IPv4))
+	}
 	_, err = frr.Start(ns, config)
 	return err
 }
@@ -100,8 +104,24 @@ func (l *Lab) Join(node string) error {
 		_, err := l.Start(n.Name, "weir-agent", append(join,
 			"--uplink", Uplink, "--pin-path", l.PinPath(n.Name), "--native-prefixes", nativePrefixes())...)
 		return err
+	case Switch:
+		return l.startSwitch(n, join)
 	}
-	return fmt.Errorf("let %s join: only muxes and hosts do", node)
+	return fmt.Errorf("let %s join: only muxes, switches and hosts do", node)
+}
+
+func (l *Lab) startSwitch(n Node, join []string) error {
+	ns, err := l.NS(n.Name)
+	if err != nil {
+		return err
+	}
+	router, _ := n.gateway()
+	err = switches.Start(ns, filepath.Join(l.dir, "frr-"+n.Name), n.Number, frr.Upstream{Address: router, AS: routerAS}, VIPs4, VIPs6)
+	if err != nil {
+		return err
+	}
+	_, err = l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, n.IPv6, VIPs4, VIPs6)...)...)
+	return err
 }
 
 func (l *Lab) startMux(n Node, join []string) error {
@@ -111,6 +131,9 @@ func (l *Lab) startMux(n Node, join []string) error {
 	}
 	router, _ := n.gateway()
 	join = append(join, l.flags...)
+	if l.Switches > 0 {
+		join = append(join, "--announce", "aggregate", "--aggregate", VIPs4.String(), "--aggregate", VIPs6.String())
+	}
 	if len(l.Of(Tenant)) > 0 {
 		v4, v6 := NATPrefixes(n.Number)
 		join = append(join, "--nat-prefix4", v4.String(), "--nat-prefix6", v6.String(), "--max-nat-sessions", "4096")

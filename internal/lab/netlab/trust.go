@@ -20,7 +20,7 @@ func (l *cluster) CAFile() string {
 }
 
 // roles are what tokens are made for, as weir token create calls them.
-var roles = map[Kind]string{Manager: "manager", Mux: "mux", Host: "agent", ClientHost: "agent"}
+var roles = map[Kind]string{Manager: "manager", Mux: "mux", Host: "agent", ClientHost: "agent", Switch: "switch"}
 
 // token returns the flags by which a node of the kind joins. The token is made once: it is good for all nodes of
 // the kind, while the lab stands.

@@ -222,9 +222,9 @@ func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 }
 
 // check refuses what this switch is not to hold, whoever tells it.
-func (c *Controller) check(e hardware.Entry) error {
+func (c Config) check(e hardware.Entry) error {
 	inside := func(a netip.Addr) bool {
-		return slices.ContainsFunc(c.config.VIPs, func(p netip.Prefix) bool { return p.Contains(a) })
+		return slices.ContainsFunc(c.VIPs, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	refuse := func(format string, args ...any) error {
 		return &hardware.Refusal{VIP: e.VIP, Reason: fmt.Sprintf(format, args...)}
@@ -232,7 +232,7 @@ func (c *Controller) check(e hardware.Entry) error {
 	if !inside(e.VIP) {
 		return refuse("it does not lie in --vip-prefixes of this switch")
 	}
-	if err := c.config.Announceable(e.VIP); err != nil {
+	if err := c.Announceable(e.VIP); err != nil {
 		return refuse("%v", err)
 	}
 	if !e.Source.IsValid() {

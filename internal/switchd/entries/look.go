@@ -46,7 +46,7 @@ func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Ent
 	if c.boot != "" && c.boot != r.boot {
 		c.reboots++
 		clear(c.good)
-		c.config.Log.Warn("the switch has lost its tables: all is withdrawn, and programmed anew", "before", c.boot, "boot", r.boot)
+		c.config.Log.Warn("the switch has lost its tables: all is withdrawn, and programmed anew", "old", c.boot, "new", r.boot)
 	}
 	c.boot = r.boot
 	clear(c.held)
@@ -91,7 +91,7 @@ func (c *Controller) compare(tried map[netip.Addr]hardware.Entry, now time.Time)
 		}
 	}
 	for vip := range c.told { // as a daemon before this one left it, or somebody put it back
-		if e := c.entry(vip); c.held[vip].Equal(e) && c.check(e) == nil {
+		if e := c.entry(vip); c.held[vip].Equal(e) && c.config.check(e) == nil {
 			c.good[vip] = e
 			delete(c.failures, vip)
 		}

@@ -71,7 +71,7 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 	if c.announcing != nil {
 		lines = append(lines, c.announcing.Error())
 	}
-	return lines
+	return append(lines, c.able.Warnings...)
 }
 
 // Ready says what is missing until the switch is as it is to be.

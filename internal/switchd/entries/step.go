@@ -27,9 +27,9 @@ func (c *Controller) Start(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.told) > 0 && c.leaseOver(time.Now()) {
-		c.config.Log.Warn("no manager was heard for too long: nothing is announced until one is", "heard", c.heard)
+		c.config.Log.Warn("no manager was heard for too long: nothing is announced until one is")
 	}
-	c.config.Log.Info("adopted the switch's entries", "held", len(c.held), "told", len(c.told), "announced", len(c.announced))
+	c.config.Log.Info("adopted the switch's entries, and announce what is as it was told", "adopted", len(c.held), "vips", len(c.announced))
 }
 
 // step brings the switch nearer to what is told, and returns when there is more to do.
@@ -93,7 +93,7 @@ func (c *Controller) plan() (remove []netip.Addr, program []hardware.Entry) {
 		if c.held[vip].Equal(e) || now.Before(c.failures[vip].next) {
 			continue
 		}
-		if err := c.check(e); err != nil {
+		if err := c.config.check(e); err != nil {
 			c.fail(vip, err, now)
 			continue
 		}
@@ -138,7 +138,7 @@ func (c *Controller) inTrouble(ctx context.Context, what string, err error) {
 	t.refusal.Reason = fmt.Sprintf("HardwareStuck: %s: %v", what, err)
 	t.next = now.Add(t.wait)
 	if c.trouble.refusal != t.refusal {
-		c.config.Log.Error("the switch is in trouble: what it is to change is withdrawn", "call", what, "err", err)
+		c.config.Log.Error("the switch is in trouble: what it is to change is withdrawn", "action", what, "err", err)
 	}
 	c.trouble = t
 	c.announce(now)

@@ -1,0 +1,58 @@
+package switches
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weirlb/weir/internal/lab/frr"
+	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+// What is the same on each switch: nobody else sees it.
+const hop = "weir-hop" // the interface of the session between router and weir-switch
+
+var (
+	ours4 = netip.MustParsePrefix("192.0.2.1/30")
+	ours6 = netip.MustParsePrefix("fd00:8::1/64")
+	next4 = ours4.Addr().Next()
+	next6 = ours6.Addr().Next()
+)
+
+// AS is that of a switch by its number.
+func AS(number int) uint32 { return uint32(65100 + number) }
+
+// Upstream is a switch as the router above it dials it.
+func Upstream(number int, address netip.Addr) frr.Upstream {
+	return frr.Upstream{Address: address, AS: AS(number)}
+}
+
+// Start makes the node a router: its FRR has a session with the one above, and waits for weir-switch.
+func Start(ns *netns.NS, dir string, number int, above frr.Upstream, vips ...netip.Prefix) error {
+	if err := netns.Veth(ns, hop, ns, "nobody"); err != nil {
+		return err
+	}
+	if err := ns.AddAddress(hop, ours4, ours6); err != nil {
+		return err
+	}
+	_, err := frr.Start(ns, frr.Config{
+		Dir: dir, AS: AS(number), RouterID: netip.AddrFrom4([4]byte{10, 255, 7, byte(number)}), PeerAS: AS(number), Ranges: []netip.Prefix{ours4.Masked()},
+		GracefulRestart: true, Upstream: []frr.Upstream{above}, HostRoutes: vips,
+	})
+	return err
+}
+
+// Flags are those of the switch's weir-switch, beside the ones of every node.
+func Flags(number int, source6 netip.Addr, vips ...netip.Prefix) []string {
+	texts := make([]string, len(vips))
+	for i, p := range vips {
+		texts[i] = p.String()
+	}
+	return []string{
+		"--driver", "linux", "--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
+		"--as", strconv.Itoa(int(AS(number))), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
+		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), AS(number)), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
+		"--bgp-hold-time", "3s", "--graceful-restart", "20s",
+	}
+}
