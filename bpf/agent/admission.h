@@ -9,10 +9,10 @@
  *   chain peer      nothing              nothing                   packets of their endpoint
  *   Fastpath peer   its own connection   nothing                   nothing
  *   switch          to VIPs it holds     likewise, of plain GUE    nothing
- *   host of a VIP   nothing              to the VIP, STEERED       nothing
+ *   host of a VIP   to its endpoints     to the VIP, STEERED       nothing
  *   others          nothing              nothing                   nothing
  *
- * STEERED is for hosts of the VIP alone, while a switch holds it.
+ * What hosts of a VIP send is taken only while a switch holds it, and STEERED of them alone.
  * Fastpath control messages are not subject to it: they are authenticated by themselves.
  */
 #pragma once
@@ -70,7 +70,7 @@ static __always_inline bool admit_connection(const struct rx_ctx *a, struct sess
 	return false;
 }
 
-/* Admits what a switch brings, and packets of a Fastpath connection that come from its peer. */
+/* Admits what switches bring and hosts steer, and connections past the muxes by their peer. */
 static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
 	struct session_key key = {};
@@ -79,6 +79,8 @@ static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 		a->from_switch = true;
 		return VERDICT_NONE;
 	}
+	if (admit_merged(a))
+		return VERDICT_NONE;
 	if (a->tunnel.entropy || !admit_connection(a, &key))
 		return VERDICT_DROP_NOT_A_MUX;
 	a->past_muxes = true;

@@ -70,6 +70,15 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 	return VERDICT_DROP_NOT_A_VIP_HOST;
 }
 
+/* Has a host of the VIP steered what GRO merged, which is in IP alone? See steer_merged(). */
+static __always_inline bool admit_merged(const struct rx_ctx *a)
+{
+	__u16 port;
+
+	return settings.steered && !a->tunnel.entropy && a->content == CONTENT_ENDPOINT &&
+	       steer_is_from(a, STEER_HOST) && steer_endpoint_of(&a->inner, &port);
+}
+
 /* Does a switch bring the packet, which holds its VIP? */
 static __always_inline bool admit_from_switch(const struct rx_ctx *a)
 {
@@ -202,13 +211,41 @@ static __noinline enum verdict steer_serve(struct rx_ctx *a, const struct addres
 	return VERDICT_NONE;
 }
 
+/*
+ * Several packets in one buffer, which GRO or the sender's offload made: the kernel can take them
+ * apart as long as they are in IP alone. So they stay in it, between the tunnels of the two hosts.
+ */
+static __noinline enum verdict steer_merged(struct __sk_buff *skb, struct rx_ctx *a,
+					    enum verdict away)
+{
+	bool v4 = address_is_v4(&a->hop.to);
+	struct address addresses[2] = { a->outer.destination, a->hop.to };
+	__u32 at = a->outer.l3 + offsetof(struct ipv6hdr, saddr);
+
+	if (a->tunnel.step != GUE_CHAIN_NONE || v4 != address_is_v4(&addresses[0]))
+		return VERDICT_DROP_STEER_MERGED;
+
+	/* From here on the packet is touched: fail closed. */
+	if (!v4)
+		return bpf_skb_store_bytes(skb, at, addresses, sizeof(addresses),
+					   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH)
+			       ? VERDICT_DROP_CHAIN
+			       : away;
+	if (icmp_rewrite_v4(skb, a->outer.l3, SOURCE, a->outer.source.words[3],
+			    addresses[0].words[3]) ||
+	    icmp_rewrite_v4(skb, a->outer.l3, DESTINATION, addresses[0].words[3],
+			    addresses[1].words[3]))
+		return VERDICT_DROP_CHAIN;
+	return away;
+}
+
 static __noinline enum verdict steer_away(struct __sk_buff *skb, struct rx_ctx *a,
 					  enum verdict away)
 {
 	enum verdict verdict;
 
-	if (skb->gso_size && !a->tunnel.entropy) /* the kernel could not take it apart again */
-		return VERDICT_DROP_STEER_MERGED;
+	if (skb->gso_size && !a->tunnel.entropy)
+		return steer_merged(skb, a, away);
 	if (!a->tunnel.entropy)
 		a->tunnel.entropy = flowhash(&a->inner, &pool_key) | bpf_htons(STEER_ENTROPY_FIRST);
 	a->hop.other = a->tunnel.other;

@@ -159,6 +159,8 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 			return "drop_not_a_vip_host"
 		}
 		return in.steered("drop_no_rule", "drop_not_a_vip_host")
+	case sender == "host" && stepName == "IP-in-IP" && in.endpoint && !in.fragment:
+		return in.verdict
 	case sender == "switch" && kindName == "":
 		return in.steered("drop_steer_closed", "drop_not_a_mux")
 	case stepName == "IP-in-IP" && sender == "Fastpath peer" && in.past:
