@@ -1,0 +1,78 @@
+package publish
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// steeredState is a State with a VIP in hardware on two hosts, and its tables.
+func steeredState(generation model.Generation, weight uint32, before *store.State) *store.State {
+	s := &store.State{HashKey: flowhash.Key{1}}
+	s.Generation = generation
+	if before != nil {
+		s.State = before.State.Clone()
+		s.Generation, s.HashKey = generation, before.HashKey
+	}
+	address := netip.MustParseAddr
+	s.PutNode(model.Node{Name: "sw1", Role: model.RoleSwitch, Addresses: []netip.Addr{address("10.9.0.1")}})
+	s.PutNode(model.Node{Name: "h1", Role: model.RoleHost, Addresses: []netip.Addr{address("10.1.0.1"), address("fd01::1")}})
+	s.PutNode(model.Node{Name: "h2", Role: model.RoleHost, Addresses: []netip.Addr{address("10.2.0.1")}})
+	vip := model.VIP{
+		Name: "web", Address: address("203.0.113.10"),
+		Hardware: &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1", "gone"}, UDP: model.UDPAtHome},
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: []model.Backend{
+			{Host: "h1", Address: address("10.1.0.5"), Port: 8080, Weight: weight}, {Host: "h2", Address: address("10.2.0.5"), Port: 8080, Weight: 10},
+		}}},
+	}
+	s.PutVIP(vip)
+	for key, table := range s.ChangedTables(vip, time.Unix(1000, 0), nil, nil) {
+		s.Tables.Set(key, table)
+	}
+	return s
+}
+
+// A host of a VIP in hardware is told where its packets belong, and who may bring and steer them; of a change of weights
+// only which buckets move.
+func TestHostsAreToldWhatToSteer(t *testing.T) {
+	first := steeredState(7, 10, nil)
+	hub := &Hub{state: first}
+	f := &HostFeed{hub: hub, host: "h1", snapshotDue: true}
+	u, due := f.Next(0)
+	if !due || u.HashKey != first.HashKey {
+		t.Fatalf("due: %t, the hash key: %t", due, u.HashKey == first.HashKey)
+	}
+	vips, err := steering.Apply(nil, u.Steering)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip := vips[netip.MustParseAddr("203.0.113.10")]
+	if len(vip.Switches) != 1 || len(vip.Peers) != 5 || len(vip.Endpoints) != 1 || len(vip.Endpoints[0].Buckets) != 256 || len(vip.Endpoints[0].Backends) != 2 {
+		t.Errorf("is told %+v", vip)
+	}
+	if u, _ := (&HostFeed{hub: hub, host: "h3", snapshotDue: true}).Next(0); !u.Steering.IsEmpty() {
+		t.Error("a host that has nothing of the VIP is told of it")
+	}
+
+	second := steeredState(8, 9, first)
+	c := newChanges(first, second, store.Delta{Tables: map[model.EndpointKey]bool{desired.Key(second.VIPs.At("web"), second.VIPs.At("web").Endpoints[0]): true}})
+	if !c.hosts["h1"].steering || !c.hosts["h2"].steering || !c.hosts["h1"].adds {
+		t.Fatalf("hosts to tell: %+v", c.hosts)
+	}
+	hub.state = second
+	f.add(c.hosts["h1"])
+	u, _ = f.Next(0)
+	if len(u.Steering.Changed) != 1 || len(u.Steering.Changed[0].Endpoints) != 1 {
+		t.Fatalf("is told %+v", u.Steering)
+	}
+	change := u.Steering.Changed[0]
+	if moves := len(change.Endpoints[0].Moves); !change.KeepsSources || !change.Endpoints[0].KeepsBackends || moves == 0 || moves > 16 {
+		t.Errorf("is told %+v", change)
+	}
+}
