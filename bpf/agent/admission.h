@@ -95,8 +95,11 @@ static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 		       : VERDICT_DROP_NOT_CHAIN_PEER;
 }
 
-/* May the outer source send this packet? VERDICT_NONE: yes. */
-static __noinline enum verdict admit(struct rx_ctx *a)
+/*
+ * May the outer source send this packet? An enum verdict, NONE: yes. Not static: the verifier looks
+ * at it once.
+ */
+__noinline int admit(struct rx_ctx *a __arg_nonnull)
 {
 	a->past_muxes = false;
 	a->from_switch = false;

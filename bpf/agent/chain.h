@@ -38,10 +38,10 @@ static __always_inline bool chain_is_ended(const struct session *session)
  * session, for TCP one that the workload has answered in: others were made for stray packets. A
  * native workload also knows it by its socket, which outlives an evicted session. The first host
  * that is asked ignores connections that have ended: the packet comes back to it (FINAL) if the
- * other host does not know it.
+ * other host does not know it. Not static: the verifier looks at it once.
  */
-static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p,
-				   const struct nat_rule *rule, bool first)
+__noinline int chain_knows(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			   const struct nat_rule *rule __arg_nonnull, bool first)
 {
 	struct session_key key = {
 		.client = p->source,

@@ -113,8 +113,11 @@ static __noinline int forward_write_gue(struct __sk_buff *skb, const struct rx_c
 				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
 }
 
-/* From the tunnel that the packet came to, or if that is of another family, from the host. */
-static __noinline enum verdict forward(struct __sk_buff *skb, const struct rx_ctx *a)
+/*
+ * From the tunnel that the packet came to, or if that is of another family, from the host. An enum
+ * verdict, NONE: it is on its way. Not static: the verifier looks at it once.
+ */
+__noinline int forward(struct __sk_buff *skb, const struct rx_ctx *a __arg_nonnull)
 {
 	bool v4 = address_is_v4(&a->hop.to);
 	__be16 family = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);

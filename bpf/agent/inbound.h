@@ -211,7 +211,6 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 {
 	enum verdict verdict = VERDICT_NONE;
 
-	*ifindex = settings.uplink; /* for packets that are forwarded */
 	if (a->tunnel.step != GUE_CHAIN_NONE)
 		verdict = chain(skb, a);
 	if (!verdict && settings.snat && !inbound_has_room(a))
@@ -236,10 +235,9 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	refusal = inbound_inner(skb, a);
 	a->content = refusal ? CONTENT_REFUSED : content_find(a);
 	verdict = admit(a) ?: refusal;
-	if (!verdict && a->from_switch) {
-		*ifindex = settings.uplink; /* for packets that are steered */
+	*ifindex = settings.uplink; /* for packets that are steered or chained */
+	if (!verdict && a->from_switch)
 		verdict = steer(skb, a);
-	}
 	if (verdict)
 		return verdict;
 	switch (a->content) {

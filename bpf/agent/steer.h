@@ -375,10 +375,10 @@ static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx 
 }
 
 /*
- * Decides where a packet goes that a switch brought. NONE: it is served here, by a->rule, or is an
- * ICMP error of a connection here.
+ * Decides where a packet goes that a switch brought: an enum verdict. NONE: it is served here, by
+ * a->rule, or is an ICMP error of a connection here. Not static: the verifier looks at it once.
  */
-static __noinline enum verdict steer(struct __sk_buff *skb, struct rx_ctx *a)
+__noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	__u32 own = a->content == CONTENT_ENDPOINT ? a->rule.slot : 0;
 	const struct steer_endpoint *endpoint;
