@@ -156,7 +156,7 @@ func (d *Driver) write(ctx context.Context, t *tables, e hardware.Entry) error {
 	}
 	g, exists := t.groups[e.VIP]
 	buckets := bucketsFor(e.Rows())
-	if exists && g.buckets >= buckets {
+	if exists && g.buckets >= buckets && !g.shared {
 		return d.kernel.putGroup(ctx, g.id, members, g.buckets, true)
 	}
 	id, err := t.allocate(firstGroup)
@@ -169,12 +169,11 @@ func (d *Driver) write(ctx context.Context, t *tables, e hardware.Entry) error {
 	if err := d.kernel.putRoute(ctx, e.VIP, id, exists); err != nil {
 		return err
 	}
-	t.groups[e.VIP] = group{id, buckets}
+	t.groups[e.VIP] = group{id: id, buckets: buckets}
 	if !exists {
 		return nil
 	}
-	t.free(firstGroup, g.id)
-	return d.kernel.deleteObject(ctx, g.id)
+	return d.deleteGroup(ctx, t, g)
 }
 
 func bucketsFor(rows uint32) uint16 {
@@ -193,8 +192,7 @@ func (d *Driver) remove(ctx context.Context, vip netip.Addr) error {
 	// In this order no packet meets a group that is going away.
 	err = d.kernel.deleteRoute(ctx, vip)
 	if g, ok := t.groups[vip]; ok && err == nil {
-		if err = d.kernel.deleteObject(ctx, g.id); err == nil {
-			t.free(firstGroup, g.id)
+		if err = d.deleteGroup(ctx, t, g); err == nil {
 			delete(t.groups, vip)
 			t.delete(vip)
 		}
@@ -204,6 +202,16 @@ func (d *Driver) remove(ctx context.Context, vip netip.Addr) error {
 		return err
 	}
 	return d.deleteUnused(ctx, t)
+}
+
+// deleteGroup deletes a group that a VIP's route leads to no more. A shared one is left over, if at all, for the next load.
+func (d *Driver) deleteGroup(ctx context.Context, t *tables, g group) error {
+	if g.shared {
+		d.tables = nil
+		return nil
+	}
+	t.free(firstGroup, g.id)
+	return d.kernel.deleteObject(ctx, g.id)
 }
 
 // deleteUnused deletes next hops that no group has.

@@ -23,6 +23,7 @@ func isGroupID(id uint32) bool { return id >= firstGroup && id < afterGroup }
 type group struct {
 	id      uint32
 	buckets uint16
+	shared  bool // someone led the route of another VIP to it: neither's any more
 }
 
 // tables are what the kernel has of ours.
@@ -68,16 +69,18 @@ func (d *Driver) load(ctx context.Context) (*tables, error) {
 			groups[o.id] = o
 		}
 	}
-	routed := map[uint32]bool{}
+	routed := map[uint32]int{}
+	for _, r := range routes {
+		routed[r.group]++
+	}
 	for _, r := range routes {
 		if o, ok := groups[r.group]; ok {
-			routed[r.group] = true
-			t.groups[r.to] = group{o.id, o.buckets}
+			t.groups[r.to] = group{o.id, o.buckets, routed[r.group] > 1}
 			t.put(entryOf(r.to, source, o, hops))
 		}
 	}
 	for id := range groups {
-		if !routed[id] {
+		if routed[id] == 0 {
 			t.orphans = append(t.orphans, id)
 		}
 	}
