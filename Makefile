@@ -57,7 +57,7 @@ race: bpf ## Run the tests that load no eBPF program with the race detector
 	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
 # Those that bound how long something may take, and those that flood, have the machine to themselves.
-LABS  := upgrade faults docs networks
+LABS  := upgrade faults docs networks hardware
 ALONE := e2e synflood fair moved
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents

@@ -1,15 +1,19 @@
 package hardware
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
@@ -18,9 +22,9 @@ import (
 
 const (
 	streams = 30 // of each class at a time
-	// patience is longer than an entry that is gone goes unnoticed.
-	patience = 16 * time.Second
-	port     = 8080
+	// patience is longer than an entry that is gone goes unnoticed; in the control nothing is mended.
+	patience, impatience = 16 * time.Second, 3 * time.Second
+	port                 = 8080
 )
 
 var vip = netip.MustParseAddr("203.0.113.80")
@@ -103,7 +107,9 @@ func (l *lab) place(onSwitch bool) {
 }
 
 // hold opens streams of all classes, which hold on from now.
-func (l *lab) hold(name string) {
+func (l *lab) hold(name string) { l.holdFor(name, patience) }
+
+func (l *lab) holdFor(name string, patience time.Duration) {
 	l.t.Helper()
 	for _, c := range classes {
 		run, err := netload.StartStreams(l.t.Context(), l, c.client, stream.Config{
@@ -124,7 +130,7 @@ func (l *lab) step(what string, do func()) {
 	before := l.forwarded()
 	do()
 	took := time.Since(began)
-	l.goOn(2 * time.Second)
+	l.goOn(time.Second)
 	l.t.Logf("%s: took %s, the muxes forwarded %d packets", what, took.Round(time.Millisecond), l.forwarded()-before)
 }
 
@@ -169,7 +175,7 @@ func (l *lab) release() (broken map[string]int) {
 	return broken
 }
 
-// program is the switch's or a host's daemon.
+// restart kills a daemon, and starts it again.
 func (l *lab) restart(node, program string) {
 	l.t.Helper()
 	p, err := l.Process(node, program)
@@ -185,6 +191,28 @@ func (l *lab) entry() string {
 	route, err := l.Run("sw1", "ip", "-4", "route", "show", vip.String()+"/32")
 	l.must(err)
 	return route
+}
+
+// refuseSteered has all hosts refuse what others hand on to them. It returns how many rows that took.
+func (l *lab) refuseSteered() (rows int) {
+	l.t.Helper()
+	for _, n := range l.Of(netlab.Host) {
+		table, err := ebpf.LoadPinnedMap(filepath.Join(l.PinPath(n.Name), "live", "steer_sources"), nil)
+		l.must(err)
+		var hosts [][]byte
+		var key, role []byte
+		for all := table.Iterate(); all.Next(&key, &role); {
+			if binary.NativeEndian.Uint32(role) == uint32(bpf.AgentSteerRoleSTEER_HOST) {
+				hosts = append(hosts, slices.Clone(key))
+			}
+		}
+		for _, key := range hosts {
+			l.must(table.Delete(key))
+		}
+		rows += len(hosts)
+		l.must(table.Close())
+	}
+	return rows
 }
 
 func TestConnectionsSurviveSwitchesAndMuxes(t *testing.T) {
@@ -225,5 +253,21 @@ func TestConnectionsSurviveSwitchesAndMuxes(t *testing.T) {
 		if n > 0 {
 			t.Errorf("%s: %d broken", name, n)
 		}
+	}
+
+	// The control: without steering most break, as the switch brings them to hosts that do not have them.
+	l.place(false)
+	l.holdFor("control", impatience)
+	l.place(true)
+	if l.refuseSteered() == 0 {
+		t.Error("no host takes what others hand on")
+	}
+	l.goOn(impatience + time.Second)
+	total := 0
+	for _, n := range l.release() {
+		total += n
+	}
+	if total < streams {
+		t.Errorf("%d of %d broken without steering: the test can't fail", total, streams*len(classes))
 	}
 }

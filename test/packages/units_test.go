@@ -46,6 +46,14 @@ func TestUnitsLeaveWhatIsNeeded(t *testing.T) {
 	if err := a.AddAddress("eth0", netip.MustParsePrefix("10.99.0.2/24")); err != nil {
 		t.Fatal(err)
 	}
+	capabilities := setting(t, unit(t, "weir-switch"), "CapabilityBoundingSet")
+	for range 2 {
+		becomesReady(t, a, capabilities, filepath.Join(bin(t), "weir-switch"), []string{
+			"--name", "ship", "--manager", "http://127.0.0.1:1", "--data-dir", t.TempDir(), "--metrics-listen", "", "--driver", "linux", "--set-up",
+			"--source6", "fd00:99::2", "--vip-prefixes", "203.0.113.0/24", "--as", "65010", "--peer", "address=10.99.0.1,as=65010",
+			"--router-id", "10.99.0.9", "--next-hop4", "10.99.0.3",
+		})
+	}
 	for program, flags := range map[string][]string{
 		"weir-mux":   {"--interface", "eth0", "--as", "65010", "--peer", "address=10.99.0.1,as=65000"},
 		"weir-agent": {"--uplink", "eth0"},
@@ -106,11 +114,13 @@ func becomesReady(t *testing.T, ns *netns.NS, capabilities, program string, args
 
 // A restart hands over, a stop ends; a wrong configuration is not tried again and again.
 func TestUnitsEndProgramsAsTheyWant(t *testing.T) {
-	mux := unit(t, "weir-mux")
-	if stop, restart := setting(t, mux, "KillSignal"), setting(t, mux, "RestartKillSignal"); stop != "SIGTERM" || restart != "SIGUSR2" {
-		t.Errorf("a mux is stopped by %s and restarted by %s", stop, restart)
+	for _, program := range []string{"weir-mux", "weir-switch"} {
+		text := unit(t, program)
+		if stop, restart := setting(t, text, "KillSignal"), setting(t, text, "RestartKillSignal"); stop != "SIGTERM" || restart != "SIGUSR2" {
+			t.Errorf("%s is stopped by %s and restarted by %s", program, stop, restart)
+		}
 	}
-	for _, program := range []string{"weir-mux", "weir-agent", "weir-manager"} {
+	for _, program := range []string{"weir-mux", "weir-switch", "weir-agent", "weir-manager"} {
 		text := unit(t, program)
 		if got := setting(t, text, "RestartPreventExitStatus"); got != "78" {
 			t.Errorf("%s: RestartPreventExitStatus is %s", program, got)
