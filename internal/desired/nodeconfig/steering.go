@@ -25,14 +25,16 @@ func SteeredOn(s desired.State, host string) map[netip.Addr]steering.VIP {
 	return vips
 }
 
-// Steered is a VIP as its hosts steer it, if switches may hold it. It holds what muxes run, also endpoints that a host has
-// no backend of: a switch knows no ports.
+// Steered is a VIP as its hosts steer it, if switches may send its packets: they are to hold it, or have not been told for
+// long enough that they are not. It has what muxes run, also endpoints that a host has no backend of: a switch knows no
+// ports.
 func Steered(s desired.State, vip model.VIP) (steering.VIP, bool) {
-	if !vip.InHardware() {
+	names := s.SwitchesAt(vip.Address)
+	if len(names) == 0 {
 		return steering.VIP{}, false
 	}
 	steered := steering.VIP{Address: vip.Address}
-	for _, name := range vip.Hardware.Switches {
+	for _, name := range names {
 		if n, there := s.Nodes.Get(name); there && n.Role == model.RoleSwitch {
 			steered.Switches = append(steered.Switches, n.Addresses...)
 		}
@@ -57,7 +59,7 @@ func steeredEndpoint(s desired.State, vip model.VIP, e model.Endpoint) steering.
 	mux := MuxEndpoint(s, vip, e)
 	steered := steering.Endpoint{
 		Key: mux.Key, Buckets: mux.Buckets, Previous: mux.Previous, Cookies: mux.Cookies, Affinity: mux.Affinity,
-		LocalUDP: e.Protocol == model.UDP && vip.Hardware.UDP == model.UDPLocal,
+		LocalUDP: e.Protocol == model.UDP && vip.Hardware != nil && vip.Hardware.UDP == model.UDPLocal,
 	}
 	for _, b := range mux.Backends {
 		steered.Backends = append(steered.Backends, steering.Backend{Slot: b.Slot, Tunnel: b.Tunnel, Down: b.Down})

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -65,6 +67,9 @@ func TestHostsAreToldWhatToSteer(t *testing.T) {
 	if !c.hosts["h1"].steering || !c.hosts["h2"].steering || !c.hosts["h1"].adds {
 		t.Fatalf("hosts to tell: %+v", c.hosts)
 	}
+	if c := newChanges(first, second, store.Delta{Nodes: map[string]bool{"sw1": true}}); len(c.hosts) != 0 {
+		t.Errorf("hosts are told of a switch that has not changed: %+v", c.hosts)
+	}
 	hub.state = second
 	f.add(c.hosts["h1"])
 	u, _ = f.Next(0)
@@ -74,5 +79,37 @@ func TestHostsAreToldWhatToSteer(t *testing.T) {
 	change := u.Steering.Changed[0]
 	if moves := len(change.Endpoints[0].Moves); !change.KeepsSources || !change.Endpoints[0].KeepsBackends || moves == 0 || moves > 16 {
 		t.Errorf("is told %+v", change)
+	}
+}
+
+// A switch that registers later, or that a VIP leaves, is told of to the VIP's hosts.
+func TestHostsFollowSwitches(t *testing.T) {
+	before := steeredState(7, 10, nil)
+	after := steeredState(8, 10, before)
+	after.PutNode(model.Node{Name: "gone", Role: model.RoleSwitch, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.2")}})
+	if c := newChanges(before, after, store.Delta{Nodes: map[string]bool{"gone": true}}); !c.hosts["h1"].steering || !c.hosts["h2"].steering {
+		t.Errorf("a switch registers: %+v", c.hosts)
+	}
+	of := func(s *store.State) (steering.VIP, bool) { return nodeconfig.Steered(s.State, s.VIPs.At("web")) }
+	if vip, _ := of(after); len(vip.Switches) != 2 {
+		t.Errorf("hosts take packets from %v", vip.Switches)
+	}
+	address := netip.MustParseAddr("203.0.113.10")
+	left := steeredState(9, 10, after)
+	vip := left.VIPs.At("web")
+	vip.Hardware = nil
+	left.PutVIP(vip)
+	left.Placements.Put(address, placementpolicy.State{VIP: "web", Places: map[string]placementpolicy.Place{"sw1": {Phase: placementpolicy.Leaving}}})
+	if vip, held := of(left); !held || len(vip.Switches) != 1 || vip.Switches[0] != netip.MustParseAddr("10.9.0.1") {
+		t.Errorf("while it leaves, hosts take packets from %v: %t", vip.Switches, held)
+	}
+	over := steeredState(10, 10, left)
+	over.PutVIP(vip)
+	over.Placements.Put(address, placementpolicy.State{})
+	if _, held := of(over); held {
+		t.Error("hosts steer a VIP that has left")
+	}
+	if c := newChanges(left, over, store.Delta{Placements: map[netip.Addr]bool{address: true}}); !c.hosts["h1"].steering {
+		t.Errorf("hosts are not told: %+v", c.hosts)
 	}
 }

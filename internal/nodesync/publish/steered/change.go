@@ -2,6 +2,7 @@ package steered
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
@@ -31,20 +32,20 @@ func Hosts(old, s desired.State, name string) iter.Seq[string] {
 	}
 }
 
-// VIPsOf are the names of the VIPs that are to be held by a switch.
+// VIPsOf are the names of the VIPs that a switch may send packets of.
 func VIPsOf(s desired.State, node string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if s.Nodes.At(node).Role != model.RoleSwitch {
 			return
 		}
-		for vip := range s.VIPs.Values() {
-			if !vip.InHardware() {
-				continue
+		for name := range s.Placements.Required() {
+			if slices.Contains(s.VIPs.At(name).Hardware.Switches, node) && !yield(name) {
+				return
 			}
-			for _, name := range vip.Hardware.Switches {
-				if name == node && !yield(vip.Name) {
-					return
-				}
+		}
+		for address := range s.Placements.VIPsOf(node) {
+			if vip, there := s.VIPAt(address); there && !yield(vip.Name) {
+				return
 			}
 		}
 	}
