@@ -116,7 +116,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			}},
 			Generation: 7, Cluster: 5, Snapshot: true, HashKey: flowhash.Key{4, 5},
 			Muxes:    []netip.Prefix{netip.PrefixFrom(drawAddr(t, true), 32), netip.MustParsePrefix("fd09::/64")},
-			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},
+			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()}, Steering: drawSteering(t),
 		}
 		hostBack, err := HostUpdateFromProto(HostUpdateToProto(host))
 		if diff := cmp.Diff(host, hostBack, byValue); err != nil || diff != "" {

@@ -7,6 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	agentsteer "github.com/weirlb/weir/internal/datapath/agent/steer"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/steering"
@@ -406,7 +411,7 @@ func TestSteeredPacketsAreChained(t *testing.T) {
 	}
 }
 
-// TestSteeringIsRefusedWhole leaves tables as they are if what is told does not fit, and keeps numbers over restarts.
+// TestSteeringIsRefusedWhole leaves tables as they are if what is told does not fit.
 func TestSteeringIsRefusedWhole(t *testing.T) {
 	r := newRig(t)
 	r.hold(vip4, native4)
@@ -422,4 +427,42 @@ func TestSteeringIsRefusedWhole(t *testing.T) {
 	ack := pkt.TCP(client4, vip4, pkt.ACK)
 	out := delivered(ack, native4)
 	r.check("as before", inbound(ack.Inside(fromTo(switch4, native4)), "deliver_native", &out))
+}
+
+// TestSteeringOutlivesTheAgent has another process find the endpoints by their numbers.
+func TestSteeringOutlivesTheAgent(t *testing.T) {
+	r := newRig(t)
+	first, second := heldEndpoint(model.TCP, vip4, native4), heldEndpoint(model.UDP, vip4, native4)
+	r.steer(held(first))
+	numbers := func() map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint {
+		rows, err := abi.ReadTable[bpf.AgentSteerKey, bpf.AgentSteerEndpoint](r.objects.SteerEndpoints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	before := numbers()
+	r.Steering = agentsteer.New(&r.objects, &r.mu)
+	if err := r.Steering.Read(); err != nil {
+		t.Fatal(err)
+	}
+	r.steer(held(second, first))
+	after := numbers()
+	if len(after) != 2 {
+		t.Fatalf("has %v", after)
+	}
+	for key, row := range before {
+		if after[key] != row {
+			t.Errorf("%v was %v, and is %v", key, row, after[key])
+		}
+	}
+	r.steer()
+	for name, table := range map[string]*ebpf.Map{
+		"endpoints": r.objects.SteerEndpoints, "buckets": r.objects.SteerBuckets, "backends": r.objects.SteerBackends, "sources": r.objects.SteerSources,
+	} {
+		var key, row []byte
+		if table.Iterate().Next(&key, &row) {
+			t.Errorf("%s are left", name)
+		}
+	}
 }

@@ -1,0 +1,71 @@
+package agentd
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/wire"
+)
+
+// The data plane has the VIPs that switches hold as the manager's messages lead to them; one that can't follow is refused,
+// and changes nothing.
+func TestSteeringFollowsTheManager(t *testing.T) {
+	datapath := newFakeDatapath()
+	tables, err := newTables(Config{Datapath: datapath, Workloads: newFakeWorkloads(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip := netip.MustParseAddr("203.0.113.10")
+	key := model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: 80}
+	has := func(what string, buckets ...model.Slot) {
+		t.Helper()
+		if len(datapath.steered) != 1 || len(datapath.steered[0].Endpoints) != 1 {
+			t.Fatalf("%s: steers %+v", what, datapath.steered)
+		}
+		for i, slot := range buckets {
+			if got, _ := datapath.steered[0].Endpoints[0].Choice(uint32(i)); got != slot {
+				t.Errorf("%s: bucket %d is of %d, not %d", what, i, got, slot)
+			}
+		}
+	}
+	step := func(u wire.HostUpdate) error {
+		if err := tables.steer(u); err != nil {
+			return err
+		}
+		tables.apply(u)
+		return nil
+	}
+	whole := steering.EndpointChange{Endpoint: steering.Endpoint{Key: key, Buckets: []model.Slot{1, 2}, Cookies: model.CookiesOn}}
+	change := func(e steering.EndpointChange) steering.Update {
+		return steering.Update{Changed: []steering.Change{{Address: vip, KeepsSources: true, Endpoints: []steering.EndpointChange{e}}}}
+	}
+	moves := func(bucket uint32) steering.Update {
+		return change(steering.EndpointChange{
+			Endpoint:      steering.Endpoint{Key: key, Cookies: model.CookiesOn},
+			KeepsBackends: true, KeepsBuckets: true, Moves: []steering.Move{{Bucket: bucket, Slot: 3}},
+		})
+	}
+	if err := step(wire.HostUpdate{Generation: 5, Snapshot: true, Steering: change(whole)}); err != nil {
+		t.Fatal(err)
+	}
+	has("a snapshot", 1, 2)
+	if err := step(wire.HostUpdate{Generation: 6, Steering: moves(1)}); err != nil {
+		t.Fatal(err)
+	}
+	has("a bucket moves", 1, 3)
+	if err := step(wire.HostUpdate{Generation: 7, Steering: moves(2)}); err == nil {
+		t.Error("a bucket moves that is not there")
+	}
+	has("refused", 1, 3)
+	datapath.steered = nil
+	if err := step(wire.HostUpdate{Generation: 8, Backends: []model.HostBackend{unchecked(1)}}); err != nil || datapath.steered != nil {
+		t.Errorf("a change of others is written: %v, %v", datapath.steered, err)
+	}
+	datapath.steered = []steering.VIP{{Address: vip}}
+	if err := step(wire.HostUpdate{Generation: 9, Snapshot: true}); err != nil || len(datapath.steered) != 0 {
+		t.Errorf("after a snapshot without them steers %v: %v", datapath.steered, err)
+	}
+}
