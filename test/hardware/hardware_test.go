@@ -193,10 +193,14 @@ func (l *lab) entry() string {
 	return route
 }
 
-// refuseSteered has all hosts refuse what others hand on to them. It returns how many rows that took.
+// refuseSteered has all hosts refuse what others hand on to them, and their agents leave it so. It returns how many rows
+// that took.
 func (l *lab) refuseSteered() (rows int) {
 	l.t.Helper()
 	for _, n := range l.Of(netlab.Host) {
+		agent, err := l.Process(n.Name, "weir-agent")
+		l.must(err)
+		l.must(agent.Signal(unix.SIGSTOP))
 		table, err := ebpf.LoadPinnedMap(filepath.Join(l.PinPath(n.Name), "live", "steer_sources"), nil)
 		l.must(err)
 		var hosts [][]byte
@@ -263,11 +267,8 @@ func TestConnectionsSurviveSwitchesAndMuxes(t *testing.T) {
 		t.Error("no host takes what others hand on")
 	}
 	l.goOn(impatience + time.Second)
-	total := 0
-	for _, n := range l.release() {
-		total += n
-	}
-	if total < streams {
-		t.Errorf("%d of %d broken without steering: the test can't fail", total, streams*len(classes))
+	// UDP alone tells: a TCP that sends again draws another hash, which the switch sees where both have one kernel.
+	if n := l.release()["control: UDP"]; n < streams/3 {
+		t.Errorf("%d of %d flows broken without steering: the test can't fail", n, streams)
 	}
 }
