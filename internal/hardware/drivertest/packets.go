@@ -142,7 +142,7 @@ func flowsStay(s *suite) {
 	}
 }
 
-// during sends packets of many flows to a VIP for as long as change runs, a thousand at least, and waits for them all.
+// during sends packets of many flows to a VIP for as long as change runs, 400 at least, and waits for them all.
 func (s *suite) during(vip netip.Addr, change func(), entries ...hardware.Entry) {
 	s.Helper()
 	done := make(chan struct{})
@@ -157,7 +157,7 @@ func (s *suite) during(vip netip.Addr, change func(), entries ...hardware.Entry)
 		for r.err == nil {
 			select {
 			case <-done:
-				if len(r.sent) >= 1000 {
+				if len(r.sent) >= 400 {
 					results <- r
 					return
 				}
