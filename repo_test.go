@@ -449,7 +449,7 @@ func TestFlagsOfDaemonsAreInTheReference(t *testing.T) {
 	}
 }
 
-var isDaemonOptions = regexp.MustCompile(`^internal/(muxd|agentd|daemon)/`)
+var isDaemonOptions = regexp.MustCompile(`^internal/(muxd|agentd|switchd|daemon)/`)
 
 func TestFlagsInDocumentsExist(t *testing.T) {
 	var code strings.Builder

@@ -51,6 +51,23 @@ func TestANodeRemembersOverItsRestart(t *testing.T) {
 	}
 }
 
+// Switches say it as hosts do.
+func TestASwitchSaysWhatItHasSeen(t *testing.T) {
+	f := newFence("", slog.New(slog.DiscardHandler))
+	if told(f, 1, 20, 200) {
+		t.Fatal("the first is refused")
+	}
+	r, report := &weirv1.SyncSwitchRequest{}, &weirv1.ReportSwitchRequest{}
+	f.stamp(r)
+	f.stamp(report)
+	if r.GetCluster() != 1 || r.GetEpoch() != 20 || r.GetGeneration() != 200 || report.GetEpoch() != 20 {
+		t.Errorf("it says %v and %v", r, report)
+	}
+	if err := f.pass(&weirv1.SyncSwitchResponse{Cluster: 1, Epoch: 19, Generation: 201}); err == nil {
+		t.Error("a manager that is behind is believed")
+	}
+}
+
 // Whatever the file is like, the node starts, says so, and remembers from then on.
 func TestADamagedMemoryIsNone(t *testing.T) {
 	whole := seen{1, 20, 200}.String()

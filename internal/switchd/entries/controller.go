@@ -92,6 +92,9 @@ type Controller struct {
 
 // New returns a controller that goes on from what was told, and when. Start and Run make it so.
 func New(config Config, messages []*weirv1.SyncSwitchResponse, heard time.Time) (*Controller, error) {
+	if now := time.Now(); heard.After(now) { // the clock was set back
+		heard = now
+	}
 	c := &Controller{
 		config: config, busy: make(chan struct{}, 1), wake: wake.New(),
 		Took: NewDurations(),
@@ -101,6 +104,7 @@ func New(config Config, messages []*weirv1.SyncSwitchResponse, heard time.Time) 
 	for _, m := range messages {
 		next, err := told.Merge(c.told, m)
 		if err != nil {
+			c.told, c.generation = map[netip.Addr]wire.SwitchEntry{}, 0 // what was told before it is not what was told last
 			return c, fmt.Errorf("read what the manager last told: %w", err)
 		}
 		c.told, c.generation, c.cluster, c.epoch = next, model.Generation(m.GetGeneration()), m.GetCluster(), m.GetEpoch()

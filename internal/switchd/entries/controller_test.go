@@ -343,3 +343,36 @@ func TestMessageBeyondTheBoundsChangesNothing(t *testing.T) {
 		r.wantReport()
 	})
 }
+
+// What can be read of a log that makes no sense is not what was told last.
+func TestSenselessLogAnnouncesNothing(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(entry(1, true, 1))
+		r.end()
+		wrong := wire.SwitchUpdateToProto(wire.SwitchUpdate{Generation: 9, Entries: []wire.SwitchEntry{{}}})
+		c, err := New(r.config(), append(slices.Clone(r.notes.messages), wrong), r.notes.heard)
+		if err == nil {
+			t.Error("the log was read")
+		}
+		c.Start(r.t.Context())
+		r.wantHeld(entry(1, true, 1))
+		if _, _, status := c.Report(); status.GetAnnounced() != 0 {
+			t.Errorf("%d VIPs are announced", status.GetAnnounced())
+		}
+	})
+}
+
+// A manager that was heard in the future was heard now.
+func TestClockThatWasSetBack(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(entry(1, true, 1))
+		r.end()
+		r.notes.heard = time.Now().Add(24 * time.Hour)
+		r.start()
+		r.wantAnnounced(1)
+		r.pass(lease + time.Second)
+		r.wantAnnounced()
+	})
+}

@@ -1,12 +1,14 @@
 package entries
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,9 +69,11 @@ type rig struct {
 	driver     hardware.Driver // of the next start
 	notes      notes
 	generation model.Generation
-	announced  string // by the last call
-	events     []string
 	end        func()
+
+	mu        sync.Mutex
+	announced string // by the last call
+	events    []string
 }
 
 func newRig(t *testing.T) *rig {
@@ -85,16 +89,7 @@ func (r *rig) start() {
 	}
 	r.announced = ""
 	var err error
-	r.Controller, err = New(Config{
-		Driver: noting{r.driver, r}, Source4: tunnel(250), VIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
-		Announceable: func(netip.Addr) error { return nil },
-		Announce: func(vips []netip.Addr) error {
-			r.announced = fmt.Sprint(vips)
-			r.events = append(r.events, "announce "+r.announced)
-			return nil
-		},
-		Lead: lead, Lease: lease, Told: &r.notes, Changed: func() {}, Log: slog.New(slog.DiscardHandler),
-	}, slices.Clone(r.notes.messages), r.notes.heard)
+	r.Controller, err = New(r.config(), slices.Clone(r.notes.messages), r.notes.heard)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -111,6 +106,29 @@ func (r *rig) start() {
 	r.settle()
 }
 
+func (r *rig) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	if list, ok := strings.CutPrefix(line, "announce "); ok {
+		r.announced = list
+	}
+	r.events = append(r.events, line)
+}
+
+// config is that of the controller.
+func (r *rig) config() Config {
+	return Config{
+		Driver: noting{r.driver, r}, Source4: tunnel(250), VIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+		Announceable: func(netip.Addr) error { return nil },
+		Announce: func(vips []netip.Addr) error {
+			r.note("announce %s", fmt.Sprint(vips))
+			return nil
+		},
+		Lead: lead, Lease: lease, Told: &r.notes, Changed: func() {}, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 // noting notes what changes the switch, in order with what is announced.
 type noting struct {
 	hardware.Driver
@@ -118,12 +136,12 @@ type noting struct {
 }
 
 func (n noting) Program(ctx context.Context, e hardware.Entry) error {
-	n.r.events = append(n.r.events, fmt.Sprintf("program %s", e.VIP))
+	n.r.note("program %s", e.VIP)
 	return n.Driver.Program(ctx, e)
 }
 
 func (n noting) Remove(ctx context.Context, vip netip.Addr) error {
-	n.r.events = append(n.r.events, fmt.Sprintf("remove %s", vip))
+	n.r.note("remove %s", vip)
 	return n.Driver.Remove(ctx, vip)
 }
 
@@ -165,16 +183,11 @@ func (r *rig) wantAnnounced(vips ...byte) {
 	for _, n := range vips {
 		list = append(list, vip(n))
 	}
-	if want, got := fmt.Sprint(list), cmpOr(r.announced, "[]"); got != want {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if want, got := fmt.Sprint(list), cmp.Or(r.announced, "[]"); got != want {
 		r.t.Errorf("announced %s, want %s", got, want)
 	}
-}
-
-func cmpOr(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 // wantHeld wants these entries in the switch, by VIP and tunnels.
@@ -219,6 +232,8 @@ func (r *rig) wantReport(refused ...string) *weirv1.SwitchStatus {
 
 // takeEvents are what was done since the last call, in order.
 func (r *rig) takeEvents() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	text := strings.Join(r.events, "; ")
 	r.events = nil
 	return text

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -233,12 +234,13 @@ func (c *Controller) conclude() time.Time {
 			pending(vip, c.leaving[vip])
 		}
 	}
-	for vip := range c.failures {
+	gone := func(vip netip.Addr) bool {
 		_, told := c.told[vip]
-		if _, held := c.held[vip]; !told && !held {
-			delete(c.failures, vip)
-		}
+		_, held := c.held[vip]
+		return !told && !held
 	}
+	maps.DeleteFunc(c.failures, func(vip netip.Addr, _ failure) bool { return gone(vip) })
+	maps.DeleteFunc(c.leaving, func(vip netip.Addr, _ time.Time) bool { return gone(vip) })
 	if settled && c.running != c.generation {
 		c.running = c.generation
 		c.config.Changed()
