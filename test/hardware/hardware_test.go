@@ -175,13 +175,18 @@ func (l *lab) release() (broken map[string]int) {
 	return broken
 }
 
-// restart kills a daemon, and starts it again.
-func (l *lab) restart(node, program string) {
+func (l *lab) kill(node, program string) {
 	l.t.Helper()
 	p, err := l.Process(node, program)
 	l.must(err)
 	l.must(p.Stop(unix.SIGKILL, testlab.Bound))
-	_, err = l.Restart(node, program)
+}
+
+// restart kills a daemon, and starts it again.
+func (l *lab) restart(node, program string) {
+	l.t.Helper()
+	l.kill(node, program)
+	_, err := l.Restart(node, program)
 	l.must(err)
 }
 
@@ -236,6 +241,15 @@ func TestConnectionsSurviveSwitchesAndMuxes(t *testing.T) {
 	}
 	l.step("weir-switch killed", func() { l.restart("sw1", "weir-switch") })
 	l.servedBySwitch(true)
+	l.step("weir-switch gone", func() {
+		l.kill("sw1", "weir-switch")
+		l.servedBySwitch(false)
+	})
+	l.step("and back", func() {
+		_, err := l.Restart("sw1", "weir-switch")
+		l.must(err)
+		l.servedBySwitch(true)
+	})
 	l.step("the switch's entry removed by hand", func() {
 		if l.entry() == "" {
 			t.Fatal("the switch has no entry of the VIP")

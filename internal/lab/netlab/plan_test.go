@@ -55,6 +55,21 @@ func TestManagersHaveNumbersIfThereAreSeveral(t *testing.T) {
 	}
 }
 
+func TestSwitchesStandBesideTheMuxes(t *testing.T) {
+	plan := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1, Switches: 2}
+	n, err := plan.Node("sw2")
+	if err != nil || n.IPv4.String() != "10.7.2.2" || n.IPv6.String() != "fd00:7:2::2" {
+		t.Errorf("sw2 is %+v, %v", n, err)
+	}
+	if picture := plan.Picture(); !strings.Contains(picture, "─── sw2      10.7.2.2   switch, FRR of AS 65102") {
+		t.Errorf("picture:\n%s", picture)
+	}
+	plan.Switches = 100
+	if err := plan.Validate(); err == nil || !strings.Contains(err.Error(), "switches must be") {
+		t.Errorf("100 switches: %v", err)
+	}
+}
+
 func TestServersOutsideHaveOtherNetworks(t *testing.T) {
 	plan := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1, Outside: 2}
 	n, err := plan.Node("outside2")

@@ -53,6 +53,6 @@ func Flags(number int, source6 netip.Addr, vips ...netip.Prefix) []string {
 		"--driver", "linux", "--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
 		"--as", strconv.Itoa(int(AS(number))), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
 		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), AS(number)), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
-		"--bgp-hold-time", "3s", "--graceful-restart", "20s",
+		"--bgp-hold-time", "3s", "--graceful-restart", "5s",
 	}
 }
