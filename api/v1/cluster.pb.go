@@ -569,12 +569,13 @@ func (x *StoreMember) GetPeerUrl() string {
 type RegisterNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "mux" or "host".
+	// "mux", "host" or "switch".
 	Role      string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	// As in SyncMuxRequest.
 	NatPrefixes   []string `protobuf:"bytes,5,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	Aggregates    []string `protobuf:"bytes,6,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,6 +641,13 @@ func (x *RegisterNodeRequest) GetVersion() string {
 func (x *RegisterNodeRequest) GetNatPrefixes() []string {
 	if x != nil {
 		return x.NatPrefixes
+	}
+	return nil
+}
+
+func (x *RegisterNodeRequest) GetAggregates() []string {
+	if x != nil {
+		return x.Aggregates
 	}
 	return nil
 }
@@ -1080,13 +1088,16 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
 	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\x98\x01\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\xb8\x01\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12!\n" +
-	"\fnat_prefixes\x18\x05 \x03(\tR\vnatPrefixes\"6\n" +
+	"\fnat_prefixes\x18\x05 \x03(\tR\vnatPrefixes\x12\x1e\n" +
+	"\n" +
+	"aggregates\x18\x06 \x03(\tR\n" +
+	"aggregates\"6\n" +
 	"\x14RegisterNodeResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

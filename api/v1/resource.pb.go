@@ -1370,7 +1370,7 @@ type VIPStatus struct {
 	// One line for each mux that refused the VIP's tables, with its reason.
 	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
 	// "accepted", "programmed" and "healthy", in this order, then "overloaded" of a VIP with an overload policy, and
-	// "attached" of one with attachments; of one VIP that is asked for, "synCookies" while muxes answer SYNs for a reason.
+	// "attached" of one with attachments and "hardware" of one with switches; of one VIP that is asked for, "synCookies" while muxes answer SYNs for a reason.
 	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
@@ -1378,7 +1378,9 @@ type VIPStatus struct {
 	// Left out: nobody leaves as the VIP.
 	Snat *SNATStatus `protobuf:"bytes,8,opt,name=snat,proto3" json:"snat,omitempty"`
 	// Of one VIP that is asked for, what its clients in virtual networks did, by network, as its hosts have reported.
-	Networks      []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
+	Networks []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
+	// Where the VIP is of switches, by name of the switch.
+	Switches      []*SwitchPlace `protobuf:"bytes,10,rep,name=switches,proto3" json:"switches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1476,6 +1478,93 @@ func (x *VIPStatus) GetNetworks() []*NetworkTraffic {
 	return nil
 }
 
+func (x *VIPStatus) GetSwitches() []*SwitchPlace {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+// Where a VIP is of a switch.
+type SwitchPlace struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Switch string                 `protobuf:"bytes,1,opt,name=switch,proto3" json:"switch,omitempty"`
+	// "preparing", "programming", "announcing", "hardware", "withdrawing", "removing", "leaving" or "evicted".
+	Phase string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Why it is on its way out, or evicted.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Refusals in a row.
+	Attempts      uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchPlace) Reset() {
+	*x = SwitchPlace{}
+	mi := &file_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchPlace) ProtoMessage() {}
+
+func (x *SwitchPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchPlace.ProtoReflect.Descriptor instead.
+func (*SwitchPlace) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SwitchPlace) GetSwitch() string {
+	if x != nil {
+		return x.Switch
+	}
+	return ""
+}
+
+func (x *SwitchPlace) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *SwitchPlace) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *SwitchPlace) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SwitchPlace) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
 // How the ports of a VIP are given out.
 type SNATStatus struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1490,7 +1579,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1591,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1604,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -1549,7 +1638,7 @@ func (x *SNATStatus) GetPortsQuarantined() uint32 {
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "accepted", "programmed", "healthy", "overloaded", "attached" or "synCookies".
+	// "accepted", "programmed", "healthy", "overloaded", "attached", "hardware" or "synCookies".
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "true", "false" or "unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -1565,7 +1654,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1666,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1679,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Condition) GetType() string {
@@ -1654,7 +1743,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1755,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1768,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1756,7 +1845,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1857,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1870,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1811,7 +1900,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1912,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1925,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1873,7 +1962,7 @@ type PrefixList struct {
 
 func (x *PrefixList) Reset() {
 	*x = PrefixList{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1974,7 @@ func (x *PrefixList) String() string {
 func (*PrefixList) ProtoMessage() {}
 
 func (x *PrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1987,7 @@ func (x *PrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixList.ProtoReflect.Descriptor instead.
 func (*PrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PrefixList) GetName() string {
@@ -1957,7 +2046,7 @@ type PrefixListStatus struct {
 
 func (x *PrefixListStatus) Reset() {
 	*x = PrefixListStatus{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2058,7 @@ func (x *PrefixListStatus) String() string {
 func (*PrefixListStatus) ProtoMessage() {}
 
 func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2071,7 @@ func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixListStatus.ProtoReflect.Descriptor instead.
 func (*PrefixListStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PrefixListStatus) GetIpv4() uint32 {
@@ -2038,7 +2127,7 @@ type VirtualNetwork struct {
 
 func (x *VirtualNetwork) Reset() {
 	*x = VirtualNetwork{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2139,7 @@ func (x *VirtualNetwork) String() string {
 func (*VirtualNetwork) ProtoMessage() {}
 
 func (x *VirtualNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2152,7 @@ func (x *VirtualNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualNetwork.ProtoReflect.Descriptor instead.
 func (*VirtualNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VirtualNetwork) GetName() string {
@@ -2164,7 +2253,7 @@ type WithoutAgent struct {
 
 func (x *WithoutAgent) Reset() {
 	*x = WithoutAgent{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2265,7 @@ func (x *WithoutAgent) String() string {
 func (*WithoutAgent) ProtoMessage() {}
 
 func (x *WithoutAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2278,7 @@ func (x *WithoutAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithoutAgent.ProtoReflect.Descriptor instead.
 func (*WithoutAgent) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WithoutAgent) GetVteps() []string {
@@ -2217,7 +2306,7 @@ type NetworkGateway struct {
 
 func (x *NetworkGateway) Reset() {
 	*x = NetworkGateway{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2318,7 @@ func (x *NetworkGateway) String() string {
 func (*NetworkGateway) ProtoMessage() {}
 
 func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2331,7 @@ func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkGateway.ProtoReflect.Descriptor instead.
 func (*NetworkGateway) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkGateway) GetMac() string {
@@ -2271,7 +2360,7 @@ type NetworkWorkload struct {
 
 func (x *NetworkWorkload) Reset() {
 	*x = NetworkWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2372,7 @@ func (x *NetworkWorkload) String() string {
 func (*NetworkWorkload) ProtoMessage() {}
 
 func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2385,7 @@ func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkWorkload.ProtoReflect.Descriptor instead.
 func (*NetworkWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkWorkload) GetName() string {
@@ -2345,7 +2434,7 @@ type VirtualNetworkStatus struct {
 
 func (x *VirtualNetworkStatus) Reset() {
 	*x = VirtualNetworkStatus{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2446,7 @@ func (x *VirtualNetworkStatus) String() string {
 func (*VirtualNetworkStatus) ProtoMessage() {}
 
 func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2459,7 @@ func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualNetworkStatus.ProtoReflect.Descriptor instead.
 func (*VirtualNetworkStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VirtualNetworkStatus) GetVips() []*NetworkVIP {
@@ -2396,7 +2485,7 @@ type NetworkVIP struct {
 
 func (x *NetworkVIP) Reset() {
 	*x = NetworkVIP{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2497,7 @@ func (x *NetworkVIP) String() string {
 func (*NetworkVIP) ProtoMessage() {}
 
 func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2510,7 @@ func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVIP.ProtoReflect.Descriptor instead.
 func (*NetworkVIP) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkVIP) GetAddress() string {
@@ -2471,7 +2560,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +2572,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +2585,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Overlay) GetName() string {
@@ -2565,7 +2654,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2666,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2679,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Event) GetName() string {
@@ -2700,7 +2789,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2801,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2814,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -2800,7 +2889,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2901,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +2914,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Hardware) GetPlacement() string {
@@ -2862,14 +2951,16 @@ type Node struct {
 	Version string      `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	Status  *NodeStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// Of muxes: by which backends know clients of virtual networks that have full NAT there.
-	NatPrefixes   []string `protobuf:"bytes,6,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	NatPrefixes []string `protobuf:"bytes,6,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	// Of muxes: what they announce instead of routes to single VIPs.
+	Aggregates    []string `protobuf:"bytes,7,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +2972,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +2985,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Node) GetName() string {
@@ -2939,6 +3030,13 @@ func (x *Node) GetNatPrefixes() []string {
 	return nil
 }
 
+func (x *Node) GetAggregates() []string {
+	if x != nil {
+		return x.Aggregates
+	}
+	return nil
+}
+
 // What a node said last, and when.
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2965,7 +3063,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3075,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3088,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -3060,7 +3158,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3170,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3183,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -3130,7 +3228,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3240,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3253,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -3240,7 +3338,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3350,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3363,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -3307,7 +3405,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3417,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3430,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -3384,7 +3482,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3494,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3507,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -3456,7 +3554,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3468,7 +3566,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3481,7 +3579,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -3562,7 +3660,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +3672,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +3685,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -3687,7 +3785,7 @@ type SwitchStatus struct {
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3797,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3810,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -3803,7 +3901,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3913,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3926,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -3862,7 +3960,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +3972,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +3985,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -3943,7 +4041,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +4053,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +4066,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4028,7 +4126,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4138,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4151,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4130,7 +4228,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4240,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4253,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -4288,7 +4386,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4398,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4411,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4410,7 +4508,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4422,7 +4520,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4435,7 +4533,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -4551,7 +4649,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +4661,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4576,7 +4674,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -4619,7 +4717,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4631,7 +4729,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4644,7 +4742,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -4680,7 +4778,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4692,7 +4790,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4705,7 +4803,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -4741,7 +4839,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +4851,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +4864,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -4828,7 +4926,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +4938,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +4951,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -4994,7 +5092,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5006,7 +5104,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5019,7 +5117,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5083,7 +5181,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5095,7 +5193,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5108,7 +5206,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -5273,7 +5371,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bTCPCheck\"3\n" +
 	"\tHTTPCheck\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"\xfb\x02\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\xad\x03\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5290,7 +5388,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x10backends_healthy\x18\x06 \x01(\rR\x0fbackendsHealthy\x12%\n" +
 	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\x12'\n" +
 	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\x123\n" +
-	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\"\x97\x01\n" +
+	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
+	"\bswitches\x18\n" +
+	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xa1\x01\n" +
+	"\vSwitchPlace\x12\x16\n" +
+	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\rR\battempts\"\x97\x01\n" +
 	"\n" +
 	"SNATStatus\x12\x1c\n" +
 	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
@@ -5413,14 +5519,17 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
-	"\x03udp\x18\x03 \x01(\tR\x03udp\"\xb6\x01\n" +
+	"\x03udp\x18\x03 \x01(\tR\x03udp\"\xd6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
 	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\x12!\n" +
-	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\"\xc7\x02\n" +
+	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\x12\x1e\n" +
+	"\n" +
+	"aggregates\x18\a \x03(\tR\n" +
+	"aggregates\"\xc7\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -5643,7 +5752,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -5661,142 +5770,145 @@ var file_v1_resource_proto_goTypes = []any{
 	(*TCPCheck)(nil),              // 13: weir.v1.TCPCheck
 	(*HTTPCheck)(nil),             // 14: weir.v1.HTTPCheck
 	(*VIPStatus)(nil),             // 15: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 16: weir.v1.SNATStatus
-	(*Condition)(nil),             // 17: weir.v1.Condition
-	(*AddressPool)(nil),           // 18: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 19: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 20: weir.v1.PoolUse
-	(*PrefixList)(nil),            // 21: weir.v1.PrefixList
-	(*PrefixListStatus)(nil),      // 22: weir.v1.PrefixListStatus
-	(*VirtualNetwork)(nil),        // 23: weir.v1.VirtualNetwork
-	(*WithoutAgent)(nil),          // 24: weir.v1.WithoutAgent
-	(*NetworkGateway)(nil),        // 25: weir.v1.NetworkGateway
-	(*NetworkWorkload)(nil),       // 26: weir.v1.NetworkWorkload
-	(*VirtualNetworkStatus)(nil),  // 27: weir.v1.VirtualNetworkStatus
-	(*NetworkVIP)(nil),            // 28: weir.v1.NetworkVIP
-	(*Overlay)(nil),               // 29: weir.v1.Overlay
-	(*Event)(nil),                 // 30: weir.v1.Event
-	(*BackendStatus)(nil),         // 31: weir.v1.BackendStatus
-	(*Hardware)(nil),              // 32: weir.v1.Hardware
-	(*Node)(nil),                  // 33: weir.v1.Node
-	(*NodeStatus)(nil),            // 34: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 35: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 36: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 37: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 38: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 39: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 40: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 41: weir.v1.HostStatus
-	(*SwitchStatus)(nil),          // 42: weir.v1.SwitchStatus
-	(*SwitchTable)(nil),           // 43: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 44: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 45: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 46: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 47: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 48: weir.v1.Connection
-	(*SNATUse)(nil),               // 49: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 50: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 51: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 52: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 53: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 54: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 55: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 56: weir.v1.CapturedPacket
-	nil,                           // 57: weir.v1.VIP.LabelsEntry
-	nil,                           // 58: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 59: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 60: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 61: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*SwitchPlace)(nil),           // 16: weir.v1.SwitchPlace
+	(*SNATStatus)(nil),            // 17: weir.v1.SNATStatus
+	(*Condition)(nil),             // 18: weir.v1.Condition
+	(*AddressPool)(nil),           // 19: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 20: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 21: weir.v1.PoolUse
+	(*PrefixList)(nil),            // 22: weir.v1.PrefixList
+	(*PrefixListStatus)(nil),      // 23: weir.v1.PrefixListStatus
+	(*VirtualNetwork)(nil),        // 24: weir.v1.VirtualNetwork
+	(*WithoutAgent)(nil),          // 25: weir.v1.WithoutAgent
+	(*NetworkGateway)(nil),        // 26: weir.v1.NetworkGateway
+	(*NetworkWorkload)(nil),       // 27: weir.v1.NetworkWorkload
+	(*VirtualNetworkStatus)(nil),  // 28: weir.v1.VirtualNetworkStatus
+	(*NetworkVIP)(nil),            // 29: weir.v1.NetworkVIP
+	(*Overlay)(nil),               // 30: weir.v1.Overlay
+	(*Event)(nil),                 // 31: weir.v1.Event
+	(*BackendStatus)(nil),         // 32: weir.v1.BackendStatus
+	(*Hardware)(nil),              // 33: weir.v1.Hardware
+	(*Node)(nil),                  // 34: weir.v1.Node
+	(*NodeStatus)(nil),            // 35: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 36: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 37: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 38: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 39: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 40: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 41: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 42: weir.v1.HostStatus
+	(*SwitchStatus)(nil),          // 43: weir.v1.SwitchStatus
+	(*SwitchTable)(nil),           // 44: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 45: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 46: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 47: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 48: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 49: weir.v1.Connection
+	(*SNATUse)(nil),               // 50: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 51: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 52: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 53: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 54: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 55: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 56: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 57: weir.v1.CapturedPacket
+	nil,                           // 58: weir.v1.VIP.LabelsEntry
+	nil,                           // 59: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 60: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 61: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 62: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	57, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	58, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
 	10, // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
-	32, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
+	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	62, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	62, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	63, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	63, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	63, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	63, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	63, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	64, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	64, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	64, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	63, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	64, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	63, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	31, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	64, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	63, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	63, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	17, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	16, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	46, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
-	62, // 29: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	58, // 30: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	19, // 31: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 32: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 33: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	20, // 34: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	20, // 35: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	59, // 36: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	22, // 37: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	60, // 38: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	25, // 39: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	26, // 40: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	24, // 41: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
-	27, // 42: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	28, // 43: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	61, // 44: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	62, // 45: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	62, // 46: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	34, // 47: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	62, // 48: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	35, // 49: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	36, // 50: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	41, // 51: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	42, // 52: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
-	40, // 53: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	51, // 54: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	52, // 55: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	39, // 56: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	38, // 57: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	37, // 58: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	37, // 59: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	53, // 60: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	62, // 61: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	51, // 62: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	49, // 63: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	37, // 64: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	37, // 65: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	46, // 66: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	45, // 67: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	43, // 68: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	43, // 69: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	43, // 70: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	40, // 71: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	44, // 72: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	53, // 73: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	63, // 74: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	47, // 75: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	63, // 76: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	50, // 77: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	53, // 78: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	53, // 79: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	62, // 80: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	81, // [81:81] is the sub-list for method output_type
-	81, // [81:81] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	64, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	64, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	47, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
+	63, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	63, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	59, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	20, // 33: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 34: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 35: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	21, // 36: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	21, // 37: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	60, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	23, // 39: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	61, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	26, // 41: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	27, // 42: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	25, // 43: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	28, // 44: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	29, // 45: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	62, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	63, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	63, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	35, // 49: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	63, // 50: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	36, // 51: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	37, // 52: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	42, // 53: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	43, // 54: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	41, // 55: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	52, // 56: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	53, // 57: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	40, // 58: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	39, // 59: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	38, // 60: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	38, // 61: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	54, // 62: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	63, // 63: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	52, // 64: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	50, // 65: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	38, // 66: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	38, // 67: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	47, // 68: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	46, // 69: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	44, // 70: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	44, // 71: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	44, // 72: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	41, // 73: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	45, // 74: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	54, // 75: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	64, // 76: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	48, // 77: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	64, // 78: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	51, // 79: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	54, // 80: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	54, // 81: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	63, // 82: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -5817,7 +5929,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -40,7 +40,9 @@ type SyncMuxRequest struct {
 	// Ids of the chunks of prefix lists that the mux has.
 	PrefixChunks []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
 	// By which backends know clients of virtual networks with full NAT in this mux, one of each family at most.
-	NatPrefixes   []string `protobuf:"bytes,9,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	NatPrefixes []string `protobuf:"bytes,9,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	// What the mux announces instead of routes to single VIPs.
+	Aggregates    []string `protobuf:"bytes,10,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,6 +136,13 @@ func (x *SyncMuxRequest) GetPrefixChunks() []string {
 func (x *SyncMuxRequest) GetNatPrefixes() []string {
 	if x != nil {
 		return x.NatPrefixes
+	}
+	return nil
+}
+
+func (x *SyncMuxRequest) GetAggregates() []string {
+	if x != nil {
+		return x.Aggregates
 	}
 	return nil
 }
@@ -4959,7 +4968,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x8a\x02\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xaa\x02\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -4971,7 +4980,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
 	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\x12!\n" +
-	"\fnat_prefixes\x18\t \x03(\tR\vnatPrefixes\"\xb2\a\n" +
+	"\fnat_prefixes\x18\t \x03(\tR\vnatPrefixes\x12\x1e\n" +
+	"\n" +
+	"aggregates\x18\n" +
+	" \x03(\tR\n" +
+	"aggregates\"\xb2\a\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

@@ -209,5 +209,8 @@ func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 	if now, has := attached(s, vip); has {
 		all = append(all, now)
 	}
+	if now, has := hardware(s, vip); has {
+		all = append(all, now)
+	}
 	return all
 }

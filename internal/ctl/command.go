@@ -41,7 +41,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.AddCommand(
 		change.ApplyCommand(s), change.EditCommand(s), change.PatchCommand(s), change.DeleteCommand(s),
 		change.PrefixListCommand(s),
-		get.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
+		get.Command(s), get.PlacementCommand(s), describe.Command(s), snat.Command(s), plan.Command(s),
 		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s),
 		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s),
 		cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),

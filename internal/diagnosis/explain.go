@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)
+	stepInHardware(step, s, vip)
 	if !e.Takes(flow.Source.Addr(), s.PrefixLists.Prefixes) {
 		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(s, e, flow.Source.Addr()))
 		return p
@@ -109,6 +111,20 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 			row.Tunnel, b.Host, flow.Destination, rewritten(row.Backend, flow))
 	}
 	return p
+}
+
+// stepInHardware tells of switches that serve the VIP.
+func stepInHardware(step func(format string, args ...any), s *store.State, vip model.VIP) {
+	var serving []string
+	for name, place := range s.Placements.At(vip.Address).Places {
+		if place.Phase.Announced() {
+			serving = append(serving, name)
+		}
+	}
+	if slices.Sort(serving); len(serving) > 0 {
+		step("%s serves the VIP: a packet arrives at any of its hosts, and that host hands it to the backend that is chosen below, but for connections whose backend it is itself",
+			strings.Join(serving, ", "))
+	}
 }
 
 // stepAnswered tells of muxes that answer the endpoint's SYNs with cookies just now.

@@ -68,6 +68,10 @@ var Fields = map[protoreflect.FullName]Field{
 	"VIP.updated_by":                   {Text: name},
 	"VIPStatus.rejections":             {List: sources, Text: 2 * line},
 	"VIPStatus.networks":               {List: attachments},
+	"VIPStatus.switches":               {List: 256},
+	"SwitchPlace.switch":               {Text: name},
+	"SwitchPlace.phase":                {Text: word},
+	"SwitchPlace.reason":               {Text: line},
 	"VIPStatus.conditions":             {List: 16},
 	"Condition.type":                   {Text: word},
 	"Condition.status":                 {Text: word},
@@ -226,6 +230,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"SyncMuxRequest.version":         {Text: word},
 	"SyncMuxRequest.prefix_chunks":   {List: 1 << 16, Text: word},
 	"SyncMuxRequest.nat_prefixes":    {List: 2, Text: address},
+	"SyncMuxRequest.aggregates":      {List: sources, Text: address},
 	"SyncHostRequest.name":           {Text: name},
 	"SyncHostRequest.addresses":      {List: 64, Text: address},
 	"SyncHostRequest.version":        {Text: word},
@@ -375,6 +380,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"RegisterNodeRequest.addresses":    {List: 64, Text: address},
 	"RegisterNodeRequest.version":      {Text: word},
 	"RegisterNodeRequest.nat_prefixes": {List: 2, Text: address},
+	"RegisterNodeRequest.aggregates":   {List: sources, Text: address},
 	"FollowProgressRequest.name":       {Text: name},
 }
 

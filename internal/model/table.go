@@ -151,6 +151,7 @@ type Node struct {
 	Addresses   []netip.Addr   // outer source addresses of a mux or switch; a host's own addresses
 	Version     string         // of the program that runs on it
 	Prefixes    []netip.Prefix // outer sources of a mux that spreads them
+	Aggregates  []netip.Prefix // that a mux announces instead of routes to single VIPs
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
 }
 

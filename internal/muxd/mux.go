@@ -301,6 +301,6 @@ func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.S
 	m.stream.Opens()
 	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
 		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
-		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes),
+		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes), Aggregates: compile.PrefixTexts(m.config.Aggregates),
 	})
 }

@@ -88,6 +88,9 @@ type world struct {
 	reported         Phase         // and that the leader knows
 	entered, learned time.Duration // when this leader saw the phase, and that the switch runs it
 	now              time.Duration
+
+	prepared           bool          // hosts have what the switch's packets need
+	withdrawn, removed time.Duration // when the switch told routers no more, and when it was told to have nothing
 }
 
 func (w *world) see() Seen {
@@ -110,51 +113,62 @@ func (w *world) see() Seen {
 	return seen
 }
 
+// check holds what must be so of a step, whatever happened before it.
+func (w *world) check(t *rapid.T, before Phase) {
+	gone := !w.connected && w.now-w.since >= goneTime
+	switch is := w.place.Phase; {
+	case is.Held() && !w.prepared:
+		t.Fatalf("%s follows %s, and hosts are not ready", is, before)
+	case is.Announced() && before == Preparing:
+		t.Fatalf("%s follows %s", is, before)
+	case is == Announcing && before == Programming && w.runs != Programming:
+		t.Fatalf("announced while the switch runs %s", w.runs)
+	case is == Removing && before == Withdrawing && !gone && (w.runs != Withdrawing || w.now-w.withdrawn < settle):
+		t.Fatalf("removed %s after the routes", w.now-w.withdrawn)
+	case is == "" && before == Leaving && w.now-w.removed < LeaveTime:
+		t.Fatalf("hosts are told nothing more %s after the entry went", w.now-w.removed)
+	}
+}
+
+func (w *world) step(t *rapid.T) {
+	before := w.place
+	w.place, _ = before.Next(w.see(), at.Add(w.now))
+	if w.place.Phase == before.Phase {
+		return
+	}
+	w.entered, w.learned = w.now, w.now
+	w.check(t, before.Phase)
+	switch w.place.Phase {
+	case Leaving:
+		w.removed = w.now
+	case "":
+		w.prepared = false
+	}
+}
+
+func (w *world) reachHosts() {
+	w.hosts = w.place.Phase
+	w.prepared = w.prepared || w.place.Phase != ""
+}
+
+// settleDown has hosts and switch have what they are told, and the leader hear of it.
+func (w *world) settleDown() {
+	w.reachHosts()
+	if w.connected && w.runs != w.place.Phase {
+		if w.runs = w.place.Phase; w.runs == Withdrawing {
+			w.withdrawn = w.now
+		}
+	}
+	if w.connected && w.reported != w.runs {
+		w.reported, w.learned = w.runs, w.now
+	}
+}
+
 // Whatever happens in whatever order: routers are told only of what hosts and switch have, an entry goes a second after its
 // routes, and what hosts need ten minutes after that; and what is wanted comes, and what is not goes.
 func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{connected: true}
-		prepared := false // hosts have what the switch's packets need
-		var withdrawn, removed time.Duration
-		step := func() {
-			before := w.place
-			w.place, _ = before.Next(w.see(), at.Add(w.now))
-			if w.place.Phase == before.Phase {
-				return
-			}
-			w.entered, w.learned = w.now, w.now
-			gone := !w.connected && w.now-w.since >= goneTime
-			switch {
-			case w.place.Phase.Held() && !prepared:
-				t.Fatalf("%s follows %s, and hosts are not ready", w.place.Phase, before.Phase)
-			case w.place.Phase.Announced() && before.Phase == Preparing:
-				t.Fatalf("%s follows %s", w.place.Phase, before.Phase)
-			case w.place.Phase == Announcing && before.Phase == Programming && w.runs != Programming:
-				t.Fatalf("announced while the switch runs %s", w.runs)
-			case w.place.Phase == Removing && before.Phase == Withdrawing && !gone && (w.runs != Withdrawing || w.now-withdrawn < settle):
-				t.Fatalf("removed %s after the routes", w.now-withdrawn)
-			case w.place.Phase == "" && before.Phase == Leaving && w.now-removed < LeaveTime:
-				t.Fatalf("hosts are told nothing more %s after the entry went", w.now-removed)
-			}
-			switch w.place.Phase {
-			case Leaving:
-				removed = w.now
-			case "":
-				prepared = false
-			}
-		}
-		settleDown := func() {
-			w.hosts, prepared = w.place.Phase, w.place.Phase != ""
-			if w.connected && w.runs != w.place.Phase {
-				if w.runs = w.place.Phase; w.runs == Withdrawing {
-					withdrawn = w.now
-				}
-			}
-			if w.connected && w.reported != w.runs {
-				w.reported, w.learned = w.runs, w.now
-			}
-		}
 		t.Repeat(map[string]func(*rapid.T){
 			"want":       func(*rapid.T) { w.wanted = true },
 			"do not":     func(*rapid.T) { w.wanted = false },
@@ -162,18 +176,18 @@ func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
 			"refuse":     func(*rapid.T) { w.refuses = !w.refuses },
 			"part":       func(*rapid.T) { w.connected, w.since = false, w.now },
 			"meet":       func(*rapid.T) { w.connected = true },
-			"hosts":      func(*rapid.T) { w.hosts = w.place.Phase; prepared = prepared || w.place.Phase != "" },
-			"settle":     func(*rapid.T) { settleDown() },
-			"step":       func(*rapid.T) { step() },
+			"hosts":      func(*rapid.T) { w.reachHosts() },
+			"settle":     func(*rapid.T) { w.settleDown() },
+			"step":       w.step,
 			"new leader": func(*rapid.T) { w.entered, w.learned = w.now, w.now },
 			"a second":   func(*rapid.T) { w.now += time.Second },
 			"an hour":    func(*rapid.T) { w.now += time.Hour },
 		})
 		w.connected, w.refuses, w.unfit = true, false, false
 		for range 60 {
-			settleDown()
-			step()
-			w.now += time.Minute * 2
+			w.settleDown()
+			w.step(t)
+			w.now += 2 * time.Minute
 		}
 		want := Phase("")
 		if w.wanted {

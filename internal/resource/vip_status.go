@@ -29,7 +29,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p.Status = vipStatus(s, condition.GenerationOf(s, vip))
 	c := condition.Of(s, vip)
 	p.Status.Conditions = condition.ToProto(s, vip, c)
-	p.Status.Snat = snatStatus(s, vip)
+	p.Status.Snat, p.Status.Switches = snatStatus(s, vip), condition.Places(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
 	return p
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/store/keyspace"
 )
 
 // decodePlacement takes over where a VIP is of switches; nil: there is nothing of it any more.
@@ -22,6 +25,20 @@ func (b *builder) decodePlacement(key, address string, value []byte, generation 
 	}
 	b.putPlacement(vip, state, generation)
 	return nil
+}
+
+// placementOperations adds the writes of where VIPs are of switches.
+func (c Change) placementOperations(s *State, ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
+	for vip, state := range c.Placements {
+		key := keyspace.Placements + vip.String()
+		if len(state.Places) == 0 {
+			ops = append(ops, clientv3.OpDelete(key))
+			continue
+		}
+		value, err := encodeIn(s, key, state)
+		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
+	}
+	return ops, errs
 }
 
 // putPlacement takes over where a VIP is of switches; without a place it is forgotten. Whoever follows the VIP hears of it.

@@ -104,6 +104,7 @@ func (s *writer) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epo
 func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
 	ops, errs := c.networkOperations(s, ops, []error{err})
+	ops, errs = c.placementOperations(s, ops, errs)
 	ops, errs = c.secretOperations(c.tenantOperations(c.restoredOperation(ops, errs)))
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
@@ -143,14 +144,6 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		}
 		value, err := codec.Encode(steps)
 		put(keyspace.Steps+name, value, err)
-	}
-	for vip, state := range c.Placements {
-		if len(state.Places) == 0 {
-			ops = append(ops, clientv3.OpDelete(keyspace.Placements+vip.String()))
-			continue
-		}
-		value, err := encodeIn(s, keyspace.Placements+vip.String(), state)
-		put(keyspace.Placements+vip.String(), value, err)
 	}
 	for _, node := range c.Nodes {
 		value, err := encodeIn(s, keyspace.Nodes+node.Name, codec.NodeDocument(node))

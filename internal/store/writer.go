@@ -17,7 +17,6 @@ import (
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/telemetry"
-	"github.com/weirlb/weir/internal/trust"
 )
 
 // Priority orders the changes that wait to be written.
@@ -163,15 +162,6 @@ func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	return batch, 0
 }
 
-// shareOf is who a change is of: the tenant of its caller, or the caller itself; empty: the manager's own.
-func shareOf(ctx context.Context) string {
-	caller := trust.FromContext(ctx)
-	if caller.Anonymous() || caller.Method == trust.Insecure {
-		return ""
-	}
-	return caller.Share()
-}
-
 // writer changes the desired state.
 type writer struct {
 	*cache
@@ -206,7 +196,7 @@ func (s *writer) Update(ctx context.Context, decide func(*State) (Change, error)
 
 // UpdateAs is Update of a priority. It fails with an OverloadedError when too many changes wait.
 func (s *writer) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
-	w := &write{ctx: ctx, who: shareOf(ctx), decide: decide, done: make(chan struct{})}
+	w := &write{ctx: ctx, who: fairqueue.Share(ctx), decide: decide, done: make(chan struct{})}
 	if err := s.queue.add(priority, w); err != nil {
 		return 0, err
 	}

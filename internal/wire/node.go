@@ -12,43 +12,44 @@ import (
 func NodeToProto(n model.Node) *weirv1.Node {
 	return &weirv1.Node{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
-		NatPrefixes: compile.PrefixTexts(n.NATPrefixes),
+		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates),
 	}
 }
 
 // MuxFromProto reads the node that a mux registers as.
 func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes())
+	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
 }
 
 // HostFromProto reads the node that a host registers as.
 func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil)
+	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil, nil)
 }
 
 // SwitchFromProto reads the node that a switch registers as.
 func SwitchFromProto(p *weirv1.SyncSwitchRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleSwitch, p.GetName(), p.GetVersion(), p.GetAddresses(), nil)
+	return nodeFromProto(model.RoleSwitch, p.GetName(), p.GetVersion(), p.GetAddresses(), nil, nil)
 }
 
 // RegistrationToProto writes n as a manager hands it on to the leader.
 func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
-		NatPrefixes: compile.PrefixTexts(n.NATPrefixes),
+		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates),
 	}
 }
 
 // NodeFromRegistration reads what RegistrationToProto wrote.
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
-	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes())
+	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
 }
 
-func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes []string) (model.Node, error) {
+func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes, aggregates []string) (model.Node, error) {
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
 	n.Addresses, n.Prefixes = f.sources("addresses", addresses)
 	n.NATPrefixes = f.Prefixes("natPrefixes", natPrefixes)
+	n.Aggregates = f.Prefixes("aggregates", aggregates)
 	f.Add(n.Validate())
 	f.Add(vnet.ValidateNATPrefixes(n))
 	f.Add(hardware.ValidateNode(n))

@@ -136,7 +136,7 @@ func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
 	for _, d := range done {
 		for _, e := range d.tells {
 			w.Events.Record(e)
-			w.Log.Info("hardware", "vip", e.Object, "reason", e.Reason, "message", e.Message)
+			w.Log.Info(e.Message, "vip", e.Object, "reason", e.Reason)
 		}
 	}
 	return nil

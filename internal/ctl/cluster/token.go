@@ -55,7 +55,7 @@ only root may read, named by --token-file; the hash of the cluster's CA is for -
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.Role, "role", "", "`role` of those that join: mux, agent or manager")
+	flags.StringVar(&request.Role, "role", "", "`role` of those that join: mux, agent, switch or manager")
 	flags.StringVar(&request.Name, "name", "", "the only `name` that the token is good for; also one that joined before")
 	flags.DurationVar(&life, "ttl", trust.DefaultTokenLife, "how long the token is good for")
 	flags.Uint32Var(&request.Uses, "uses", 1, "how many nodes may join with it")

@@ -20,7 +20,7 @@ func nodeCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "node NAME",
 		Aliases:           []string{"nodes"},
-		Short:             "Show a mux or host: what it runs, its sessions, counters and warnings",
+		Short:             "Show a mux, host or switch: what it runs, its sessions, tables, counters and warnings",
 		Args:              session.Arguments(1, 1, "NAME"),
 		ValidArgsFunction: s.Complete(1, session.NodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,6 +46,9 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	fmt.Fprintf(w, "Role:        %s\n", n.GetRole())
 	fmt.Fprintf(w, "Version:     %s\n", n.GetVersion())
 	fmt.Fprintf(w, "Addresses:   %s\n", strings.Join(n.GetAddresses(), ", "))
+	if all := n.GetAggregates(); len(all) > 0 {
+		fmt.Fprintf(w, "Aggregates:  %s\n", strings.Join(all, ", "))
+	}
 	if all := n.GetNatPrefixes(); len(all) > 0 {
 		fmt.Fprintf(w, "Full NAT:    %s\n", strings.Join(all, ", "))
 	}
@@ -56,6 +59,11 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	}
 	if mux := n.GetStatus().GetMux(); mux != nil {
 		if err := describeMux(w, mux, now); err != nil {
+			return err
+		}
+	}
+	if s := n.GetStatus().GetSwitch(); s != nil {
+		if err := describeSwitch(w, s, now); err != nil {
 			return err
 		}
 	}
@@ -102,6 +110,28 @@ func describeMux(w io.Writer, mux *weirv1.MuxStatus, now time.Time) error {
 		}
 	}
 	return describeVerdicts(w, mux.GetVerdicts())
+}
+
+func describeSwitch(w io.Writer, s *weirv1.SwitchStatus, now time.Time) error {
+	fmt.Fprintf(w, "Driver:      %s\n", s.GetDriver())
+	fmt.Fprintf(w, "VIPs:        %d programmed, %d announced\n", s.GetProgrammed(), s.GetAnnounced())
+	fmt.Fprintf(w, "Tables:      hosts %s, ecmp %s, tunnels %s, at most %d members of a group\n",
+		table.SwitchRows(s.GetHosts()), table.SwitchRows(s.GetEcmp()), table.SwitchRows(s.GetTunnels()), s.GetMembers())
+	fmt.Fprintf(w, "Differences: %d found by read-back\n", s.GetDifferences())
+	describeWarnings(w, s.GetWarnings())
+	for _, r := range s.GetRefused() {
+		reason := r.GetReason()
+		if r.GetTable() != "" {
+			reason = fmt.Sprintf("table %s has room for %d rows, %d are needed", r.GetTable(), r.GetFree(), r.GetNeed())
+		}
+		fmt.Fprintf(w, "Refused:     %s: %s\n", r.GetVip(), reason)
+	}
+	fmt.Fprintln(w, "\nBGP peers")
+	t := table.New("  ", "none: no router learns of this switch's VIPs", "PEER", "AS", "STATE", "SINCE", "ROUTES", "LAST ERROR")
+	for _, p := range s.GetPeers() {
+		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
+	}
+	return t.Write(w)
 }
 
 func describeHost(w io.Writer, host *weirv1.HostStatus) error {

@@ -67,6 +67,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	if h := vip.GetHardware(); h != nil {
 		fmt.Fprintf(w, "Switches:    %s: %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), h.GetUdp())
 	}
+	for _, p := range vip.GetStatus().GetSwitches() {
+		fmt.Fprintf(w, "In switch:   %s, %s since %s\n", p.GetSwitch(), p.GetPhase(), p.GetSince().AsTime().Format(time.RFC3339))
+	}
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
 	}

@@ -13,7 +13,7 @@ import (
 func Command(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List VIPs, address pools, prefix lists, networks, tenants, events or nodes, a line each",
+		Short: "List VIPs, address pools, prefix lists, networks, tenants, events, nodes or switches, a line each",
 		Example: `  weir get vips
   weir get vips -l team=web --watch
   weir get pools
@@ -23,7 +23,7 @@ func Command(s *session.Session) *cobra.Command {
 	}
 	session.Group(cmd)
 	cmd.AddCommand(vipsCommand(s), poolsCommand(s), prefixListsCommand(s), networksCommand(s), overlayCommand(s),
-		tenantsCommand(s), eventsCommand(s), nodesCommand(s), managersCommand(s))
+		tenantsCommand(s), eventsCommand(s), nodesCommand(s), switchesCommand(s), managersCommand(s))
 	return cmd
 }
 

@@ -18,7 +18,7 @@ func nodesCommand(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "nodes [NAME]",
 		Aliases:           []string{"node"},
-		Short:             "List muxes and hosts, or the one named",
+		Short:             "List muxes, hosts and switches, or the one named",
 		Args:              session.Arguments(0, 1, "[NAME]"),
 		ValidArgsFunction: s.Complete(1, session.NodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,8 +40,8 @@ func nodesCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", "", "only nodes of the `role` mux or host")
-	session.CompleteFlag(cmd, "role", "mux", "host")
+	cmd.Flags().StringVar(&role, "role", "", "only nodes of the `role` mux, host or switch")
+	session.CompleteFlag(cmd, "role", "mux", "host", "switch")
 	s.Output.AddFlag(cmd)
 	return cmd
 }

@@ -8,7 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
-// Nodes has a row for each mux and host.
+// Nodes has a row for each mux, host and switch.
 func Nodes(nodes []*weirv1.Node, now time.Time) *Table {
 	t := New("", "no nodes: muxes and hosts appear here once weir-mux and weir-agent run",
 		"NAME", "ROLE", "STATE", "GENERATION", "ADDRESSES", "VERSION")

@@ -23,6 +23,7 @@ type (
 		Version   string         `json:"version"`
 		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
 
+		Aggregates  []netip.Prefix `json:"aggregates,omitempty"`
 		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
 	}
 	// TableDocument is an endpoint's table.

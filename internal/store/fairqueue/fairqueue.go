@@ -1,7 +1,12 @@
 // Package fairqueue is a queue in which those that add have turns: each one item after the other. All items count alike.
 package fairqueue
 
-import "slices"
+import (
+	"context"
+	"slices"
+
+	"github.com/weirlb/weir/internal/trust"
+)
 
 // Queue is one. The zero value is empty.
 type Queue[T comparable] struct {
@@ -62,4 +67,13 @@ func (q *Queue[T]) Take(most int) (taken []T) {
 		}
 	}
 	return taken
+}
+
+// Share is who a change is of: the tenant of its caller, or the caller itself; empty: the manager's own.
+func Share(ctx context.Context) string {
+	caller := trust.FromContext(ctx)
+	if caller.Anonymous() || caller.Method == trust.Insecure {
+		return ""
+	}
+	return caller.Share()
 }

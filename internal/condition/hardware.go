@@ -1,0 +1,101 @@
+package condition
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired/switchconfig"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// hardware says whether switches serve a VIP; false: none is to, and none has anything of it.
+func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
+	places := s.Placements.At(vip.Address).Places
+	if !vip.InHardware() && len(places) == 0 {
+		return nil, false
+	}
+	serving, worst, lines := 0, "", []string(nil)
+	var since time.Time
+	for _, name := range s.SwitchesAt(vip.Address) {
+		place := places[name]
+		line, reason := placeText(s, vip, name, place)
+		if lines = append(lines, line); place.Phase == placementpolicy.Hardware {
+			serving++
+		}
+		if since.Before(place.Since) {
+			since = place.Since
+		}
+		worst = cmp.Or(worst, reason)
+	}
+	c := Condition{False, cmp.Or(worst, "Placing"), strings.Join(lines, "; ")}
+	switch {
+	case !vip.InHardware():
+		c.Reason = "Leaving"
+	case serving == len(vip.Hardware.Switches):
+		c.Status, c.Reason = True, "Placed"
+		if mux := announcing(s, vip.Address); mux != "" {
+			c.Reason = "SharedWithMuxes"
+			c.Message += fmt.Sprintf("; mux %s announces it too, as no aggregate of it covers the VIP", mux)
+		}
+	case serving > 0:
+		c.Status, c.Reason = True, "PartlyPlaced"
+	}
+	return c.toProto("hardware", store.Condition{Status: c.Status, Since: since}), true
+}
+
+// placeText is where a VIP is of a switch, and a reason if it is not on its way.
+func placeText(s *store.State, vip model.VIP, name string, place placementpolicy.Place) (text, reason string) {
+	node, why := s.Nodes.At(name), ""
+	switch {
+	case node.Role != model.RoleSwitch:
+		why, reason = "no switch of that name is registered", "NoSwitch"
+	case place.Phase == placementpolicy.Hardware:
+	case place.Phase == placementpolicy.Evicted || place.Attempts > 0:
+		why, reason = place.Reason, "Refused"
+	case vip.InHardware() && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
+		why, reason = switchconfig.GroupOf(s.State, vip).Unfit(node), "Unfit"
+	}
+	if reason == "" && !s.Streams.At(name) {
+		if why = "the switch is not connected"; place.Phase != placementpolicy.Hardware {
+			reason = "SwitchNotConnected"
+		}
+	}
+	text = name + ": " + cmp.Or(string(place.Phase), "waits")
+	if why != "" {
+		text += " (" + why + ")"
+	}
+	return text, reason
+}
+
+// announcing is a connected mux that announces the VIP itself; empty: all announce an aggregate, which routers prefer the
+// switches' routes to.
+func announcing(s *store.State, vip netip.Addr) string {
+	for mux := range s.MuxNodes() {
+		if s.Streams.At(mux.Name) && !slices.ContainsFunc(mux.Aggregates, func(p netip.Prefix) bool { return p.Contains(vip) && !p.IsSingleIP() }) {
+			return mux.Name
+		}
+	}
+	return ""
+}
+
+// Places are where a VIP is of switches, as users are told.
+func Places(s *store.State, vip model.VIP) []*weirv1.SwitchPlace {
+	state := s.Placements.At(vip.Address)
+	var all []*weirv1.SwitchPlace
+	for _, name := range state.Switches() {
+		place := state.Places[name]
+		all = append(all, &weirv1.SwitchPlace{
+			Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
+		})
+	}
+	return all
+}
