@@ -156,12 +156,8 @@ func (c *city) awaitPhase(want placementpolicy.Phase) {
 func (c *city) passUntil(want placementpolicy.Phase, by time.Duration) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("the place is in phase %q", want), func() bool {
-		if c.phase() == want {
-			return true
-		}
-		c.pass(by)
-		time.Sleep(50 * time.Millisecond)
-		return false
+		c.pass(by / 8)
+		return c.phase() == want
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -36,6 +37,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run the published generation yet.", Labels: []string{"role"}},
 	{Name: "weir_manager_snat_workloads", Help: "Workloads with source NAT."},
 	{Name: "weir_manager_snat_ports", Help: "Source NAT ports that are allocated to workloads."},
+	{Name: "weir_manager_hardware_vips", Help: "Places of VIPs in switches, by phase: each switch of a VIP counts.", Labels: []string{"phase"}},
 	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open to any manager.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_seen_timestamp_seconds", Help: "When the mux last reported; 0: never.", Labels: []string{"mux"}},
@@ -112,6 +114,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	for action, vips := range overload.InForce(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
+	sampleHardware(to, s)
 	telemetry.Put(to, "weir_manager_backlog_endpoints", m.backlogs.Len())
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
@@ -120,6 +123,19 @@ func (m *Manager) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_manager_backends", n.backends[health], string(health))
 	}
 	sampleNodes(to, s, forMuxes, late)
+}
+
+// sampleHardware tells where VIPs are of switches.
+func sampleHardware(to *telemetry.Sample, s *store.State) {
+	places := map[placementpolicy.Phase]int{}
+	for state := range s.Placements.Values() {
+		for _, place := range state.Places {
+			places[place.Phase]++
+		}
+	}
+	for _, phase := range placementpolicy.Phases {
+		telemetry.Put(to, "weir_manager_hardware_vips", places[phase], string(phase))
+	}
 }
 
 // tally counts the nodes of a role.
