@@ -13,6 +13,7 @@
 #include "agent/chain.h"
 #include "net/skb/decap.h"
 #include "agent/session.h"
+#include "agent/steer_vxlan.h"
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
 {
@@ -38,7 +39,7 @@ static __always_inline enum verdict inbound_gue(struct __sk_buff *skb, const str
 	return VERDICT_DROP_GUE_UNKNOWN;
 }
 
-/* The tunnel that the packet came by, IP-in-IP or GUE, to an address of ours. */
+/* The tunnel that the packet came by, IP-in-IP, GUE or a switch's VXLAN, to an address of ours. */
 static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 						   const struct packet *outer, struct tunnel *t)
 {
@@ -46,14 +47,18 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	struct gue_front front = {};
 
 	if (outer->protocol == IPPROTO_UDP) {
-		if (bpf_skb_load_bytes(skb, outer->l4, &front, sizeof(front)) ||
-		    front.udp.dest != bpf_htons(GUE_PORT))
+		if (bpf_skb_load_bytes(skb, outer->l4, &front, sizeof(front)))
+			return VERDICT_PASS_NOT_TUNNEL;
+		if (front.udp.dest != bpf_htons(GUE_PORT) &&
+		    front.udp.dest != bpf_htons(VXLAN_PORT))
 			return VERDICT_PASS_NOT_TUNNEL;
 	} else if (!protocol_is_ip(outer->protocol)) {
 		return VERDICT_PASS_NOT_TUNNEL;
 	}
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
 		return VERDICT_PASS_UNKNOWN_TUNNEL;
+	if (outer->protocol == IPPROTO_UDP && front.udp.dest == bpf_htons(VXLAN_PORT))
+		return vxlan_read_tunnel(skb, outer, t) ? VERDICT_NONE : VERDICT_PASS_NOT_TUNNEL;
 	if (outer->protocol == IPPROTO_UDP && front.gue.head & GUE_CONTROL)
 		return VERDICT_PUNT_CONTROL;
 	if (outer->protocol == IPPROTO_UDP)

@@ -3,6 +3,8 @@ package hardware
 import (
 	"context"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/model/vnet"
 )
 
 // Driver programs a switch. Its methods are called by one goroutine at a time. A call that the switch does not answer ends
@@ -44,6 +46,9 @@ const (
 	IPinIP Encapsulation = "ip-in-ip"
 	VXLAN  Encapsulation = "vxlan"
 )
+
+// VXLANNetwork is the network (VNI) of packets to hosts in VXLAN. Hosts take them in no other.
+const VXLANNetwork = vnet.SwitchVNI
 
 // Capabilities are what a switch can do and hold.
 type Capabilities struct {

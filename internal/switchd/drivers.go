@@ -7,21 +7,34 @@ import (
 
 	"github.com/weirlb/weir/internal/hardware"
 	"github.com/weirlb/weir/internal/hardware/linux"
+	"github.com/weirlb/weir/internal/hardware/sonic"
+	"github.com/weirlb/weir/internal/hardware/xdp"
 )
 
-// linuxDriver is the only driver so far.
-const linuxDriver = "linux"
+// Values of --driver.
+const (
+	linuxDriver = "linux"
+	sonicDriver = "sonic"
+	xdpDriver   = "xdp"
+)
 
-// drivers are the values of --driver.
-var drivers = []string{linuxDriver}
+var drivers = []string{linuxDriver, sonicDriver, xdpDriver}
 
-func driverNames() string { return strings.Join(drivers, " or ") }
+func driverNames() string {
+	last := len(drivers) - 1
+	return strings.Join(drivers[:last], ", ") + " or " + drivers[last]
+}
 
-// open opens the driver. Without settings it is to be read only.
+// open opens the driver. Without settings it changes nothing of the machine by itself.
 func (o *Options) open(ctx context.Context, s settings) (hardware.Driver, error) {
+	serves := s.source4.IsValid() || s.source6.IsValid()
 	switch o.Driver {
 	case linuxDriver:
 		return linux.New(ctx, linux.Config{Source: s.source6, Configure: o.SetUp && s.source6.IsValid()})
+	case sonicDriver:
+		return sonic.New(sonic.Config{})
+	case xdpDriver:
+		return xdp.New(xdp.Config{Existing: !serves, Configure: o.SetUp && serves})
 	}
 	return nil, fmt.Errorf("read --driver: must be %s, is %q", driverNames(), o.Driver)
 }

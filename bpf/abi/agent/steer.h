@@ -17,6 +17,12 @@ enum steer_role {
 };
 ABI_ENUM(steer_role);
 
+/* The VXLAN network of packets that switches bring, which virtual networks can't have: "WEI". */
+enum steer_network {
+	STEER_VNI = 0x574549,
+};
+ABI_ENUM(steer_network);
+
 /* An endpoint of such a VIP, as in struct endpoint_key: port 0 takes what no other one does. */
 struct steer_key {
 	struct address vip;

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirlb/weir/internal/hardware"
 	"github.com/weirlb/weir/internal/hardware/drivertest"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
@@ -108,7 +109,7 @@ func startAgent(t *testing.T, d *database, of limits, v6 bool) (a *agent, stop f
 		groups: map[string][]netip.Addr{}, foreign: map[netip.Addr]bool{},
 	}
 	config := d.client(4)
-	must(t, config.HSet(t.Context(), "VNET|"+vnet, "vxlan_tunnel", "tunnel", "vni", "8000", "scope", "default").Err())
+	must(t, config.HSet(t.Context(), "VNET|"+vnet, "vxlan_tunnel", "tunnel", "vni", hardware.VXLANNetwork, "scope", "default").Err())
 	must(t, config.HSet(t.Context(), "VXLAN_TUNNEL|tunnel", "src_ip", drivertest.Source(v6).String()).Err())
 	ctx, cancel := context.WithCancel(context.Background())
 	changes := a.appl.Subscribe(ctx, table+"_CHANNEL@0")

@@ -78,6 +78,9 @@ func (d *Driver) source(ctx context.Context) (netip.Addr, error) {
 	if tunnel == "" {
 		return netip.Addr{}, fmt.Errorf("CONFIG_DB has no %s with a vxlan_tunnel: set it up", vnet)
 	}
+	if vni := about[vnet][1]; vni != strconv.Itoa(hardware.VXLANNetwork) {
+		return netip.Addr{}, fmt.Errorf("CONFIG_DB has vni %.20q for %s: hosts take packets of switches with %d alone", vni, vnet, hardware.VXLANNetwork)
+	}
 	key := "VXLAN_TUNNEL|" + tunnel
 	fields, err := d.databases.fields(ctx, configDB, []string{key}, "src_ip")
 	if err != nil {

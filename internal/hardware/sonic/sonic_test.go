@@ -162,3 +162,23 @@ func TestNamesOfVNETs(t *testing.T) {
 		}
 	}
 }
+
+// A VNET that is not set up as hosts want it is an error that says what to do.
+func TestVNETIsNotSetUp(t *testing.T) {
+	db := newDatabase(t)
+	startAgent(t, db, limits{}, false)
+	d := open(t, sonic.Config{Address: db.socket})
+	defer d.Close()
+	config := db.client(4)
+	for name, spoil := range map[string]func() error{
+		"vni":          func() error { return config.HSet(t.Context(), "VNET|"+vnet, "vni", "8000").Err() },
+		"vxlan_tunnel": func() error { return config.HDel(t.Context(), "VNET|"+vnet, "vxlan_tunnel").Err() },
+	} {
+		must(t, spoil())
+		if err := d.Program(t.Context(), entry("203.0.113.1", 1)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want an error that names %s", err, name)
+		}
+		must(t, config.HSet(t.Context(), "VNET|"+vnet, "vni", hardware.VXLANNetwork, "vxlan_tunnel", "tunnel").Err())
+	}
+	must(t, d.Program(t.Context(), entry("203.0.113.1", 1)))
+}

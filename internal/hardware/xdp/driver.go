@@ -22,6 +22,7 @@ type Config struct {
 	Hosts, ECMP, Tunnels, Members uint32
 	Ports                         []string // interfaces; none: all Ethernet ones
 	Seed                          uint64   // of what the vendor chose; zero: drawn
+	Existing                      bool     // ports that have no program get none
 	// Configure lets the driver set sysctls that packets need whose neighbour the kernel has to find.
 	Configure bool
 }
@@ -92,13 +93,16 @@ func (d *Driver) ensure() error {
 	if err != nil {
 		return err
 	}
+	if live == 0 && d.config.Existing {
+		return errors.New("no port has the switch's program: no daemon has started it")
+	}
 	if live == 0 || live != d.program {
 		if err := d.take(live); err != nil {
 			return err
 		}
 	}
 	for _, p := range all {
-		if p.program == 0 {
+		if p.program == 0 && !d.config.Existing {
 			if err := d.ports.attach(p, d.objects.SwitchPort.FD()); err != nil {
 				return err
 			}

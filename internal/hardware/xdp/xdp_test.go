@@ -62,3 +62,32 @@ func detach(t *testing.T, ns *netns.NS, port string) {
 	must(t, err)
 	must(t, ns.Do(func() error { return netlink.LinkSetXdpFd(link, -1) }))
 }
+
+// A command that only looks attaches nothing, and reads what a daemon has written.
+func TestExisting(t *testing.T) {
+	lab := newLab(t)
+	err := lab.Switch.Do(func() error {
+		_, err := xdp.New(xdp.Config{Existing: true})
+		return err
+	})
+	if err == nil {
+		t.Error("there is a switch, and nobody has started one")
+	}
+	daemon := open(t, lab.Switch, xdp.Config{Ports: []string{switchlab.ClientPort}, Seed: 1})
+	defer daemon.Close()
+	e := hardware.Entry{VIP: netip.MustParseAddr("203.0.113.1"), Source: drivertest.Source(false)}
+	e.Members = []hardware.Member{{Tunnel: drivertest.Tunnel(false, 1), Entries: 2}}
+	must(t, daemon.Program(t.Context(), e))
+	looks := open(t, lab.Switch, xdp.Config{Existing: true})
+	defer looks.Close()
+	got, err := looks.Read(t.Context())
+	must(t, err)
+	if len(got) != 1 || !got[0].Equal(e) {
+		t.Errorf("read %+v, want %+v", got, e)
+	}
+	link, err := lab.Switch.Netlink().LinkByName(switchlab.FabricPort)
+	must(t, err)
+	if link.Attrs().Xdp.Attached {
+		t.Error("the other port has a program now")
+	}
+}

@@ -47,6 +47,7 @@ type Workload struct {
 // Bounds and defaults of networks.
 const (
 	MaxVNI         = 1<<24 - 1
+	SwitchVNI      = 0x574549 // of packets that switches bring to hosts; no network has it
 	MinMTU         = 1280
 	MaxMTU         = 9000
 	DefaultMTU     = 1450
@@ -106,6 +107,9 @@ func (n Network) Validate() error {
 	r.name("tenant", n.Tenant)
 	if n.VNI < 1 || n.VNI > MaxVNI {
 		r.refuse("vni", "must be 1 to %d, is %d", MaxVNI, n.VNI)
+	}
+	if n.VNI == SwitchVNI {
+		r.refuse("vni", "%d is of packets that switches bring to hosts: take another", SwitchVNI)
 	}
 	if n.MTU < MinMTU || n.MTU > MaxMTU {
 		r.refuse("mtu", "must be %d to %d, is %d", MinMTU, MaxMTU, n.MTU)

@@ -212,13 +212,16 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 	return !failed && c.trouble.wait == 0
 }
 
-// entry is what the switch is to hold for a VIP.
+// entry is what the switch is to hold for a VIP. One without weights gives each member the same.
 func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 	told := c.told[vip]
 	e := hardware.Entry{VIP: vip, Source: c.config.Source6}
 	for _, m := range told.Members {
 		if m.Tunnel.Is4() {
 			e.Source = c.config.Source4
+		}
+		if c.able.Driver != "" && !c.able.Weights {
+			m.Entries = 1
 		}
 		e.Members = append(e.Members, hardware.Member{Tunnel: m.Tunnel, Entries: m.Entries})
 	}

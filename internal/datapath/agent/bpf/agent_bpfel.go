@@ -812,6 +812,12 @@ type AgentSteerKey struct {
 	Pad      uint8
 }
 
+type AgentSteerNetwork uint32
+
+const (
+	AgentSteerNetworkSTEER_VNI AgentSteerNetwork = 5719369
+)
+
 type AgentSteerReason uint32
 
 const (
@@ -963,6 +969,19 @@ const (
 	AgentVerdictVERDICT_COUNT                    AgentVerdict = 75
 )
 
+type AgentVxlanFormat uint32
+
+const (
+	AgentVxlanFormatVXLAN_PORT       AgentVxlanFormat = 4789
+	AgentVxlanFormatVXLAN_FLAGS      AgentVxlanFormat = 8
+	AgentVxlanFormatVXLAN_ROUTE      AgentVxlanFormat = 87
+	AgentVxlanFormatVXLAN_ANSWER     AgentVxlanFormat = 88
+	AgentVxlanFormatVXLAN_ANSWER_KEY AgentVxlanFormat = 3
+	AgentVxlanFormatVXLAN_TICKET     AgentVxlanFormat = 92
+	AgentVxlanFormatVXLAN_TICKET_KEY AgentVxlanFormat = 3
+	AgentVxlanFormatVXLAN_VNI_MAX    AgentVxlanFormat = 16777215
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -1037,9 +1056,11 @@ const (
 	AgentVarAbiSteerBackendFlag  = "abi_steer_backend_flag"
 	AgentVarAbiSteerBucketLayout = "abi_steer_bucket_layout"
 	AgentVarAbiSteerFlag         = "abi_steer_flag"
+	AgentVarAbiSteerNetwork      = "abi_steer_network"
 	AgentVarAbiSteerRole         = "abi_steer_role"
 	AgentVarAbiSynCookieFormat   = "abi_syn_cookie_format"
 	AgentVarAbiSynOption         = "abi_syn_option"
+	AgentVarAbiVxlanFormat       = "abi_vxlan_format"
 	AgentVarCfgDatagramLife      = "cfg_datagram_life"
 	AgentVarHashKey              = "hash_key"
 	AgentVarPoolKey              = "pool_key"
@@ -1171,9 +1192,11 @@ type AgentVariableSpecs struct {
 	AbiSteerBackendFlag  *ebpf.VariableSpec `ebpf:"abi_steer_backend_flag"`
 	AbiSteerBucketLayout *ebpf.VariableSpec `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.VariableSpec `ebpf:"abi_steer_flag"`
+	AbiSteerNetwork      *ebpf.VariableSpec `ebpf:"abi_steer_network"`
 	AbiSteerRole         *ebpf.VariableSpec `ebpf:"abi_steer_role"`
 	AbiSynCookieFormat   *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption         *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	AbiVxlanFormat       *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife      *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	HashKey              *ebpf.VariableSpec `ebpf:"hash_key"`
 	PoolKey              *ebpf.VariableSpec `ebpf:"pool_key"`
@@ -1310,9 +1333,11 @@ type AgentVariables struct {
 	AbiSteerBackendFlag  *ebpf.Variable `ebpf:"abi_steer_backend_flag"`
 	AbiSteerBucketLayout *ebpf.Variable `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.Variable `ebpf:"abi_steer_flag"`
+	AbiSteerNetwork      *ebpf.Variable `ebpf:"abi_steer_network"`
 	AbiSteerRole         *ebpf.Variable `ebpf:"abi_steer_role"`
 	AbiSynCookieFormat   *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption         *ebpf.Variable `ebpf:"abi_syn_option"`
+	AbiVxlanFormat       *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife      *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	HashKey              *ebpf.Variable `ebpf:"hash_key"`
 	PoolKey              *ebpf.Variable `ebpf:"pool_key"`
