@@ -45,11 +45,12 @@ type Options struct {
 	Telemetry telemetry.Options
 }
 
-// Flags adds the flags to cmd; the driver also to its subcommands.
+// Flags adds the flags to cmd; driver and data directory also to its subcommands.
 func (o *Options) Flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	o.Node.Flags(flags, "name of this node, as VIPs name it", "/var/lib/weir-switch")
+	cmd.PersistentFlags().AddFlag(flags.Lookup("data-dir"))
 	cmd.PersistentFlags().StringVar(&o.Driver, "driver", "", "what programs the switch: "+driverNames()+" (required)")
 	flags.BoolVar(&o.SetUp, "set-up", false, "let the driver set what it needs of the machine: of linux, the hash by ports and the source of tunnels")
 	flags.StringVar(&o.Source4, "source4", "", "outer source of packets in IPv4; it or --source6 is required, as the driver has it")
