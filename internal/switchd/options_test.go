@@ -37,7 +37,7 @@ func TestFlagsAreRead(t *testing.T) {
 func TestWrongFlagsAreNamed(t *testing.T) {
 	for _, c := range []struct{ flag, value, want string }{
 		{"name", "Switch 1", "read --name: must be a DNS label"},
-		{"driver", "tofino", "read --driver: must be linux, is"},
+		{"driver", "tofino", "read --driver: must be linux, sonic or xdp, is"},
 		{"source6", "", "read --source4 and --source6: one must be set"},
 		{"source6", "10.0.0.1", "read --source6: must be a routable address of that family"},
 		{"vip-prefixes", "0.0.0.0/0", "read --vip-prefixes: must be prefixes such as"},
