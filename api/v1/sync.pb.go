@@ -2411,8 +2411,10 @@ type SteeredVIP struct {
 	// Outer sources of the VIP's hosts.
 	Hosts []string `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	// New or changed, also those that the host has no backend of.
-	Endpoints     []*SteeredEndpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	Removed       []*EndpointKey     `protobuf:"bytes,6,rep,name=removed,proto3" json:"removed,omitempty"`
+	Endpoints []*SteeredEndpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Removed   []*EndpointKey     `protobuf:"bytes,6,rep,name=removed,proto3" json:"removed,omitempty"`
+	// Hosts answer echo requests that switches bring.
+	Ping          bool `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2489,13 @@ func (x *SteeredVIP) GetRemoved() []*EndpointKey {
 		return x.Removed
 	}
 	return nil
+}
+
+func (x *SteeredVIP) GetPing() bool {
+	if x != nil {
+		return x.Ping
+	}
+	return false
 }
 
 // An endpoint as hosts choose a backend of it: as muxes do.
@@ -5174,7 +5183,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\x12'\n" +
 	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\x12-\n" +
 	"\asteered\x18\x19 \x03(\v2\x13.weir.v1.SteeredVIPR\asteered\x12'\n" +
-	"\x0fsteered_removed\x18\x1a \x03(\tR\x0esteeredRemoved\"\xdd\x01\n" +
+	"\x0fsteered_removed\x18\x1a \x03(\tR\x0esteeredRemoved\"\xf1\x01\n" +
 	"\n" +
 	"SteeredVIP\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12#\n" +
@@ -5182,7 +5191,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bswitches\x18\x03 \x03(\tR\bswitches\x12\x14\n" +
 	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x126\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.SteeredEndpointR\tendpoints\x12.\n" +
-	"\aremoved\x18\x06 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\"\xf8\x02\n" +
+	"\aremoved\x18\x06 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\x12\x12\n" +
+	"\x04ping\x18\a \x01(\bR\x04ping\"\xf8\x02\n" +
 	"\x0fSteeredEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12%\n" +
 	"\x0ekeeps_backends\x18\x02 \x01(\bR\rkeepsBackends\x123\n" +

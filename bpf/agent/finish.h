@@ -55,6 +55,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_STEERED_BUCKET:
 	case VERDICT_STEERED_QUERY:
 	case VERDICT_STEERED_ERROR:
+	case VERDICT_REPLY_PING:
 	case VERDICT_REPLY_DIRECT:
 	case VERDICT_SNAT_UPLINK:
 		departure_seal(skb);
@@ -88,6 +89,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_CHAIN_FAMILY:
 	case VERDICT_DROP_CHAIN:
 	case VERDICT_DROP_STEER_CLOSED:
+	case VERDICT_DROP_STEER_PING:
 	case VERDICT_DROP_STEER_NO_BACKEND:
 	case VERDICT_DROP_STEER_MERGED:
 	case VERDICT_SNAT_QUEUE: /* user space has it */

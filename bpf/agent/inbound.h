@@ -91,6 +91,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ct
 	struct packet inner = {};
 	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
 
+	a->pings = false;
 	if (parsed == PARSED_FRAGMENT && a->tunnel.kind == GUE_KIND_FRAGMENT)
 		parsed = fragment_parse(skb, &a->tunnel, &inner);
 	else if (parsed == PARSED_OK)
@@ -104,6 +105,9 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ct
 		if (icmp_holds_error(skb, &inner))
 			break;
 		if (settings.snat && echo_read(skb, &inner, false))
+			break;
+		a->pings = settings.steered && echo_read(skb, &inner, true);
+		if (a->pings)
 			break;
 		return VERDICT_DROP_INNER_OTHER;
 	case PARSED_FRAGMENT:
@@ -253,8 +257,9 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 		return settings.snat ? snat_answer(skb, a, ifindex) : VERDICT_DROP_NO_RULE;
 	case CONTENT_ERROR:
 		return icmp_inbound(skb, a, ifindex);
-	case CONTENT_REFUSED:
+	case CONTENT_PING: /* muxes answer those that they get */
+	case CONTENT_REFUSED: /* never: refusal says why */
 		break;
 	}
-	return VERDICT_DROP_INNER_OTHER; /* never: refusal says why */
+	return VERDICT_DROP_INNER_OTHER;
 }

@@ -27,6 +27,7 @@ enum content {
 	CONTENT_ANSWER, /* to no endpoint: the reply to a connection of source NAT, or stray */
 	CONTENT_ECHO, /* the same, an ICMP echo reply */
 	CONTENT_ERROR, /* an ICMP error */
+	CONTENT_PING, /* an ICMP echo request: for VIPs that switches hold alone */
 };
 
 /* Where a packet goes on to, in GUE. */
@@ -60,6 +61,7 @@ struct rx_ctx {
 	struct packet
 		client; /* of the connection that an ICMP error is about: ports and addresses */
 	enum content content;
+	bool pings; /* the inner packet is an ICMP echo request */
 	bool past_muxes; /* from the Fastpath peer of the connection */
 	bool from_switch; /* which holds the VIP: where it is served is to be decided */
 };

@@ -14,6 +14,7 @@
 #include "agent/forward.h"
 #include "agent/icmp.h"
 #include "agent/session.h"
+#include "agent/steer_ping.h"
 #include "agent/steer_tables.h"
 #include "agent/steer_workload.h"
 #include "net/flowhash.h"
@@ -65,6 +66,7 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 		return VERDICT_NONE;
 	case CONTENT_ANSWER:
 	case CONTENT_ECHO:
+	case CONTENT_PING:
 		return VERDICT_DROP_NO_RULE;
 	}
 	return VERDICT_DROP_NOT_A_VIP_HOST;
@@ -385,6 +387,8 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 
 	if (a->content == CONTENT_ERROR)
 		return steer_error(skb, a);
+	if (a->content == CONTENT_PING)
+		return ping_answer(skb, a);
 	endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	if (!endpoint)
 		return VERDICT_DROP_STEER_CLOSED;

@@ -30,7 +30,7 @@ func drawSteering(t *rapid.T) steering.Update {
 				Address: drawAddr(t, true), Switches: []netip.Addr{drawAddr(t, true)}, Peers: []netip.Addr{drawAddr(t, false), drawAddr(t, true)},
 				Endpoints: []steering.EndpointChange{whole}, Removed: []model.EndpointKey{drawKey(t)},
 			},
-			{Address: drawAddr(t, false), KeepsSources: true, Endpoints: []steering.EndpointChange{moves}},
+			{Address: drawAddr(t, false), KeepsSources: true, Ping: rapid.Bool().Draw(t, "ping"), Endpoints: []steering.EndpointChange{moves}},
 		},
 		Removed: []netip.Addr{drawAddr(t, true)},
 	}

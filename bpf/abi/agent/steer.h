@@ -23,7 +23,10 @@ enum steer_network {
 };
 ABI_ENUM(steer_network);
 
-/* An endpoint of such a VIP, as in struct endpoint_key: port 0 takes what no other one does. */
+/*
+ * An endpoint of such a VIP, as in struct endpoint_key: port 0 takes what no other one does. Port 0
+ * and protocol 0 is the row of the VIP itself.
+ */
 struct steer_key {
 	struct address vip;
 	__be16 port;
@@ -37,6 +40,7 @@ enum steer_flag {
 	STEER_AFFINITY = 4, /* the bucket is that of the client's address */
 	STEER_UDP_LOCAL = 8, /* flows of UDP are served where they arrive */
 	STEER_EMPTY = 16, /* no backend takes new connections: there are no buckets */
+	STEER_PING = 32, /* of a VIP's row: it answers pings */
 };
 ABI_ENUM(steer_flag);
 

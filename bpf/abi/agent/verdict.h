@@ -46,6 +46,8 @@ enum verdict {
 	VERDICT_REPLY_INTERFACE, /* to a client that is a workload behind another interface here */
 	VERDICT_REPLY_HOST, /* to a client on this host itself */
 
+	VERDICT_REPLY_PING, /* of a VIP that switches hold, to who has sent a ping */
+
 	/* Of connections that have left the muxes. */
 	VERDICT_REPLY_DIRECT, /* to the peer's host, encapsulated */
 	VERDICT_PUNT_CONTROL, /* what a mux or a host says of them: user space has it */
@@ -85,6 +87,7 @@ enum verdict {
 	VERDICT_DROP_CHAIN_FAMILY, /* the host has no address of the other backend's family */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
 	VERDICT_DROP_STEER_CLOSED, /* a switch brought it, and its VIP has no such endpoint */
+	VERDICT_DROP_STEER_PING, /* a ping to a VIP that answers none, or too many */
 	VERDICT_DROP_STEER_NO_BACKEND, /* likewise; the endpoint has no backend for it */
 	VERDICT_DROP_STEER_MERGED, /* likewise; to be steered, and several packets in one buffer */
 	VERDICT_DROP_SPOOFED_SOURCE, /* the source address does not live behind the interface */

@@ -76,6 +76,7 @@ type content struct {
 	ports    [2]uint16 // of the datagram that it is a fragment of
 	endpoint bool      // of an endpoint of this host
 	held     bool      // of its VIP, which a switch holds
+	pings    bool      // an echo request
 	past     bool      // of a connection that has left the muxes, by far4 and far6
 	fragment bool      // needs GUE that says the ports
 	verdict  string
@@ -118,6 +119,8 @@ func (c content) steered(closed, refused string) string {
 	switch {
 	case c.fragment:
 		return "drop_inner_fragment"
+	case c.pings:
+		return refused
 	case strings.HasPrefix(c.verdict, "drop_inner_"):
 		return c.verdict
 	case c.verdict == "drop_no_rule":
@@ -266,7 +269,7 @@ func (w admissionWorld) fill(r *rig) []content {
 		{name: "error about a session", held: true, ip: message(w.router, vip.Addr().String(), w.unreachable, quote(replyTo(udp, 0), 48)), verdict: "deliver_native"},
 		{name: "error about source NAT", ip: message(w.router, w.crawler, w.unreachable, quote(out, 48)), verdict: "deliver_native"},
 		{name: "error about nothing", ip: message(w.router, w.crawler, w.unreachable, quote(udp, 48)), verdict: "drop_icmp_unknown"},
-		{name: "ping", ip: echo(remote, w.crawler, w.echoRequest, 5), verdict: "drop_inner_other"},
+		{name: "ping", pings: true, ip: echo(remote, w.crawler, w.echoRequest, 5), verdict: "drop_inner_other"},
 		{name: "no rule", ip: raw(udp.With(func(p *pkt.Packet) { p.DestinationPort = 9 })), verdict: "drop_no_rule"},
 		{name: "malformed", ip: malformed, verdict: "drop_inner_malformed"},
 		{name: "cut short", ip: raw(ack)[:w.at+4], verdict: "drop_inner_malformed"},

@@ -159,7 +159,7 @@ func actionOf(verdict string) uint32 {
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
 		verdict == "syncookie_interface", verdict == "syncookie_answer", verdict == "syncookie_answer_host", verdict == "syncookie_requeue",
-		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"):
+		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"), verdict == "reply_ping":
 		return tcxRedirect
 	}
 	return tcxNext
@@ -175,6 +175,8 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"steered_bucket":           "TestSteeredPackets",
 		"steered_query":            "TestSteeredPackets",
 		"steered_error":            "TestSteeredErrors",
+		"reply_ping":               "TestPingsFromSwitches",
+		"drop_steer_ping":          "TestPingsFromSwitches",
 		"drop_not_a_vip_host":      "TestAdmission",
 		"drop_steer_closed":        "TestAdmission",
 		"drop_steer_no_backend":    "TestSteeredNowhere",

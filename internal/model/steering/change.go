@@ -22,6 +22,7 @@ type Change struct {
 	Address         netip.Addr
 	KeepsSources    bool
 	Switches, Peers []netip.Addr
+	Ping            bool
 	Endpoints       []EndpointChange    // new or changed
 	Removed         []model.EndpointKey // endpoints
 }
@@ -59,7 +60,7 @@ func Diff(before, after map[netip.Addr]VIP) Update {
 }
 
 func diffVIP(before, after VIP) (c Change, differs bool) {
-	c.Address = after.Address
+	c.Address, c.Ping = after.Address, after.Ping
 	if slices.Equal(before.Switches, after.Switches) && slices.Equal(before.Peers, after.Peers) {
 		c.KeepsSources = true
 	} else {
@@ -76,7 +77,7 @@ func diffVIP(before, after VIP) (c Change, differs bool) {
 			c.Removed = append(c.Removed, e.Key)
 		}
 	}
-	return c, !c.KeepsSources || len(c.Endpoints)+len(c.Removed) > 0
+	return c, !c.KeepsSources || before.Ping != after.Ping || len(c.Endpoints)+len(c.Removed) > 0
 }
 
 func diffEndpoint(before, after Endpoint) EndpointChange {
@@ -129,7 +130,7 @@ func Apply(before map[netip.Addr]VIP, u Update) (map[netip.Addr]VIP, error) {
 }
 
 func (c Change) apply(vip VIP) (VIP, error) {
-	vip.Address = c.Address
+	vip.Address, vip.Ping = c.Address, c.Ping
 	if !c.KeepsSources {
 		vip.Switches, vip.Peers = c.Switches, c.Peers
 	}

@@ -46,7 +46,7 @@ func TestUpdatesLeadToWhatIs(t *testing.T) {
 		for range 5 {
 			next := map[netip.Addr]VIP{}
 			if rapid.IntRange(0, 4).Draw(t, "there") > 0 {
-				vip := VIP{Address: address, Switches: manager[address].Switches}
+				vip := VIP{Address: address, Switches: manager[address].Switches, Ping: rapid.Bool().Draw(t, "ping")}
 				if rapid.Bool().Draw(t, "switches") {
 					vip.Switches = []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(rapid.IntRange(1, 3).Draw(t, "switch"))})}
 				}

@@ -15,6 +15,7 @@ type VIP struct {
 	Address   netip.Addr
 	Switches  []netip.Addr // outer sources of the switches, in order
 	Peers     []netip.Addr // outer sources of the VIP's hosts, in order
+	Ping      bool         // hosts answer echo requests
 	Endpoints []Endpoint   // all of them, in order of their keys: also those that the host has no backend of
 }
 
@@ -38,7 +39,7 @@ type Backend struct {
 
 // Equal says whether both are the same to a host.
 func (v VIP) Equal(other VIP) bool {
-	return v.Address == other.Address && slices.Equal(v.Switches, other.Switches) && slices.Equal(v.Peers, other.Peers) &&
+	return v.Address == other.Address && v.Ping == other.Ping && slices.Equal(v.Switches, other.Switches) && slices.Equal(v.Peers, other.Peers) &&
 		slices.EqualFunc(v.Endpoints, other.Endpoints, Endpoint.Equal)
 }
 

@@ -370,9 +370,10 @@ type AgentRxCtx struct {
 		FragmentId      uint32
 	}
 	Content    uint32
+	Pings      bool
 	PastMuxes  bool
 	FromSwitch bool
-	_          [2]byte
+	_          [1]byte
 }
 
 type AgentSession struct {
@@ -802,6 +803,7 @@ const (
 	AgentSteerFlagSTEER_AFFINITY        AgentSteerFlag = 4
 	AgentSteerFlagSTEER_UDP_LOCAL       AgentSteerFlag = 8
 	AgentSteerFlagSTEER_EMPTY           AgentSteerFlag = 16
+	AgentSteerFlagSTEER_PING            AgentSteerFlag = 32
 )
 
 type AgentSteerKey struct {
@@ -915,58 +917,60 @@ const (
 	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 21
 	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 22
 	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 23
-	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 24
-	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 25
-	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 26
-	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 27
-	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 28
-	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 29
-	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 30
-	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 31
-	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 32
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 33
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 34
-	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 35
-	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 36
-	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 37
-	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 38
-	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 39
-	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 40
-	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 41
-	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 42
-	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 43
-	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 44
-	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 45
-	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 46
-	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 47
-	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 48
-	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 49
-	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 50
-	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 51
-	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 52
-	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 53
-	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 54
-	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 55
-	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 56
-	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 57
-	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 58
-	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 59
-	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 60
-	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 61
-	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 62
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 63
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 64
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 65
-	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 66
-	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 67
-	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 68
-	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 69
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 70
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 71
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 72
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 73
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 74
-	AgentVerdictVERDICT_COUNT                    AgentVerdict = 75
+	AgentVerdictVERDICT_REPLY_PING               AgentVerdict = 24
+	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 25
+	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 26
+	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 27
+	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 28
+	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 29
+	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 30
+	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 31
+	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 32
+	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 33
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 34
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 35
+	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 36
+	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 37
+	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 38
+	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 39
+	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 40
+	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 41
+	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 42
+	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 43
+	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 44
+	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 45
+	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 46
+	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 47
+	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 48
+	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 49
+	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 50
+	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 51
+	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 52
+	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 53
+	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 54
+	AgentVerdictVERDICT_DROP_STEER_PING          AgentVerdict = 55
+	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 56
+	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 57
+	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 58
+	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 59
+	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 60
+	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 61
+	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 62
+	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 63
+	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 64
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 65
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 66
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 67
+	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 68
+	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 69
+	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 70
+	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 71
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 72
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 73
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 74
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 75
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 76
+	AgentVerdictVERDICT_COUNT                    AgentVerdict = 77
 )
 
 type AgentVxlanFormat uint32
@@ -1063,6 +1067,7 @@ const (
 	AgentVarAbiVxlanFormat       = "abi_vxlan_format"
 	AgentVarCfgDatagramLife      = "cfg_datagram_life"
 	AgentVarHashKey              = "hash_key"
+	AgentVarPingTat              = "ping_tat"
 	AgentVarPoolKey              = "pool_key"
 	AgentVarSettings             = "settings"
 	AgentVarSynSecrets           = "syn_secrets"
@@ -1199,6 +1204,7 @@ type AgentVariableSpecs struct {
 	AbiVxlanFormat       *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife      *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	HashKey              *ebpf.VariableSpec `ebpf:"hash_key"`
+	PingTat              *ebpf.VariableSpec `ebpf:"ping_tat"`
 	PoolKey              *ebpf.VariableSpec `ebpf:"pool_key"`
 	Settings             *ebpf.VariableSpec `ebpf:"settings"`
 	SynSecrets           *ebpf.VariableSpec `ebpf:"syn_secrets"`
@@ -1340,6 +1346,7 @@ type AgentVariables struct {
 	AbiVxlanFormat       *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife      *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	HashKey              *ebpf.Variable `ebpf:"hash_key"`
+	PingTat              *ebpf.Variable `ebpf:"ping_tat"`
 	PoolKey              *ebpf.Variable `ebpf:"pool_key"`
 	Settings             *ebpf.Variable `ebpf:"settings"`
 	SynSecrets           *ebpf.Variable `ebpf:"syn_secrets"`

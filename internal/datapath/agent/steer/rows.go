@@ -42,6 +42,15 @@ func (r rows) addSources(vip steering.VIP) {
 	add(vip.Switches, bpf.AgentSteerRoleSTEER_SWITCH)
 }
 
+// addVIP adds the row of a VIP itself.
+func (r rows) addVIP(vip steering.VIP) {
+	row := bpf.AgentSteerEndpoint{Flags: uint32(bpf.AgentSteerFlagSTEER_EMPTY)}
+	if vip.Ping {
+		row.Flags |= uint32(bpf.AgentSteerFlagSTEER_PING)
+	}
+	r.endpoints[bpf.AgentSteerKey{Vip: bpf.ToAddress(vip.Address)}] = row
+}
+
 // addEndpoint adds an endpoint, which has a number on this host.
 func (r rows) addEndpoint(e steering.Endpoint, number uint32) {
 	r.endpoints[toKey(e.Key)] = bpf.AgentSteerEndpoint{Number: number, BucketMask: uint32(max(len(e.Buckets), 1) - 1), Flags: flagsOf(e)}

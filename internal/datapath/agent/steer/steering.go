@@ -35,7 +35,9 @@ func (s *Steering) Read() error {
 		return fmt.Errorf("read steered endpoints: %w", err)
 	}
 	for key, row := range live {
-		s.numbers[fromKey(key)] = row.Number
+		if row.Number != 0 { // else it is a VIP's
+			s.numbers[fromKey(key)] = row.Number
+		}
 	}
 	return nil
 }
@@ -54,6 +56,7 @@ func (s *Steering) Steer(vips []steering.VIP) error {
 	numbers, wanted := s.assign(vips), newRows()
 	for _, vip := range vips {
 		wanted.addSources(vip)
+		wanted.addVIP(vip)
 		for _, e := range vip.Endpoints {
 			wanted.addEndpoint(e, numbers[e.Key])
 		}
