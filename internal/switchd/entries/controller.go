@@ -133,7 +133,7 @@ func (c *Controller) Apply(m *weirv1.SyncSwitchResponse) error {
 	c.told, c.generation, c.cluster, c.epoch = next, model.Generation(m.GetGeneration()), m.GetCluster(), m.GetEpoch()
 	c.snapshot = c.snapshot || m.GetSnapshot()
 	c.hear(time.Now())
-	c.announce(time.Now())
+	c.announce(time.Now(), false)
 	c.wake.Set()
 	return nil
 }
@@ -170,15 +170,16 @@ func (c *Controller) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
-	c.announce(time.Now())
+	c.announce(time.Now(), true)
 	return c.announcing
 }
 
-// announce computes what routers are told. The lock is held.
-func (c *Controller) announce(now time.Time) {
+// announce computes what routers are told. Without more, nothing new is: steps have a pace, the manager's messages have none.
+// The lock is held.
+func (c *Controller) announce(now time.Time, more bool) {
 	next := map[netip.Addr]bool{}
 	for vip := range c.told {
-		if c.announceable(vip, now) {
+		if (more || c.announced[vip]) && c.announceable(vip, now) {
 			next[vip] = true
 		}
 	}

@@ -376,3 +376,19 @@ func TestClockThatWasSetBack(t *testing.T) {
 		r.wantAnnounced()
 	})
 }
+
+// However often a manager changes its mind, routers are told at the pace of steps.
+func TestFlappingIsPaced(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(entry(1, false, 1))
+		r.takeEvents()
+		for i := range 1001 {
+			r.tell(wire.SwitchUpdate{Entries: []wire.SwitchEntry{entry(1, i%2 == 0, 1)}})
+		}
+		r.settle()
+		if got, want := r.takeEvents(), "announce [203.0.113.1]"; got != want {
+			t.Errorf("did %.200q, want %q", got, want)
+		}
+	})
+}

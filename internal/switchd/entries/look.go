@@ -54,7 +54,7 @@ func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Ent
 		c.held[e.VIP] = e
 	}
 	c.compare(tried, now)
-	c.announce(now)
+	c.announce(now, true)
 	return true
 }
 

@@ -123,7 +123,7 @@ func (c *Controller) fail(vip netip.Addr, err error, now time.Time) {
 		c.config.Log.Warn("the switch does not hold what it is to hold", "vip", vip.String(), "err", err)
 	}
 	if c.announced[vip] {
-		c.announce(now)
+		c.announce(now, true)
 	}
 }
 
@@ -142,7 +142,7 @@ func (c *Controller) inTrouble(ctx context.Context, what string, err error) {
 		c.config.Log.Error("the switch is in trouble: what it is to change is withdrawn", "action", what, "err", err)
 	}
 	c.trouble = t
-	c.announce(now)
+	c.announce(now, true)
 	c.config.Changed()
 }
 
@@ -202,7 +202,7 @@ func (c *Controller) conclude() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.announce(now)
+	c.announce(now, true)
 	next := c.read.Add(AuditInterval)
 	sooner := func(t time.Time) {
 		if t.Before(next) {
