@@ -1,0 +1,74 @@
+package condition
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// The condition says whether a switch serves the VIP, and if not, what is in the way.
+func TestHardware(t *testing.T) {
+	addr := netip.MustParseAddr
+	type places = map[string]placementpolicy.Place
+	hardware1 := places{"sw1": {Phase: placementpolicy.Hardware}}
+	for what, c := range map[string]struct {
+		never      bool
+		switches   []string
+		places     places
+		away       bool // the switch
+		tunnel     string
+		aggregates string // of the mux
+		status     string
+		reason     string // empty: there is no such condition
+	}{
+		"never":                  {never: true},
+		"never any more":         {never: true, places: places{"sw1": {Phase: placementpolicy.Leaving}}, status: False, reason: "Leaving"},
+		"on its way":             {places: places{"sw1": {Phase: placementpolicy.Programming}}, status: False, reason: "Placing"},
+		"placed":                 {places: hardware1, aggregates: "203.0.113.0/24", status: True, reason: "Placed"},
+		"placed, muxes announce": {places: hardware1, status: True, reason: "SharedWithMuxes"},
+		"another aggregate":      {places: hardware1, aggregates: "198.51.100.0/24", status: True, reason: "SharedWithMuxes"},
+		"placed, silent":         {places: hardware1, aggregates: "203.0.113.0/24", away: true, status: True, reason: "Placed"},
+		"one of two":             {switches: []string{"sw1", "sw9"}, places: hardware1, status: True, reason: "PartlyPlaced"},
+		"no such switch":         {switches: []string{"sw9"}, status: False, reason: "NoSwitch"},
+		"refused":                {places: places{"sw1": {Phase: placementpolicy.Evicted, Attempts: 2, Reason: "full"}}, status: False, reason: "Refused"},
+		"not connected":          {away: true, status: False, reason: "SwitchNotConnected"},
+		"of the other family":    {tunnel: "fd00::1", status: False, reason: "Unfit"},
+	} {
+		vip := model.VIP{
+			Name: "fast", Address: addr("203.0.113.30"), Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
+			Hardware: &model.Hardware{Placement: model.PlacementRequire, Switches: c.switches, UDP: model.UDPAtHome},
+		}
+		if c.switches == nil {
+			vip.Hardware.Switches = []string{"sw1"}
+		}
+		if c.never {
+			vip.Hardware.Placement = model.PlacementNever
+		}
+		s := &store.State{}
+		s.PutVIP(vip)
+		tunnel := addr("10.2.0.1")
+		if c.tunnel != "" {
+			tunnel = addr(c.tunnel)
+		}
+		s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), desired.Table{Rows: []desired.Row{{Slot: 1, Tunnel: tunnel}}, Buckets: []model.Slot{1}})
+		mux := model.Node{Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.0.0.1")}}
+		if c.aggregates != "" {
+			mux.Aggregates = []netip.Prefix{netip.MustParsePrefix(c.aggregates)}
+		}
+		s.PutNode(mux)
+		s.PutNode(model.Node{Name: "sw1", Role: model.RoleSwitch, Addresses: []netip.Addr{addr("10.1.0.1")}})
+		s.Streams.Set("mux1", true)
+		if !c.away {
+			s.Streams.Set("sw1", true)
+		}
+		s.Placements.Put(vip.Address, placementpolicy.State{VIP: vip.Name, Places: c.places})
+		got, has := hardware(s, vip)
+		if has != (c.reason != "") || got.GetStatus() != c.status || got.GetReason() != c.reason {
+			t.Errorf("%s: %s, %s: %s; want %s, %s", what, got.GetStatus(), got.GetReason(), got.GetMessage(), c.status, c.reason)
+		}
+	}
+}
