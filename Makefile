@@ -40,7 +40,7 @@ generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate
 	@$(BUF) build --output - | $(GO) run ./api/schema
 	@$(MAKE) --no-print-directory build
-	@for name in manager mux agent; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
+	@for name in manager mux agent switch; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
 	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
@@ -57,11 +57,11 @@ race: bpf ## Run the tests that load no eBPF program with the race detector
 	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
 # Those that bound how long something may take, and those that flood, have the machine to themselves.
-LABS  := upgrade faults docs networks hardware
-ALONE := e2e synflood fair moved
+LABS  := e2e upgrade faults docs networks hardware
+ALONE := synflood fair moved
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
-	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 2 $(LABS:%=./test/%)
+	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 3 $(LABS:%=./test/%)
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
 
 faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
