@@ -297,6 +297,39 @@ func TestFullNATSessionsEnd(t *testing.T) {
 	wantUsage(0, 0)
 }
 
+// Who knows a backend's address can write it into a packet, but does not know the connection's numbers: only a reset with the
+// number that the client expects next ends the session.
+func TestForgedResetsEndNoSession(t *testing.T) {
+	d := newFilledOf(t, testSizes, world()...)
+	withNAT()(t, d)
+	syn := pkt.TCP(tenant4, natVIP4, pkt.SYN)
+	local := opened(t, d, syn)
+	state := func() (is nat.State) {
+		for s := range natSessions(t, d) {
+			is = s.State
+		}
+		return is
+	}
+	reset := func(seq, ack uint32) nat.State {
+		run(t, d, pkt.TCP(natBackend4, local, pkt.RST|pkt.ACK).With(func(p *pkt.Packet) { p.Seq, p.Ack = seq, ack }).Frame())
+		return state()
+	}
+	if got := reset(0, syn.Seq); got != nat.HalfOpen {
+		t.Errorf("%s after a reset that acknowledges another SYN", got)
+	}
+	answer := pkt.TCP(natBackend4, local, pkt.SYN|pkt.ACK).With(func(p *pkt.Packet) { p.Ack = syn.Seq + 1 })
+	run(t, d, answer.Frame())
+	run(t, d, uncongested(syn.With(func(p *pkt.Packet) { p.Flags, p.Seq, p.Ack = pkt.ACK, syn.Seq+1, answer.Seq+1 })))
+	for _, seq := range []uint32{answer.Seq, answer.Seq - 1<<20, answer.Seq + 1<<31, answer.Seq + 1<<24} {
+		if got := reset(seq, syn.Seq+1); got != nat.Open {
+			t.Errorf("%s after a reset with %d, where %d is expected", got, seq, answer.Seq+1)
+		}
+	}
+	if got := reset(answer.Seq+1, syn.Seq+1); got != nat.Reset {
+		t.Errorf("%s after the backend's reset", got)
+	}
+}
+
 // checkResets wants one pair of resets: from the NAT address to the backend, and from the VIP to the client in VXLAN from the
 // address that all muxes have, each with the number that its end expects.
 func checkResets(t *testing.T, all []resets.Pair, syn pkt.Packet, local netip.AddrPort, toServer, toClient uint32) {
