@@ -52,6 +52,10 @@ struct rx_ctx {
 	struct packet outer;
 	struct packet inner;
 	struct tunnel tunnel;
+	enum content content;
+	bool pings; /* the inner packet is an ICMP echo request */
+	bool past_muxes; /* from the Fastpath peer of the connection */
+	bool from_switch; /* which holds the VIP: where it is served is to be decided */
 	struct nat_rule_key key; /* of rule */
 	struct nat_rule rule;
 	struct handshake handshake;
@@ -60,10 +64,6 @@ struct rx_ctx {
 	struct steering steering;
 	struct packet
 		client; /* of the connection that an ICMP error is about: ports and addresses */
-	enum content content;
-	bool pings; /* the inner packet is an ICMP echo request */
-	bool past_muxes; /* from the Fastpath peer of the connection */
-	bool from_switch; /* which holds the VIP: where it is served is to be decided */
 };
 
 struct {

@@ -376,6 +376,17 @@ static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx 
 	return steer_away(skb, a, VERDICT_STEERED_ERROR);
 }
 
+/* Does the segment name the backend that it has come to? Then there is no more to look up. */
+static __always_inline bool steer_names_own(struct __sk_buff *skb, const struct rx_ctx *a)
+{
+	struct timestamps ts;
+
+	if (!(a->rule.flags & NAT_RULE_COOKIES) || !a->rule.slot || chain_begins(&a->inner))
+		return false;
+	ts = timestamps_read(skb, &a->inner);
+	return ts.at && (ts.tsecr & SLOT_MASK) == a->rule.slot;
+}
+
 /*
  * Decides where a packet goes that a switch brought: an enum verdict. NONE: it is served here, by
  * a->rule, or is an ICMP error of a connection here. Not static: the verifier looks at it once.
@@ -389,6 +400,10 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 		return steer_error(skb, a);
 	if (a->content == CONTENT_PING)
 		return ping_answer(skb, a);
+	if (own && steer_names_own(skb, a)) {
+		steer_count(skb, STEER_BY_COOKIE_HERE);
+		return VERDICT_NONE;
+	}
 	endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	if (!endpoint)
 		return VERDICT_DROP_STEER_CLOSED;

@@ -57,6 +57,8 @@ func Decide(e steering.Endpoint, p Packet, at Arrival) Decision {
 	case p.SYN:
 		home.Previous = 0
 		return home
+	case p.Cookie != 0 && p.Cookie == at.Own && e.Cookies != model.CookiesOff:
+		return Decision{Slot: at.Own, Reason: ByCookie}
 	case at.Known:
 		return Decision{Slot: at.Own, Reason: BySession}
 	case p.Cookie != 0 && e.Cookies != model.CookiesOff && e.Lives(p.Cookie):

@@ -90,6 +90,11 @@ func TestSteeringDecidesAsTheModel(t *testing.T) {
 	rapid.Check(t, func(draw *rapid.T) {
 		e := drawSteered(draw, rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(draw, "protocol"))
 		r.steer(held(e))
+		b := rule(e.Key.Protocol, vip4, native4, native4, native6)
+		b.Cookies = b.Cookies && e.Cookies != model.CookiesOff
+		if err := r.Apply([]model.HostBackend{b}, nil); err != nil {
+			t.Fatal(err)
+		}
 		confirmed := rapid.Bool().Draw(draw, "confirmed")
 		r.setAnswersTimestamps(confirmed)
 		in, p := drawFromClient(draw, e)

@@ -312,9 +312,14 @@ type AgentRxCtx struct {
 		SaysWeir        bool
 		_               [3]byte
 	}
-	Key       AgentNatRuleKey
-	Rule      AgentNatRule
-	Handshake struct {
+	Content    uint32
+	Pings      bool
+	PastMuxes  bool
+	FromSwitch bool
+	_          [1]byte
+	Key        AgentNatRuleKey
+	Rule       AgentNatRule
+	Handshake  struct {
 		_       structs.HostLayout
 		Cookie  uint32
 		Seq     uint32
@@ -369,11 +374,6 @@ type AgentRxCtx struct {
 		_               [2]byte
 		FragmentId      uint32
 	}
-	Content    uint32
-	Pings      bool
-	PastMuxes  bool
-	FromSwitch bool
-	_          [1]byte
 }
 
 type AgentSession struct {
