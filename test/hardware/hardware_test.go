@@ -272,17 +272,21 @@ func TestConnectionsSurviveSwitchesAndMuxes(t *testing.T) {
 			t.Errorf("%s: %d broken", name, n)
 		}
 	}
+	l.control()
+}
 
-	// The control: without steering most break, as the switch brings them to hosts that do not have them.
+// control: without steering most break, as the switch brings them to hosts that do not have them.
+func (l *lab) control() {
+	l.t.Helper()
 	l.place(false)
 	l.holdFor("control", impatience)
 	l.place(true)
 	if l.refuseSteered() == 0 {
-		t.Error("no host takes what others hand on")
+		l.t.Error("no host takes what others hand on")
 	}
 	l.goOn(impatience + time.Second)
 	// UDP alone tells: a TCP that sends again draws another hash, which the switch sees where both have one kernel.
 	if n := l.release()["control: UDP"]; n < streams/3 {
-		t.Errorf("%d of %d flows broken without steering: the test can't fail", n, streams)
+		l.t.Errorf("%d of %d flows broken without steering: the test can't fail", n, streams)
 	}
 }
