@@ -24,7 +24,7 @@ func isRefusal(err error) bool {
 }
 
 // refused asserts that the switch refuses an entry for want of room in a table, or, without one, tells a reason.
-func (s *suite) refused(e hardware.Entry, table hardware.TableName) *hardware.Refusal {
+func (s *suite) refused(e hardware.Entry, table hardware.TableName) (need, free uint32) {
 	s.Helper()
 	err := s.Driver.Program(s.context(), e)
 	var refusal *hardware.Refusal
@@ -41,13 +41,13 @@ func (s *suite) refused(e hardware.Entry, table hardware.TableName) *hardware.Re
 	case table != "" && refusal.Need <= refusal.Free:
 		s.Errorf("refused although %d rows fit in %d", refusal.Need, refusal.Free)
 	}
-	return refusal
+	return refusal.Need, refusal.Free
 }
 
 func (s *suite) refusedFor(e hardware.Entry, table hardware.TableName, need, free uint32) {
 	s.Helper()
-	if r := s.refused(e, table); r.Need != need || r.Free != free {
-		s.Errorf("refused with need %d and free %d, want %d and %d", r.Need, r.Free, need, free)
+	if gotNeed, gotFree := s.refused(e, table); gotNeed != need || gotFree != free {
+		s.Errorf("refused with need %d and free %d, want %d and %d", gotNeed, gotFree, need, free)
 	}
 }
 

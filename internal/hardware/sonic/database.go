@@ -114,7 +114,7 @@ func retry(ctx context.Context, what string, call func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w (last: %v)", what, ctx.Err(), err)
+			return fmt.Errorf("%s: %w (last: %w)", what, ctx.Err(), err)
 		case <-time.After(pause):
 		}
 	}

@@ -106,10 +106,11 @@ func newHarness(ns *netns.NS, v6 bool) (*harness, error) {
 }
 
 // vendor is some hash: what it is does not change what it costs.
-func vendor() (v struct {
-	Table        [4][256]uint32
-	Seed, Offset uint32
-}) {
+func vendor() any {
+	var v struct {
+		Table        [4][256]uint32
+		Seed, Offset uint32
+	}
 	x := uint32(1)
 	for i := range v.Table {
 		for j := range v.Table[i] {
