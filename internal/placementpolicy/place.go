@@ -138,8 +138,8 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		if p.Phase == Hardware {
 			event = Withdrawn
 		}
-		if p.Reason = seen.Unfit; !seen.Wanted {
-			p.Reason, p.Attempts = "", 0
+		if p.Reason, p.Attempts = seen.Unfit, 0; !seen.Wanted {
+			p.Reason = ""
 		}
 		return p.to(back, now), event
 	case p.Phase == Preparing && seen.HostsReady:

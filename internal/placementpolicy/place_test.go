@@ -38,6 +38,7 @@ func TestEachStep(t *testing.T) {
 		"an update refused":                {Hardware, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing, Refused},
 		"wanted no more":                   {Hardware, 0, Seen{Runs: true}, Withdrawing, Withdrawn},
 		"fits no more":                     {Hardware, 0, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
+		"fits no more, once refused":       {Hardware, 2, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
 		"not withdrawn yet":                {Withdrawing, 0, Seen{For: time.Hour}, Withdrawing, ""},
 		"just withdrawn":                   {Withdrawing, 0, Seen{Runs: true, RunsFor: settle - 1}, Withdrawing, ""},
 		"withdrawn":                        {Withdrawing, 0, Seen{Runs: true, RunsFor: settle}, Removing, ""},
@@ -61,6 +62,9 @@ func TestEachStep(t *testing.T) {
 		next, event := Place{Phase: c.from, Attempts: c.attempts}.Next(c.seen, at)
 		if next.Phase != c.to || event != c.event {
 			t.Errorf("%s: %q leads to %q (%q), want %q (%q)", what, c.from, next.Phase, event, c.to, c.event)
+		}
+		if next.Attempts > 0 && event == Withdrawn {
+			t.Errorf("%s: %d refusals count, and it was not refused", what, next.Attempts)
 		}
 		if next.Phase != c.from && next.Phase != "" && !next.Since.Equal(at) {
 			t.Errorf("%s: since %s", what, next.Since)
