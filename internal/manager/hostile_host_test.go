@@ -83,7 +83,7 @@ func TestHostileHostClaimsAddresses(t *testing.T) {
 		t.Errorf("members are %v, %v", made, err)
 	}
 	_, err = town.admin.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Role: "manager", Addresses: []string{"10.0.0.0/8"}})
-	refusedWith(t, "a manager's token", err, "addresses: are for muxes and agents")
+	refusedWith(t, "a manager's token", err, "addresses: are for muxes, agents and switches")
 	_, err = town.admin.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Role: "host", Addresses: []string{"10.0.0.1/8"}})
 	refusedWith(t, "a prefix", err, "addresses[0]: has bits behind the prefix")
 }
