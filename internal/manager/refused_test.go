@@ -152,7 +152,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 		"gRPC whose length lies":       {boss, apply, "application/grpc", strings.NewReader("\x00\xff\xff\xff\xff"), 200, "apply fewer VIPs at a time", nil},
 		"a kind nobody knows":          {boss, apply, "text/plain", strings.NewReader("vips"), 415, "", nil},
 		"a join without a token":       {nil, join, json, strings.NewReader(`{"role": "mux", "name": "mux1"}`), 401, "must begin with weir_join_", nil},
-		"a join of no role":            {nil, join, json, strings.NewReader(`{"role": "king", "name": "mux1"}`), 400, "must be mux, agent or manager", nil},
+		"a join of no role":            {nil, join, json, strings.NewReader(`{"role": "king", "name": "mux1"}`), 400, "must be mux, agent, switch or manager", nil},
 		"no scheme of authorization":   {nil, list, json, strings.NewReader("{}"), 401, "must be Bearer", []string{"Authorization", "Basic YTpi"}},
 		"a token that is none":         {nil, list, json, strings.NewReader("{}"), 401, "must begin with weir_user_", []string{"Authorization", "Bearer x"}},
 		"nobody on behalf of others":   {nil, list, json, strings.NewReader("{}"), 401, "only a manager may", []string{trust.OnBehalfHeader, "e30"}},
