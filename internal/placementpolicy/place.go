@@ -86,6 +86,9 @@ type Seen struct {
 // fits says whether the VIP may go on into the switch.
 func (s Seen) fits() bool { return s.Wanted && s.Unfit == "" }
 
+// may says whether a VIP that is on its way out may come back into the switch.
+func (s Seen) may() bool { return s.fits() && s.Silent < SilentTime }
+
 // gone says whether the switch is taken to have withdrawn by itself.
 func (s Seen) gone() bool { return s.Silent >= goneTime }
 
@@ -157,7 +160,7 @@ func (p Place) out(seen Seen, now time.Time) Place {
 	refused := p.Attempts > 0
 	switch p.Phase {
 	case Withdrawing:
-		if seen.fits() && !refused && seen.Silent < SilentTime { // the entry is still there, and so is what hosts need
+		if seen.may() && !refused { // the entry is still there, and so is what hosts need
 			p.Reason = ""
 			return p.to(Announcing, now)
 		}
@@ -172,7 +175,7 @@ func (p Place) out(seen Seen, now time.Time) Place {
 			return p.to(Leaving, now)
 		}
 	case Leaving:
-		if seen.fits() && seen.Silent < SilentTime {
+		if seen.may() {
 			p.Attempts = 0
 			return p.to(Preparing, now)
 		}
@@ -184,7 +187,7 @@ func (p Place) out(seen Seen, now time.Time) Place {
 			p.Attempts = 0
 			return p.to(Leaving, now)
 		}
-		if seen.For >= BackOff(p.Attempts) && seen.fits() && seen.Silent < SilentTime {
+		if seen.For >= BackOff(p.Attempts) && seen.may() {
 			return p.to(Preparing, now)
 		}
 	}

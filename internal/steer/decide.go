@@ -42,14 +42,7 @@ type Decision struct {
 
 // Decide says where a packet of the endpoint goes that a switch brought.
 func Decide(e steering.Endpoint, p Packet, at Arrival) Decision {
-	now, previous := e.Choice(p.Hash)
-	home := Decision{Slot: now, Reason: ByBucket}
-	switch {
-	case now == 0:
-		home = Decision{}
-	case previous != 0 && previous != now && e.Lives(previous):
-		home.Previous = previous
-	}
+	home := byBucket(e, p.Hash)
 	stays := at.Own != 0 && at.TakesNew
 	switch {
 	case p.SYN && p.Timestamps && stays && at.Timestamps && e.Cookies == model.CookiesOn:
@@ -67,4 +60,16 @@ func Decide(e steering.Endpoint, p Packet, at Arrival) Decision {
 		return Decision{Slot: at.Own, Reason: ByArrival}
 	}
 	return home
+}
+
+// byBucket goes to what the bucket names, and knows what it named before while that may have connections.
+func byBucket(e steering.Endpoint, hash uint32) Decision {
+	now, previous := e.Choice(hash)
+	if now == 0 {
+		return Decision{}
+	}
+	if previous == now || !e.Lives(previous) {
+		previous = 0
+	}
+	return Decision{Slot: now, Previous: previous, Reason: ByBucket}
 }

@@ -251,9 +251,6 @@ func (b *builder) remove(key string) error {
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
 	case keyspace.FastpathKeys, keyspace.SYNSecrets, keyspace.FBTMasters:
 		s.dropSecrets(prefix)
-	case keyspace.Managers:
-		s.Managers = maps.Clone(s.Managers)
-		delete(s.Managers, name)
 	case keyspace.Leader:
 		s.Leader, s.LeaderAddress = "", ""
 	case keyspace.Restored:
@@ -291,7 +288,7 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removePorts(workload)
-	case keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded, keyspace.Ready:
+	case keyspace.Managers, keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded, keyspace.Ready:
 		b.removeOfNode(prefix, name)
 	}
 	return nil
@@ -301,6 +298,9 @@ func (b *builder) remove(key string) error {
 func (b *builder) removeOfNode(prefix, name string) {
 	s := b.next
 	switch prefix {
+	case keyspace.Managers:
+		s.Managers = maps.Clone(s.Managers)
+		delete(s.Managers, name)
 	case keyspace.Nodes:
 		b.removeNode(name)
 	case keyspace.Status:

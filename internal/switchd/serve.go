@@ -62,10 +62,10 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	}
 	defer closed()
 	file, messages, heard, damage := told.Open(o.DataDir)
-	defer file.Close()
 	if damage != nil {
 		log.Warn("nothing is announced until a manager is reached", "err", damage)
 	}
+	defer file.Close()
 	d, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Source4: s.source4, Source6: s.source6, NextHop4: s.bgp.NextHop4, NextHop6: s.bgp.NextHop6,
 		Communities: s.communities, VIPs: s.vips, Lease: o.Lease, Lead: withdrawLead, DrainTime: o.DrainTime, Driver: driver, Speaker: speaker,

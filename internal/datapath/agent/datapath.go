@@ -198,7 +198,7 @@ func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
 // SetHashKey sets the hash key of the pool, by which sessions are counted by bucket, and packets steered.
 func (d *Datapath) SetHashKey(key flowhash.Key) {
 	d.Tracker.SetHashKey(key)
-	d.Steering.SetPoolKey(key)
+	d.SetPoolKey(key)
 }
 
 // Seal is what the programs know packets by, in their control block, that a program of ours sends by the uplink: secret.

@@ -31,8 +31,10 @@ func TestPingsFromSwitches(t *testing.T) {
 		request, reply uint8
 		tunnel         string
 	}{
-		{client4, vip4, echo4, 0, native4}, {client4, vip4, echo4, 0, native6},
-		{client6, vip6, echo6, 129, native4}, {client6, vip6, echo6, 129, native6},
+		{client4, vip4, echo4, 0, native4},
+		{client4, vip4, echo4, 0, native6},
+		{client6, vip6, echo6, 129, native4},
+		{client6, vip6, echo6, 129, native6},
 	} {
 		r := newRig(t)
 		client, vip := netip.MustParseAddrPort(w.client).Addr().String(), netip.MustParseAddrPort(w.vip).Addr().String()

@@ -174,8 +174,10 @@ func TestMergedPacketsAreSteeredInIP(t *testing.T) {
 		client, vip, own, dip, far string
 		slot                       model.Slot
 	}{
-		{client4, vip4, native4, native4, farHost4, farSlot4}, {client6, vip6, native4, native6, farHost4, farSlot4},
-		{client4, vip4, native6, native4, farHost6, farSlot6}, {client6, vip6, native6, native6, farHost6, farSlot6},
+		{client4, vip4, native4, native4, farHost4, farSlot4},
+		{client6, vip6, native4, native6, farHost4, farSlot4},
+		{client4, vip4, native6, native4, farHost6, farSlot6},
+		{client6, vip6, native6, native6, farHost6, farSlot6},
 	} {
 		r := newRig(t)
 		e := heldEndpoint(model.TCP, w.vip, w.own)

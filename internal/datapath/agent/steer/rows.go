@@ -21,8 +21,10 @@ type rows struct {
 
 func newRows() rows {
 	return rows{
-		map[bpf.AgentSteerSource]uint32{}, map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint{},
-		map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow{}, map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend{},
+		map[bpf.AgentSteerSource]uint32{},
+		map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint{},
+		map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow{},
+		map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend{},
 	}
 }
 
