@@ -22,7 +22,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_agent_datagrams_evicted_total", Help: "Fragmented datagrams of workloads whose state was evicted early, by whose datagrams took the room: the same tenant's or another's.", Labels: []string{"reason"}},
-	{Name: "weir_agent_steered_total", Help: "Packets that switches brought, by why they went where they did.", Labels: []string{"why"}},
+	{Name: "weir_agent_steered_total", Help: "Packets that switches brought, by why they went where they did.", Labels: []string{"reason"}},
 	{Name: "weir_agent_steered_vips", Help: "VIPs whose packets switches may bring."},
 	{Name: "weir_agent_generation", Help: "Generation of the rules in force."},
 	{Name: "weir_agent_rejected_generation", Help: "Newer generation that was rejected; 0: none."},

@@ -37,7 +37,7 @@ var Labels = map[string]string{
 	"program":       "three",
 	"protocol":      "endpoints, as configured",
 	"reachable":     "true, false",
-	"reason":        "kinds of packets of the slow path",
+	"reason":        "kinds of packets of the slow path, and why hosts steer: seven",
 	"result":        "what may become of something",
 	"role":          "mux, host, switch, manager",
 	"stage":         "priorities of changes, and parts of a port request: three each",
