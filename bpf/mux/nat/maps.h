@@ -101,8 +101,8 @@ static __always_inline bool nat_address_is_ours(const struct packet *p)
 	const struct nat_prefix *x = &nat.prefixes[p->ethertype == bpf_htons(ETH_P_IPV6)];
 	const __u32 *to = p->destination.words, *is = x->address.words;
 
-	return nat.any && x->mask && !((to[3] ^ is[3]) & x->mask) && to[2] == is[2] && to[1] == is[1] &&
-	       to[0] == is[0];
+	return nat.any && x->mask && !((to[3] ^ is[3]) & x->mask) && to[2] == is[2] &&
+	       to[1] == is[1] && to[0] == is[0];
 }
 
 /* The NAT address and port of a row. */
