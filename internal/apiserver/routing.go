@@ -66,6 +66,8 @@ var handling = map[string]place{
 	weirv1connect.SyncServiceAnswerTaskProcedure:     ownWrites,
 	weirv1connect.SyncServiceSyncHostProcedure:       ownWrites,
 	weirv1connect.SyncServiceReportHostProcedure:     ownWrites,
+	weirv1connect.SyncServiceSyncSwitchProcedure:     ownWrites,
+	weirv1connect.SyncServiceReportSwitchProcedure:   ownWrites,
 
 	weirv1connect.SyncServiceAllocatePortsProcedure: byLeader,
 	weirv1connect.SyncServiceReleasePortsProcedure:  byLeader,

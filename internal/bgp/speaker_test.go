@@ -97,7 +97,7 @@ func TestAnnounceLeavesOutWhatHasNoNextHop(t *testing.T) {
 	}
 	v4, v6 := netip.MustParsePrefix("203.0.113.1/32"), netip.MustParsePrefix("2001:db8::1/128")
 	err = s.Announce(plain([]netip.Prefix{v4, v6}))
-	if err == nil || !strings.Contains(err.Error(), "announce 2001:db8::1/128: this mux has no address of its family") {
+	if err == nil || !strings.Contains(err.Error(), "announce 2001:db8::1/128: there is no address of its family") {
 		t.Errorf("error %v", err)
 	}
 	if len(s.announced) != 1 || s.announced[v4].Prefix != v4 {

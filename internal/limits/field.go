@@ -241,7 +241,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"ReportSwitchRequest.refused":    {List: rows},
 	"SwitchStatus.driver":            {Text: word},
 	"SwitchStatus.peers":             {List: 64},
-	"SwitchStatus.refused":           {List: rows},
+	"SwitchStatus.refused":           {List: 64},
 	"SwitchStatus.warnings":          {List: warnings, Text: line},
 	"SwitchRefusal.vip":              {Text: address},
 	"SwitchRefusal.table":            {Text: word},
