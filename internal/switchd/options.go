@@ -92,8 +92,10 @@ func (o *Options) settings() (s settings, err error) {
 		family     func(netip.Addr) bool
 		to         *netip.Addr
 	}{
-		{"--source4", o.Source4, netip.Addr.Is4, &s.source4}, {"--source6", o.Source6, netip.Addr.Is6, &s.source6},
-		{"--next-hop4", o.NextHop4, netip.Addr.Is4, &s.bgp.NextHop4}, {"--next-hop6", o.NextHop6, netip.Addr.Is6, &s.bgp.NextHop6},
+		{"--source4", o.Source4, netip.Addr.Is4, &s.source4},
+		{"--source6", o.Source6, netip.Addr.Is6, &s.source6},
+		{"--next-hop4", o.NextHop4, netip.Addr.Is4, &s.bgp.NextHop4},
+		{"--next-hop6", o.NextHop6, netip.Addr.Is6, &s.bgp.NextHop6},
 		{"--router-id", o.RouterID, netip.Addr.Is4, &s.bgp.RouterID},
 	} {
 		if *a.to, err = address(a.flag, a.text, a.family); err != nil {
