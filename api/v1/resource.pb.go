@@ -3778,7 +3778,9 @@ type SwitchStatus struct {
 	// Members of a group at most.
 	Members uint32 `protobuf:"varint,10,opt,name=members,proto3" json:"members,omitempty"`
 	// Entries that it does not take: 64 of them at most.
-	Refused       []*SwitchRefusal `protobuf:"bytes,11,rep,name=refused,proto3" json:"refused,omitempty"`
+	Refused []*SwitchRefusal `protobuf:"bytes,11,rep,name=refused,proto3" json:"refused,omitempty"`
+	// There are more of them.
+	RefusedMore   bool `protobuf:"varint,12,opt,name=refused_more,json=refusedMore,proto3" json:"refused_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3888,6 +3890,13 @@ func (x *SwitchStatus) GetRefused() []*SwitchRefusal {
 		return x.Refused
 	}
 	return nil
+}
+
+func (x *SwitchStatus) GetRefusedMore() bool {
+	if x != nil {
+		return x.RefusedMore
+	}
+	return false
 }
 
 // Rows of a table of a switch.
@@ -5598,7 +5607,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\x9c\x03\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xbf\x03\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5613,7 +5622,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bwarnings\x18\t \x03(\tR\bwarnings\x12\x18\n" +
 	"\amembers\x18\n" +
 	" \x01(\rR\amembers\x120\n" +
-	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\"5\n" +
+	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\x12!\n" +
+	"\frefused_more\x18\f \x01(\bR\vrefusedMore\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +

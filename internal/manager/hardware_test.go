@@ -28,6 +28,7 @@ type fakeSwitch struct {
 	history    []string // of one VIP: what the switch was told, each once
 	mute       bool     // it does not report
 	refuses    bool
+	others     int // VIPs of others that it refuses
 }
 
 func startSwitch(t *testing.T, url, name string, mute bool, addresses ...string) *fakeSwitch {
@@ -86,6 +87,9 @@ func (s *fakeSwitch) holds() string {
 func (s *fakeSwitch) report() error {
 	s.mu.Lock()
 	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{Driver: "fake", Members: 64}}
+	for i := range s.others {
+		r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: fmt.Sprintf("198.51.100.%d", i), Table: "tunnels", Need: 2, Free: 1})
+	}
 	for vip := range s.entries {
 		if s.refuses {
 			r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: vip, Table: "tunnels", Need: 2, Free: 1})
@@ -105,6 +109,15 @@ func (s *fakeSwitch) set(t *testing.T, mute, refuses bool) {
 	if !mute {
 		eventually(t, s.name+" has reported", func() bool { return s.report() == nil })
 	}
+}
+
+// refuseOthers has the switch refuse so many other VIPs, and what it is told too if there are any.
+func (s *fakeSwitch) refuseOthers(t *testing.T, n int) {
+	t.Helper()
+	s.mu.Lock()
+	s.others = n
+	s.mu.Unlock()
+	s.set(t, false, n > 0)
 }
 
 // inHardware is shop in switches, without a health check.
@@ -218,6 +231,22 @@ func TestAVIPGoesIntoASwitchAndOut(t *testing.T) {
 			t.Errorf("no event %s among %v", want, reasons)
 		}
 	}
+}
+
+// Of a switch that refuses more than is kept of it, an entry that is not named may be refused: it is not announced.
+func TestMoreRefusalsThanAreKept(t *testing.T) {
+	c := &city{t: t}
+	c.begin(false)
+	c.sw.refuseOthers(t, 64)
+	c.apply(inHardware("sw1"))
+	eventually(t, "the switch has the entry", func() bool { return c.sw.holds() != "" })
+	time.Sleep(time.Second) // several looks of the leader
+	if got := c.sw.holds(); strings.Contains(got, "announced") {
+		t.Errorf("the switch was told %s", got)
+	}
+	c.awaitPhase(placementpolicy.Programming)
+	c.sw.refuseOthers(t, 0)
+	c.awaitPhase(placementpolicy.Hardware)
 }
 
 // Whichever phase a leader stops in, the next one goes on from there.

@@ -50,6 +50,7 @@ func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchReques
 		return nil, apierr.ToConnect(&model.FieldError{Field: "status", Reason: "is required"})
 	}
 	status.Refused = r.GetRefused()[:min(len(r.GetRefused()), maxRefused)]
+	status.RefusedMore = len(r.GetRefused()) > maxRefused
 	err := n.takeReport(model.RoleSwitch, r.GetName(), r.GetGeneration(), nil, &weirv1.NodeStatus{Switch: status}, nodestatus.SessionCount{})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -57,5 +58,6 @@ func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchReques
 	return &weirv1.ReportSwitchResponse{}, nil
 }
 
-// maxRefused bounds the refusals of a switch that are kept: what is beyond is tried again when these are gone.
+// maxRefused bounds the refusals of a switch that are kept. While there are more, nothing is known of VIPs that are not among
+// them.
 const maxRefused = 64

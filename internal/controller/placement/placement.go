@@ -95,6 +95,12 @@ type report struct {
 	stored     time.Time // of the report in the store that was read; zero: it was to this manager
 	generation model.Generation
 	refused    map[string]string // by VIP, why
+	more       bool              // others are refused too
+}
+
+// tells says whether the switch has said what became of a VIP as of a generation.
+func (r report) tells(vip netip.Addr, of model.Generation) bool {
+	return r.generation >= of && (!r.more || r.refused[vip.String()] != "")
 }
 
 // group is what a switch would be told of a VIP, as of the generation of what it follows from.
@@ -161,7 +167,7 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 			if t.phase != place.Phase {
 				t = timer{phase: place.Phase, since: now}
 			}
-			switch runs := said[name].generation >= s.PlacementWritten.At(vip); {
+			switch runs := said[name].tells(vip, s.PlacementWritten.At(vip)); {
 			case !runs:
 				t.runs = time.Time{}
 			case t.runs.IsZero():
@@ -211,7 +217,7 @@ func (w *Watch) read(s *store.State, name string) report {
 			w.Log.Warn("can't read the status of a switch", "node", name, "err", err)
 		}
 	}
-	said := report{generation: status.Generation, refused: map[string]string{}}
+	said := report{generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore()}
 	if !here {
 		said.stored = stored.Seen
 	}
