@@ -134,6 +134,7 @@ type city struct {
 	t   *testing.T
 	dir string
 	m   *Manager
+	url string
 	api *rpc.Client
 
 	stop func()
@@ -143,12 +144,11 @@ type city struct {
 // begin starts the manager of the city, or one in its place.
 func (c *city) begin(mute bool) {
 	c.t.Helper()
-	var url string
-	url, c.stop = start(c.t, Config{DataDir: c.dir}, c.set, func(m *Manager) { c.m = m })
-	c.api = dial(c.t, url)
-	startHost(c.t, url, "host1", "10.2.1.1")
-	startHost(c.t, url, "host2", "10.2.2.2")
-	c.sw = startSwitch(c.t, url, "sw1", mute, "10.1.0.1")
+	c.url, c.stop = start(c.t, Config{DataDir: c.dir}, c.set, func(m *Manager) { c.m = m })
+	c.api = dial(c.t, c.url)
+	startHost(c.t, c.url, "host1", "10.2.1.1")
+	startHost(c.t, c.url, "host2", "10.2.2.2")
+	c.sw = startSwitch(c.t, c.url, "sw1", mute, "10.1.0.1")
 	eventually(c.t, "all are registered", func() bool { return c.m.store.State().Nodes.Len() == 3 })
 }
 
@@ -174,9 +174,11 @@ func (c *city) passUntil(want placementpolicy.Phase, by time.Duration) {
 	})
 }
 
-func (c *city) phase() placementpolicy.Phase {
+func (c *city) phase() placementpolicy.Phase { return c.phaseIn("sw1") }
+
+func (c *city) phaseIn(device string) placementpolicy.Phase {
 	for state := range c.m.store.State().Placements.Values() {
-		return state.Places["sw1"].Phase
+		return state.Places[device].Phase
 	}
 	return ""
 }
@@ -238,9 +240,10 @@ func TestMoreRefusalsThanAreKept(t *testing.T) {
 	c := &city{t: t}
 	c.begin(false)
 	c.sw.refuseOthers(t, 64)
-	c.apply(inHardware("sw1"))
-	eventually(t, "the switch has the entry", func() bool { return c.sw.holds() != "" })
-	time.Sleep(time.Second) // several looks of the leader
+	startSwitch(t, c.url, "sw2", false, "10.1.0.2")
+	eventually(t, "sw2 is registered", func() bool { return c.m.store.State().Nodes.Len() == 4 })
+	c.apply(inHardware("sw1", "sw2"))
+	eventually(t, "the other switch serves the VIP", func() bool { return c.phaseIn("sw2") == placementpolicy.Hardware })
 	if got := c.sw.holds(); strings.Contains(got, "announced") {
 		t.Errorf("the switch was told %s", got)
 	}
