@@ -30,7 +30,7 @@ the router, muxes, hosts with workloads, a manager. All of it is real but the wi
 
 Needs root and the package frr.`,
 	}
-	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(), moveCommand(),
+	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(), rebootCommand(), cutCommand(), mendCommand(), moveCommand(),
 		demoCommand(), echoCommand(), loadCommand(), streamCommand(), floodCommand())
 	return cmd
 }
@@ -82,6 +82,8 @@ func upCommand() *cobra.Command {
 	flags.IntVar(&plan.Workloads, "workloads", 2, "number of workloads on each host")
 	flags.IntVar(&plan.Outside, "outside", 0, "number of servers outside of the datacenter, for workloads to reach")
 	flags.IntVar(&plan.Switches, "switches", 0, "number of switches that serve VIPs in their own tables; muxes then announce aggregates")
+	flags.StringVar(&plan.Fabric, "fabric", "",
+		"network of switches above muxes and hosts, as 2x2x2x2: containers, ToRs and aggregation switches of each, cores")
 	flags.IntVar(&plan.Networks, "networks", 0, "number of tenants' virtual networks, with workloads on two more hosts")
 	flags.IntVar(&plan.Managers, "managers", 1, "number of managers: 1, 3 or 5")
 	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")
@@ -249,6 +251,61 @@ func killCommand() *cobra.Command {
 				return err
 			}
 			return lab.CutPower(args[0])
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+func rebootCommand() *cobra.Command {
+	var name string
+	keep := false
+	cmd := &cobra.Command{
+		Use: "reboot NODE", Short: "Have a node's links go, seen by its neighbors, and come back with its programs; also after kill",
+		Example: "  weir lab reboot tor-1-1\n  weir lab reboot tor-1-1 --keep-tables",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return lab.Reboot(args[0], keep)
+		},
+	}
+	nameFlag(cmd, &name)
+	cmd.Flags().BoolVar(&keep, "keep-tables", false, "a switch has its tables when it is back, as they were; else they are empty")
+	return cmd
+}
+
+func cutCommand() *cobra.Command {
+	var name string
+	silent := false
+	cmd := &cobra.Command{
+		Use: "cut NODE NODE", Short: "Cut the link between two nodes of a fabric", Args: cobra.ExactArgs(2),
+		Example: "  weir lab cut tor-1-1 agg-1-1",
+		RunE: func(_ *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return lab.CutLink(args[0], args[1], silent)
+		},
+	}
+	nameFlag(cmd, &name)
+	cmd.Flags().BoolVar(&silent, "silent", false, "the link stays up, and its packets vanish")
+	return cmd
+}
+
+func mendCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "mend NODE NODE", Short: "Mend a link that was cut", Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return lab.MendLink(args[0], args[1])
 		},
 	}
 	nameFlag(cmd, &name)

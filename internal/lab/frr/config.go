@@ -22,6 +22,17 @@ type Config struct {
 
 	// Upstream are routers of other ASes that this one dials.
 	Upstream []Upstream
+	// Fabric are the other routers of a fabric, which dial as this one does: with BFD, and without graceful restart, as routes to
+	// a switch that has rebooted lead nowhere.
+	Fabric []Upstream
+	// Local is where programs of the router's own machine dial in from, in its AS.
+	Local netip.Prefix
+	// Networks are announced while there is a route to them.
+	Networks []netip.Prefix
+	// Source4 and Source6 are what the machine sends from on routes of BGP; invalid: the interface's address.
+	Source4, Source6 netip.Addr
+	// Own are next hops of which the kernel gets no routes: they are of the programs in Local.
+	Own []netip.Addr
 	// HostRoutes are prefixes of which the kernel gets no route to a single address: a switch's driver writes these.
 	HostRoutes []netip.Prefix
 
@@ -38,9 +49,13 @@ type Upstream struct {
 }
 
 const (
-	group = "WEIR"
+	group       = "WEIR"
+	fabricGroup = "FABRIC"
+	localGroup  = "LOCAL"
 	// hostRoutes begins the names of the lists and maps that keep routes out of the kernel.
 	hostRoutes = "HOST-ROUTES"
+	ownRoutes  = "OWN-ROUTES"
+	source     = "SOURCE"
 )
 
 func (c Config) bgpd() string {
@@ -70,6 +85,7 @@ func (c Config) bgpd() string {
 		for _, u := range c.Upstream {
 			line("  neighbor %s activate", u.Address)
 		}
+		c.fabric(line, family)
 		if len(c.HostRoutes) > 0 {
 			line("  table-map %s-%s", hostRoutes, family)
 		}
@@ -84,6 +100,7 @@ func (c Config) bgpd() string {
 	}
 	line("exit")
 	c.hostRoutes(line)
+	c.ownRoutes(line)
 	return b.String()
 }
 
@@ -109,6 +126,60 @@ func (c Config) neighbors(line func(format string, args ...any)) {
 		line(" neighbor %s remote-as %d", u.Address, u.AS)
 	}
 	line(" neighbor %s capability extended-nexthop", group)
+	if c.Local.IsValid() {
+		line(" neighbor %s peer-group", localGroup)
+		line(" neighbor %s remote-as %d", localGroup, c.AS)
+		line(" neighbor %s passive", localGroup)
+		line(" bgp listen range %s peer-group %s", c.Local, localGroup)
+	}
+	if len(c.Fabric) > 0 {
+		line(" neighbor %s peer-group", fabricGroup)
+		line(" neighbor %s timers connect 1", fabricGroup)
+		line(" neighbor %s bfd", fabricGroup)
+		line(" neighbor %s bfd profile weir", fabricGroup)
+		line(" neighbor %s graceful-restart-disable", fabricGroup)
+	}
+	for _, n := range c.Fabric {
+		line(" neighbor %s remote-as %d", n.Address, n.AS)
+		line(" neighbor %s peer-group %s", n.Address, fabricGroup)
+	}
+}
+
+// fabric writes what a family has of a fabric.
+func (c Config) fabric(line func(format string, args ...any), family string) {
+	if c.Local.IsValid() {
+		line("  neighbor %s activate", localGroup)
+	}
+	if len(c.Fabric) > 0 {
+		line("  neighbor %s activate", fabricGroup)
+	}
+	for _, p := range c.Networks {
+		if p.Addr().Is4() == (family == "ipv4") {
+			line("  network %s", p)
+		}
+	}
+	if len(c.Own) > 0 {
+		line("  table-map %s-%s", ownRoutes, family)
+	}
+}
+
+// ownRoutes writes the maps that keep them out of the kernel.
+func (c Config) ownRoutes(line func(format string, args ...any)) {
+	if len(c.Own) == 0 {
+		return
+	}
+	for _, of := range []struct{ family, word string }{{"ipv4", "ip"}, {"ipv6", "ipv6"}} {
+		name := ownRoutes + "-" + of.family
+		for i, hop := range c.Own {
+			if hop.Is4() == (of.family == "ipv4") {
+				line("route-map %s deny %d", name, i+1)
+				line(" match %s next-hop address %s", of.word, hop)
+				line("exit")
+			}
+		}
+		line("route-map %s permit %d", name, len(c.Own)+1)
+		line("exit")
+	}
 }
 
 // hostRoutes writes the maps of what the kernel gets.
@@ -132,7 +203,15 @@ func (c Config) hostRoutes(line func(format string, args ...any)) {
 
 // zebra forgets soon the groups of next hops that no route uses. FRR 8.4 keeps them for 3 minutes, and
 // the kernel takes a link that goes down out of them, unseen: it would miss when it is back.
-func (c Config) zebra() string { return c.common("zebra") + "zebra nexthop-group keep 1\n" }
+func (c Config) zebra() string {
+	text := c.common("zebra") + "zebra nexthop-group keep 1\n"
+	for word, address := range map[string]netip.Addr{"ip": c.Source4, "ipv6": c.Source6} {
+		if address.IsValid() {
+			text += fmt.Sprintf("route-map %s-%s permit 1\n set src %s\nexit\n%[2]s protocol bgp route-map %[1]s-%[2]s\n", source, word, address)
+		}
+	}
+	return text
+}
 
 func (c Config) bfdd() string {
 	ms := c.BFD.Milliseconds()

@@ -8,64 +8,48 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/tcx"
 )
 
 // Silence makes a machine's link lose every packet in both directions, without taking it down: what
 // the router sees when a machine loses its power behind a switch. It holds until Restore.
 func (l *network) Silence(node string) error {
-	router, err := l.NS(string(Router))
+	n, err := l.Node(node)
 	if err != nil {
 		return err
 	}
-	index, err := router.Index(node)
-	if err != nil {
-		return err
-	}
-	const drop = 2 // TCX_DROP
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "silence", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, drop), asm.Return()},
-	})
-	if err != nil {
-		return fmt.Errorf("silence %s: %w", node, err)
-	}
-	defer program.Close()
-	for pin, attach := range map[string]ebpf.AttachType{
-		l.silencePin(node, "in"): ebpf.AttachTCXIngress, l.silencePin(node, "out"): ebpf.AttachTCXEgress,
-	} {
-		err := router.Do(func() error {
-			return attachPinned(link.TCXOptions{Interface: index, Program: program, Attach: attach}, pin)
-		})
-		if err != nil {
-			return fmt.Errorf("silence %s: %w", node, err)
-		}
-	}
-	return nil
+	return silencePort(l, l.Above(n), node)
 }
 
-func attachPinned(options link.TCXOptions, pin string) error {
-	attached, err := link.AttachTCX(options)
+// silencePort makes an interface lose every packet in both directions.
+func silencePort(l *network, node, port string) error {
+	ns, err := l.NS(node)
 	if err != nil {
 		return err
 	}
-	defer attached.Close()
-	return attached.Pin(pin)
+	return tcx.Drop(ns, port, l.silencePin(node, port+"-in"), l.silencePin(node, port+"-out"))
 }
 
-func (l *network) silencePin(node, direction string) string {
-	return filepath.Join(l.dir, "bpf", "silence-"+node+"-"+direction)
+func (l *network) silencePin(node, what string) string {
+	return filepath.Join(l.dir, "bpf", "silence-"+node+"-"+what)
 }
 
 // Restore ends what Silence began. It is no error if the link is not silent.
 func (l *network) Restore(node string) error {
+	n, err := l.Node(node)
+	if err != nil {
+		return err
+	}
+	return restorePort(l, l.Above(n), node)
+}
+
+func restorePort(l *network, node, port string) error {
 	for _, direction := range []string{"in", "out"} {
-		err := os.Remove(l.silencePin(node, direction))
+		err := os.Remove(l.silencePin(node, port+"-"+direction))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("restore %s: %w", node, err)
+			return fmt.Errorf("restore %s of %s: %w", port, node, err)
 		}
 	}
 	return nil
@@ -80,6 +64,9 @@ func (l *programs) CutPower(node string) error {
 	}
 	if n.Kind == Router || n.Kind == Workload || n.Kind == Tenant {
 		return fmt.Errorf("cut the power of %s: only clients, muxes, hosts and the manager have their own", node)
+	}
+	if l.inFabric(n) {
+		return errors.Join(l.stopSwitch(n, true), l.Forget(node))
 	}
 	if err := l.Silence(node); err != nil {
 		return err
@@ -100,6 +87,13 @@ func (l *programs) CutPower(node string) error {
 // Crash kills a machine's programs and takes its uplink down. Unlike CutPower, the router sees at once
 // that the link is gone. Revive ends it.
 func (l *programs) Crash(node string) error {
+	n, err := l.Node(node)
+	if err != nil {
+		return err
+	}
+	if l.inFabric(n) {
+		return l.stopSwitch(n, false)
+	}
 	ns, err := l.NS(node)
 	if err != nil {
 		return err
@@ -126,12 +120,16 @@ func (l *programs) Revive(node string) error {
 		return err
 	}
 	gateway4, gateway6 := n.gateway()
-	if err := first(
+	links := []func() error{
 		func() error { return l.Restore(node) },
 		func() error { return ns.SetUp(Uplink) },
 		func() error { return ns.ReplaceRoute(all4, gateway4) },
 		func() error { return ns.ReplaceRoute(all6, gateway6) },
-	); err != nil {
+	}
+	if l.inFabric(n) {
+		links = []func() error{func() error { return l.startSwitchAgain(n) }}
+	}
+	if err := first(links...); err != nil {
 		return fmt.Errorf("revive %s: %w", node, err)
 	}
 	l.processesMu.Lock()

@@ -117,7 +117,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 		config.Workload = (*Lab).startEcho
 	}
 	steps := []func() error{
-		l.makeFolders, l.save, l.writeNetworks, l.buildNetwork, l.startRouter,
+		l.makeFolders, l.save, l.writeNetworks, l.buildNetwork, l.startRouter, l.startFabric,
 		func() error { return l.startManagers(ctx, config.Store) },
 		func() error { return l.startNodes(config.Later) },
 		func() error { return l.startWorkloads(config.Workload) },

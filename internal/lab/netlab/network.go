@@ -13,10 +13,15 @@ const Uplink = "eth0"
 var (
 	all4 = netip.MustParsePrefix("0.0.0.0/0")
 	all6 = netip.MustParsePrefix("::/0")
+
+	forwarding = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
 )
 
 func (l *network) buildNetwork() error {
-	router, err := l.create(string(Router), "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+	_, err := l.create(string(Router), forwarding...)
+	if err == nil {
+		err = buildFabric(l)
+	}
 	if err != nil {
 		return err
 	}
@@ -26,9 +31,9 @@ func (l *network) buildNetwork() error {
 			err = l.addNative(n)
 		case n.Kind == Workload:
 			err = l.addContainer(n)
-		case n.Kind == Tenant: // made with its host
+		case n.Kind == Tenant, l.inFabric(n): // made with its host; made before
 		default:
-			err = l.addMachine(router, n)
+			err = l.addMachine(n)
 		}
 		if err != nil {
 			return err
@@ -69,11 +74,15 @@ func (l *network) create(node string, on ...string) (*netns.NS, error) {
 	return ns, nil
 }
 
-// addMachine makes a node and the link from the router to it.
-func (l *network) addMachine(router *netns.NS, n Node) error {
+// addMachine makes a node and the link from the router above to it.
+func (l *network) addMachine(n Node) error {
+	router, err := l.NS(l.Above(n))
+	if err != nil {
+		return err
+	}
 	var forward []string
 	if n.Kind == Host || n.Kind == Switch {
-		forward = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
+		forward = forwarding
 	}
 	ns, err := l.create(n.Name, forward...)
 	if err != nil {
@@ -89,9 +98,14 @@ func (l *network) addMachine(router *netns.NS, n Node) error {
 		func() error { return ns.AddRoute(all4, gateway4) },
 		func() error { return ns.AddRoute(all6, gateway6) },
 	)
+	if err == nil && l.Above(n) != string(Router) {
+		err = prepareRack(router, ns, n)
+	}
 	switch {
 	case err != nil:
 		return err
+	case n.Kind == Mux && l.Above(n) != string(Router):
+		return nil
 	case n.Kind == Mux:
 		return prepareForXDP(router, n.Name)
 	case n.Kind == Host:
@@ -111,12 +125,17 @@ func prepareForXDP(router *netns.NS, port string) error {
 }
 
 func routeWorkloads(router *netns.NS, host Node) error {
-	net4 := netip.PrefixFrom(address4(Workload, host.Number, 0), 24)
-	net6 := netip.PrefixFrom(address6(Workload, host.Number, 0), 64)
 	return first(
-		func() error { return router.AddRoute(net4, host.IPv4) },
-		func() error { return router.AddRoute(net6, host.IPv6) },
+		func() error { return router.ReplaceRoute(workloadNet4(host), host.IPv4) },
+		func() error { return router.ReplaceRoute(workloadNet6(host), host.IPv6) },
 	)
+}
+
+func workloadNet4(host Node) netip.Prefix {
+	return netip.PrefixFrom(address4(Workload, host.Number, 0), 24)
+}
+func workloadNet6(host Node) netip.Prefix {
+	return netip.PrefixFrom(address6(Workload, host.Number, 0), 64)
 }
 
 // addContainer makes a workload in a namespace of its own, as container networks without a bridge

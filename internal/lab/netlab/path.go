@@ -4,12 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
-
 	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/lab/tcx"
 )
 
 // path is what lies between a client and the router, where Narrow puts something.
@@ -67,12 +63,6 @@ func defaultRoutes(ns *netns.NS, gateway4, gateway6 netip.Addr) error {
 	)
 }
 
-// The largest segments that fit 1500 bytes.
-const (
-	largestMSS4 = 1460
-	largestMSS6 = 1440
-)
-
 // IgnoreMSS makes a client send segments of 1500 bytes whatever the servers ask for, as some do: a
 // program at its interface writes the largest MSS into each SYN/ACK on its way in. It stays with the
 // interface.
@@ -81,79 +71,8 @@ func (l *network) IgnoreMSS(client string) error {
 	if err != nil {
 		return err
 	}
-	index, err := ns.Index(Uplink)
-	if err != nil {
-		return err
-	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "raise_mss", Type: ebpf.SchedCLS, License: "Dual BSD/GPL", Instructions: raiseMSS(),
-	})
-	if err != nil {
-		return fmt.Errorf("make %s ignore the MSS: %w", client, err)
-	}
-	defer program.Close()
-	err = ns.Do(func() error {
-		return attachPinned(link.TCXOptions{Interface: index, Program: program, Attach: ebpf.AttachTCXIngress},
-			l.silencePin(client, "mss"))
-	})
-	if err != nil {
+	if err := tcx.RaiseMSS(ns, Uplink, l.silencePin(client, "mss")); err != nil {
 		return fmt.Errorf("make %s ignore the MSS: %w", client, err)
 	}
 	return nil
-}
-
-// raiseMSS is the program of IgnoreMSS: of Ethernet, IP without options or extensions, and TCP whose
-// first option is the MSS, as Linux writes it. All else passes.
-func raiseMSS() asm.Instructions {
-	const etherType = 12
-	program := asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1), // where LoadAbs wants it
-		asm.LoadAbs(etherType, asm.Half),
-		asm.JEq.Imm(asm.R0, unix.ETH_P_IP, "v4"),
-		asm.JEq.Imm(asm.R0, unix.ETH_P_IPV6, "v6"),
-		asm.Ja.Label("pass"),
-	}
-	program = append(program, raiseIn("v4", 14+9, 14+20, largestMSS4)...)
-	program = append(program, raiseIn("v6", 14+6, 14+40, largestMSS6)...)
-	return append(program, asm.Mov.Imm(asm.R0, 0).WithSymbol("pass"), asm.Return()) // TCX_PASS
-}
-
-// raiseIn is the part for one family: where the protocol and the TCP header stand, and the MSS.
-func raiseIn(label string, protocol, tcp int32, mss int32) asm.Instructions {
-	const (
-		flags, synAck   = 13, 0x12
-		checksum        = 16
-		option, kindMSS = 20, 2
-		value           = option + 2
-	)
-	return asm.Instructions{
-		asm.LoadAbs(protocol, asm.Byte).WithSymbol(label),
-		asm.JNE.Imm(asm.R0, unix.IPPROTO_TCP, "pass"),
-		asm.LoadAbs(tcp+flags, asm.Byte),
-		asm.And.Imm(asm.R0, synAck),
-		asm.JNE.Imm(asm.R0, synAck, "pass"),
-		asm.LoadAbs(tcp+option, asm.Byte),
-		asm.JNE.Imm(asm.R0, kindMSS, "pass"),
-		asm.LoadAbs(tcp+value, asm.Half),
-		asm.HostTo(asm.BE, asm.R0, asm.Half),
-		asm.Mov.Imm(asm.R7, mss),
-		asm.HostTo(asm.BE, asm.R7, asm.Half),
-		asm.StoreMem(asm.RFP, -8, asm.R7, asm.Half),
-
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.Mov.Imm(asm.R2, tcp+checksum),
-		asm.Mov.Reg(asm.R3, asm.R0),
-		asm.Mov.Reg(asm.R4, asm.R7),
-		asm.Mov.Imm(asm.R5, 2), // bytes
-		asm.FnL4CsumReplace.Call(),
-
-		asm.Mov.Reg(asm.R1, asm.R6),
-		asm.Mov.Imm(asm.R2, tcp+value),
-		asm.Mov.Reg(asm.R3, asm.RFP),
-		asm.Add.Imm(asm.R3, -8),
-		asm.Mov.Imm(asm.R4, 2),
-		asm.Mov.Imm(asm.R5, 0),
-		asm.FnSkbStoreBytes.Call(),
-		asm.Ja.Label("pass"),
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/weirlb/weir/internal/lab/clos"
 	"github.com/weirlb/weir/internal/lab/overlay"
 )
 
@@ -25,6 +26,9 @@ type Plan struct {
 	Networks int `json:"networks,omitempty"`
 	// Switches are routers below the lab's that serve VIPs in hardware. The muxes then announce aggregates.
 	Switches int `json:"switches,omitempty"`
+	// Fabric is a Clos network of switches between the router and the muxes and hosts, as 2x2x2x2 (package clos). There are no
+	// Switches then.
+	Fabric string `json:"fabric,omitempty"`
 }
 
 // Kind is what a node is.
@@ -109,6 +113,14 @@ func (p Plan) Validate() error {
 	if p.Switches < 0 || p.Switches > maxNodes {
 		return fmt.Errorf("switches must be 0 to %d, is %d", maxNodes, p.Switches)
 	}
+	if p.Fabric != "" {
+		if _, err := clos.Parse(p.Fabric, string(Router)); err != nil {
+			return err
+		}
+		if p.Switches > 0 {
+			return fmt.Errorf("switches and fabric exclude each other: leave one away")
+		}
+	}
 	if p.Networks < 0 || p.Networks > overlay.Most {
 		return fmt.Errorf("networks must be 0 to %d, is %d", overlay.Most, p.Networks)
 	}
@@ -130,7 +142,7 @@ func (p Plan) Nodes() []Node {
 	add(Outside, p.Outside)
 	add(Manager, max(1, p.Managers))
 	add(Mux, p.Muxes)
-	add(Switch, p.Switches)
+	add(Switch, p.Switches+len(p.fabric().Switches))
 	for h := 1; h <= p.Hosts; h++ {
 		nodes = append(nodes, p.machine(Host, h))
 		for n := 1; n <= p.Workloads; n++ {
@@ -176,8 +188,11 @@ func (p Plan) Node(name string) (Node, error) {
 
 func (p Plan) machine(kind Kind, number int) Node {
 	name := fmt.Sprintf("%s%d", kind, number)
-	if kind == Manager && p.Managers <= 1 {
+	switch {
+	case kind == Manager && p.Managers <= 1:
 		name = string(kind)
+	case kind == Switch && p.Fabric != "":
+		name = p.fabric().Switches[number-1]
 	}
 	if kind == Outside {
 		return Node{

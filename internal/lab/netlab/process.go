@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/clock"
 )
 
 // Process is a program that the lab started on a node and keeps note of.
@@ -164,6 +166,16 @@ func (p *Process) Stop(signal syscall.Signal, bound time.Duration) error {
 		}
 	}
 	p.reap()
+	return nil
+}
+
+// StepClock steps the time of day that all programs on a node have: a program that is started later has the machine's again.
+func (l *programs) StepClock(node string, by time.Duration) error {
+	for _, p := range l.Processes(node) {
+		if err := clock.Step(p.PID, by); err != nil {
+			return fmt.Errorf("%s on %s: %w", p.Name, node, err)
+		}
+	}
 	return nil
 }
 

@@ -64,6 +64,11 @@ func (l *Lab) startRouter() error {
 	for _, mux := range l.Of(Mux) {
 		config.Neighbors = append(config.Neighbors, mux.IPv4)
 	}
+	if l.Fabric != "" {
+		config.Neighbors, config.Networks = nil, l.networksBelow(string(Router))
+		_, err = frr.Start(ns, l.fabric().FRR(string(Router), routerAS, bfdInterval, config))
+		return err
+	}
 	for _, n := range l.Of(Switch) {
 		config.Upstream = append(config.Upstream, switches.Upstream(n.Number, n.IPv4))
 	}
@@ -111,6 +116,10 @@ func (l *Lab) Join(node string) error {
 }
 
 func (l *Lab) startSwitch(n Node, join []string) error {
+	if l.inFabric(n) {
+		_, err := l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, n.IPv4, n.IPv6, VIPs4, VIPs6)...)...)
+		return err
+	}
 	ns, err := l.NS(n.Name)
 	if err != nil {
 		return err
@@ -120,7 +129,7 @@ func (l *Lab) startSwitch(n Node, join []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, n.IPv6, VIPs4, VIPs6)...)...)
+	_, err = l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, netip.Addr{}, n.IPv6, VIPs4, VIPs6)...)...)
 	return err
 }
 
@@ -131,7 +140,7 @@ func (l *Lab) startMux(n Node, join []string) error {
 	}
 	router, _ := n.gateway()
 	join = append(join, l.flags...)
-	if l.Switches > 0 {
+	if len(l.Of(Switch)) > 0 {
 		join = append(join, "--announce", "aggregate", "--aggregate", VIPs4.String(), "--aggregate", VIPs6.String())
 	}
 	if len(l.Of(Tenant)) > 0 {
@@ -141,7 +150,7 @@ func (l *Lab) startMux(n Node, join []string) error {
 	_, err := l.Start(n.Name, "weir-mux", append(join,
 		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),
-		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
+		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, l.fabric().AS(l.Above(n), routerAS), file, bfdInterval),
 		// Room for a lab's tables, not a datacenter's: each mux has its own.
 		"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")...)
 	return err

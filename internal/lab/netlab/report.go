@@ -36,7 +36,7 @@ func (l *Lab) Report(t test) {
 		t.Logf("the logs of all programs of lab %s are in %s", l.Name, kept)
 	}
 	for _, n := range l.Nodes() {
-		for _, program := range []string{"weir-manager", "weir-mux", "weir-agent"} {
+		for _, program := range []string{"weir-manager", "weir-mux", "weir-switch", "weir-agent"} {
 			if _, err := l.Process(n.Name, program); err != nil {
 				continue
 			}

@@ -33,6 +33,13 @@ func (ns *NS) PassXDP(name string) error {
 	})
 }
 
+// DetachXDP removes the XDP program of an interface, if it has one.
+func (ns *NS) DetachXDP(name string) error {
+	return ns.change(name, "detach the program of", func(link netlink.Link) error {
+		return ns.Do(func() error { return netlink.LinkSetXdpFd(link, -1) })
+	})
+}
+
 // ThreadXDP has a kernel thread take what comes to an interface with an XDP program, on one CPU. Whoever sends from another
 // one does not wait for it: what a program there redirects, and does not fit into the ring between them, is lost, and counted
 // at this interface as dropped, as by a NIC. Threads are the kernel's ids of those that are new.

@@ -11,7 +11,13 @@ import (
 )
 
 // What is the same on each switch: nobody else sees it.
-const hop = "weir-hop" // the interface of the session between router and weir-switch
+const (
+	hop    = "weir-hop" // the interface of the session between router and weir-switch
+	nobody = "nobody"   // its other end
+)
+
+// Own are interfaces without a cable.
+var Own = []string{hop, nobody}
 
 var (
 	ours4 = netip.MustParsePrefix("192.0.2.1/30")
@@ -28,31 +34,57 @@ func Upstream(number int, address netip.Addr) frr.Upstream {
 	return frr.Upstream{Address: address, AS: AS(number)}
 }
 
-// Start makes the node a router: its FRR has a session with the one above, and waits for weir-switch.
-func Start(ns *netns.NS, dir string, number int, above frr.Upstream, vips ...netip.Prefix) error {
-	if err := netns.Veth(ns, hop, ns, "nobody"); err != nil {
+// prepare makes the interface of the session between router and weir-switch.
+func prepare(ns *netns.NS) error {
+	if err := netns.Veth(ns, hop, ns, nobody); err != nil {
 		return err
 	}
-	if err := ns.AddAddress(hop, ours4, ours6); err != nil {
+	return ns.AddAddress(hop, ours4, ours6)
+}
+
+// Start makes the node a router: its FRR has a session with the one above, and waits for weir-switch.
+func Start(ns *netns.NS, dir string, number int, above frr.Upstream, vips ...netip.Prefix) error {
+	if err := prepare(ns); err != nil {
 		return err
 	}
 	_, err := frr.Start(ns, frr.Config{
-		Dir: dir, AS: AS(number), RouterID: netip.AddrFrom4([4]byte{10, 255, 7, byte(number)}), PeerAS: AS(number), Ranges: []netip.Prefix{ours4.Masked()},
+		Dir: dir, AS: AS(number), RouterID: routerID(number), PeerAS: AS(number), Ranges: []netip.Prefix{ours4.Masked()},
 		GracefulRestart: true, Upstream: []frr.Upstream{above}, HostRoutes: vips,
 	})
 	return err
 }
 
-// Flags are those of the switch's weir-switch, beside the ones of every node.
-func Flags(number int, source6 netip.Addr, vips ...netip.Prefix) []string {
+func routerID(number int) netip.Addr { return netip.AddrFrom4([4]byte{10, 255, 7, byte(number)}) }
+
+// InFabric makes the node a router with as many sessions as the configuration has, which waits for weir-switch. It may have
+// been one before.
+func InFabric(ns *netns.NS, number int, config frr.Config) error {
+	if _, err := ns.Index(hop); err != nil {
+		if err := prepare(ns); err != nil {
+			return err
+		}
+	}
+	config.AS, config.RouterID, config.GracefulRestart = AS(number), routerID(number), true
+	config.Local, config.Own = ours4.Masked(), []netip.Addr{next4, next6}
+	_, err := frr.Start(ns, config)
+	return err
+}
+
+// Flags are those of the switch's weir-switch, beside the ones of every node. Without an IPv4 source its driver is linux, which
+// has IPv6 tunnels alone, else xdp.
+func Flags(number int, source4, source6 netip.Addr, vips ...netip.Prefix) []string {
 	texts := make([]string, len(vips))
 	for i, p := range vips {
 		texts[i] = p.String()
 	}
-	return []string{
-		"--driver", "linux", "--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
+	driver := []string{"--driver", "linux"}
+	if source4.IsValid() {
+		driver = []string{"--driver", "xdp", "--source4", source4.String()}
+	}
+	return append(driver,
+		"--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
 		"--as", strconv.Itoa(int(AS(number))), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
 		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), AS(number)), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
 		"--bgp-hold-time", "3s", "--graceful-restart", "5s",
-	}
+	)
 }

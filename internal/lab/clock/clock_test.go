@@ -1,4 +1,4 @@
-package netlab
+package clock
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // A step is seen by the program that it is made for, in the time of day alone, and by no other.
-func TestStepClock(t *testing.T) {
+func TestStep(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only on amd64")
 	}
@@ -51,11 +51,6 @@ func TestStepClock(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	started, _, err := stat(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Process{Name: "test", PID: cmd.Process.Pid, Started: started}
 	lines := bufio.NewScanner(out)
 	ahead := func(wanted time.Duration) {
 		t.Helper()
@@ -81,7 +76,7 @@ func TestStepClock(t *testing.T) {
 	}
 	ahead(0)
 	for _, by := range []time.Duration{24 * time.Hour, -72 * time.Hour, 48 * time.Hour} {
-		if err := p.stepClock(by); err != nil {
+		if err := Step(cmd.Process.Pid, by); err != nil {
 			t.Fatal(err)
 		}
 		ahead(map[time.Duration]time.Duration{24 * time.Hour: 24 * time.Hour, -72 * time.Hour: -48 * time.Hour, 48 * time.Hour: 0}[by])

@@ -1,4 +1,8 @@
-package netlab
+// Package clock steps the time of day of a single process. Linux has no time of day of a namespace, and Go reads it without a
+// system call, by the code that the kernel maps into each process (vdso(7)). What is mapped may be written to, a page of its
+// own for each process, as debuggers do: the code is replaced by one that makes the system call and adds an offset. The
+// program is as it is. For tests and the lab only.
+package clock
 
 import (
 	"bytes"
@@ -16,20 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StepClock steps the time of day that all programs on a node have, in addition to steps before: a program that is
-// started later has the machine's again. Time that only passes (CLOCK_MONOTONIC) goes on as it did.
-//
-// Linux has no time of day of a namespace, and Go reads it without a system call, by the code that the kernel maps
-// into each process (vdso(7)). What is mapped may be written to, a page of its own for each process, as debuggers
-// do: the code is replaced by one that makes the system call and adds an offset. The programs are as they are.
-func (l *programs) StepClock(node string, by time.Duration) error {
+// Step steps the time of day that a process has, in addition to steps before. Time that only passes (CLOCK_MONOTONIC) goes on
+// as it did.
+func Step(pid int, by time.Duration) error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("step the clock on %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
-	for _, p := range l.Processes(node) {
-		if err := p.stepClock(by); err != nil {
-			return fmt.Errorf("step the clock of %s on %s: %w", p.Name, node, err)
-		}
+	if err := step(pid, by); err != nil {
+		return fmt.Errorf("step the clock of process %d: %w", pid, err)
 	}
 	return nil
 }
@@ -52,13 +50,13 @@ const (
 	stopTime = 5 * time.Second
 )
 
-func (p *Process) stepClock(by time.Duration) error {
-	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+func step(pid int, by time.Duration) error {
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	at, err := clockGettime(memory, p.PID)
+	at, err := clockGettime(memory, pid)
 	if err != nil {
 		return err
 	}
@@ -73,7 +71,7 @@ func (p *Process) stepClock(by time.Duration) error {
 	}
 	seconds := int64(binary.LittleEndian.Uint64(offset)) + int64(by/time.Second)
 	binary.LittleEndian.PutUint64(offset, uint64(seconds))
-	resume, err := p.standStill(at, at+uint64(len(code)))
+	resume, err := standStill(pid, at, at+uint64(len(code)))
 	if err != nil {
 		return err
 	}
@@ -117,13 +115,13 @@ func clockGettime(memory *os.File, pid int) (address uint64, err error) {
 }
 
 // standStill stops a process where none of its threads is between two addresses, until resume.
-func (p *Process) standStill(from, to uint64) (resume func() error, err error) {
-	resume = func() error { return p.Signal(unix.SIGCONT) }
+func standStill(pid int, from, to uint64) (resume func() error, err error) {
+	resume = func() error { return unix.Kill(pid, unix.SIGCONT) }
 	for end := time.Now().Add(stopTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if err := p.Signal(unix.SIGSTOP); err != nil {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			return nil, err
 		}
-		stopped, inside, err := p.threads(from, to)
+		stopped, inside, err := threads(pid, from, to)
 		switch {
 		case err != nil:
 			return nil, errors.Join(err, resume())
@@ -139,8 +137,8 @@ func (p *Process) standStill(from, to uint64) (resume func() error, err error) {
 }
 
 // threads says whether all threads of a process are stopped, and one of them between two addresses.
-func (p *Process) threads(from, to uint64) (stopped, inside bool, err error) {
-	calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", p.PID))
+func threads(pid int, from, to uint64) (stopped, inside bool, err error) {
+	calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
 	if err != nil {
 		return false, false, err
 	}

@@ -1,0 +1,88 @@
+package clos
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/lab/frr"
+	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/lab/switches"
+)
+
+// AS is that of a router of the fabric; the border has the one that it is given.
+func (f Fabric) AS(name string, border uint32) uint32 {
+	if n := f.Number(name); n > 0 {
+		return switches.AS(n)
+	}
+	return border
+}
+
+// FRR adds to a router's configuration its sessions with the rest of the fabric.
+func (f Fabric) FRR(name string, border uint32, bfd time.Duration, config frr.Config) frr.Config {
+	config.BFD = bfd
+	for _, l := range f.Links {
+		if other, ok := l.other(name); ok {
+			address, _ := l.addresses(other)
+			config.Fabric = append(config.Fabric, frr.Upstream{Address: address, AS: f.AS(other, border)})
+		}
+	}
+	return config
+}
+
+// Ports are a switch's interfaces that have a cable.
+func Ports(ns *netns.NS) (names []string, err error) {
+	links, err := ns.Netlink().LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the ports of %s: %w", ns.Name(), err)
+	}
+	for _, l := range links {
+		if l.Type() == "veth" && !slices.Contains(switches.Own, l.Attrs().Name) {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names, nil
+}
+
+// Kill ends all that runs on a switch, without a word to anybody.
+func Kill(ns *netns.NS, frrDir string) error {
+	const bound = 5 * time.Second
+	for end := time.Now().Add(bound); ; time.Sleep(5 * time.Millisecond) {
+		pids, err := ns.Processes()
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			return os.RemoveAll(frrDir)
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("processes %v of %s do not end", pids, ns.Name())
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // fails if it has ended
+		}
+	}
+}
+
+// Forget empties the tables of a switch, as it has none when it boots: no port has its program.
+func Forget(ns *netns.NS) error {
+	ports, err := Ports(ns)
+	if err != nil {
+		return err
+	}
+	for _, port := range append(ports, switches.Own...) {
+		if err := ns.DetachXDP(port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Loopback gives a switch the addresses that it sends from.
+func Loopback(ns *netns.NS, v4, v6 netip.Addr) error {
+	return ns.AddAddress("lo", netip.PrefixFrom(v4, 32), netip.PrefixFrom(v6, 128))
+}
