@@ -1,0 +1,230 @@
+// Package fabriclab has VIPs move between the switches of a lab's fabric and its muxes, and parts of the fabric fail, under
+// connections that hold on: TCP with and without timestamps, and UDP.
+package fabriclab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netload"
+	"github.com/weirlb/weir/internal/lab/stream"
+)
+
+const (
+	// Bound is how long anything may take.
+	Bound = time.Minute
+	// Port is what VIPs serve, TCP and UDP.
+	Port = 8080
+)
+
+// Plan is the lab's, with clients for all classes of streams.
+func Plan(name, fabric string, hosts int) netlab.Plan {
+	return netlab.Plan{Name: name, Clients: 2, Muxes: 2, Hosts: hosts, Workloads: 2, Fabric: fabric}
+}
+
+// class is a kind of stream, and the client that holds it.
+type class struct {
+	name    string
+	client  string
+	network stream.Network
+}
+
+var classes = []class{{"TCP with timestamps", "client1", stream.TCP}, {"TCP without", "client2", stream.TCP}, {"UDP", "client2", stream.UDP}}
+
+// VIP is one, and the switches that serve it; none: muxes do.
+type VIP struct {
+	Name     string
+	Address  netip.Addr
+	Switches []string
+}
+
+// World is a lab, its VIPs, and the streams that hold on.
+type World struct {
+	*netlab.Lab
+	VIPs    []VIP
+	Drained string // workload that takes no new connections
+	held    map[string]*netload.Streams
+}
+
+// New begins with VIPs that muxes serve.
+func New(ctx context.Context, lab *netlab.Lab, vips int) (*World, error) {
+	w := &World{Lab: lab, held: map[string]*netload.Streams{}}
+	for i := range vips {
+		w.VIPs = append(w.VIPs, VIP{Name: fmt.Sprintf("web%d", i), Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(80 + i)})})
+	}
+	ns, err := lab.NS("client2")
+	if err != nil {
+		return nil, err
+	}
+	if err := ns.Sysctl("net.ipv4.tcp_timestamps", "0"); err != nil {
+		return nil, err
+	}
+	if err := w.Apply(ctx); err != nil {
+		return nil, err
+	}
+	return w, lab.WaitHealthy(ctx, Bound)
+}
+
+// Apply applies all VIPs as they are now, and waits until muxes run them and switches serve them.
+func (w *World) Apply(ctx context.Context) error {
+	if err := w.Write(); err != nil {
+		return err
+	}
+	return w.WaitPlaced(ctx)
+}
+
+// Write applies all VIPs as they are now, and waits until muxes run them.
+func (w *World) Write() error {
+	var backends, all strings.Builder
+	for _, n := range w.Of(netlab.Workload) {
+		weight := 1
+		if n.Name == w.Drained {
+			weight = 0
+		}
+		fmt.Fprintf(&backends, "    - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, n.IPv4, netlab.EchoPort, weight)
+	}
+	for _, v := range w.VIPs {
+		hardware := "{placement: never}"
+		if len(v.Switches) > 0 {
+			hardware = fmt.Sprintf("{placement: require, switches: [%s]}", strings.Join(v.Switches, ", "))
+		}
+		fmt.Fprintf(&all, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n  hardware: %s\n  endpoints:\n"+
+			"  - protocol: TCP\n    port: %d\n    backends:\n%[5]s  - protocol: UDP\n    port: %[4]d\n    backends:\n%[5]s",
+			v.Name, v.Address, hardware, Port, backends.String())
+	}
+	file := filepath.Join(w.Dir(), "vips.yaml")
+	if err := os.WriteFile(file, []byte(all.String()), 0o600); err != nil {
+		return err
+	}
+	if out, err := w.Weir("apply", "-f", file, "--wait"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// Place has switches serve all VIPs, or the muxes.
+func (w *World) Place(ctx context.Context, switches ...string) error {
+	for i := range w.VIPs {
+		w.VIPs[i].Switches = switches
+	}
+	return w.Apply(ctx)
+}
+
+// WaitPlaced waits until each VIP is in its switches, and in no other.
+func (w *World) WaitPlaced(ctx context.Context) error {
+	return netlab.Poll(ctx, Bound, func() error {
+		phases, err := w.Phases()
+		if err != nil {
+			return err
+		}
+		for _, v := range w.VIPs {
+			for name, phase := range phases[v.Name] {
+				wanted := slices.Contains(v.Switches, name)
+				if wanted && phase != "hardware" || !wanted && phase != "leaving" {
+					return fmt.Errorf("%s is %s at %s", v.Name, phase, name)
+				}
+			}
+			for _, name := range v.Switches {
+				if phases[v.Name][name] == "" {
+					return fmt.Errorf("%s has no place at %s", v.Name, name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Phases are those of all VIPs at switches, by both names.
+func (w *World) Phases() (map[string]map[string]string, error) {
+	out, err := w.Weir("placement")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	phases := map[string]map[string]string{}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) >= 4 && fields[0] != "VIP" {
+			if phases[fields[0]] == nil {
+				phases[fields[0]] = map[string]string{}
+			}
+			phases[fields[0]][fields[2]] = fields[3]
+		}
+	}
+	return phases, nil
+}
+
+// WaitConnected waits until a switch has its stream to a manager.
+func (w *World) WaitConnected(ctx context.Context, name string) error {
+	n, err := w.Node(name)
+	if err != nil {
+		return err
+	}
+	return netlab.Poll(ctx, Bound, func() error {
+		status, err := w.Status()
+		if err != nil {
+			return err
+		}
+		return status.Ready(n)
+	})
+}
+
+// Load says what the streams do.
+type Load struct {
+	Streams            int // of each class, to each VIP
+	Interval, Patience time.Duration
+}
+
+// Hold opens streams of all classes, which hold on from now.
+func (w *World) Hold(ctx context.Context, name string, load Load) error {
+	return w.hold(ctx, name, load, classes)
+}
+
+// HoldTimestamps opens streams of TCP with timestamps alone.
+func (w *World) HoldTimestamps(ctx context.Context, name string, load Load) error {
+	return w.hold(ctx, name, load, classes[:1])
+}
+
+func (w *World) hold(ctx context.Context, name string, load Load, classes []class) error {
+	for _, v := range w.VIPs {
+		for _, c := range classes {
+			run, err := netload.StartStreams(ctx, w, c.client, stream.Config{
+				Network: c.network, Target: netip.AddrPortFrom(v.Address, Port), Streams: load.Streams, Interval: load.Interval, Patience: load.Patience,
+			})
+			if err != nil {
+				return err
+			}
+			w.held[name+": "+v.Name+": "+c.name] = run
+		}
+	}
+	for _, run := range w.held {
+		if err := run.WaitOpened(ctx, Bound); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Held is what became of streams.
+type Held struct {
+	Name   string        `json:"name"`
+	Result stream.Result `json:"result"`
+}
+
+// Release ends all streams: each must answer once more.
+func (w *World) Release() (all []Held, err error) {
+	for name, run := range w.held {
+		result, failed := run.Stop()
+		err = errors.Join(err, failed)
+		all = append(all, Held{name, result})
+	}
+	clear(w.held)
+	slices.SortFunc(all, func(a, b Held) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
+}

@@ -1,0 +1,51 @@
+package hardware
+
+import (
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/testkit/fabriclab"
+	"github.com/weirlb/weir/internal/testkit/testlab"
+)
+
+var (
+	seed   = flag.Uint64("seed", 1, "draws the faults of the fabric")
+	faults = flag.Int("faults", 4, "so many faults of the fabric; 0: all, once each")
+)
+
+// Faults of a fabric of ten switches break no connection, whichever switch serves the VIP.
+func TestConnectionsSurviveFaultsOfTheFabric(t *testing.T) {
+	ctx := t.Context()
+	lab := testlab.Up(t, netlab.Config{Plan: fabriclab.Plan("fabric", "2x2x2x2", 3)})
+	w, err := fabriclab.New(ctx, lab, 1)
+	testlab.Must(t, err)
+	draw := rand.New(rand.NewPCG(*seed, 0))
+	load := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: patience}
+	testlab.Must(t, w.Hold(ctx, "begun by the muxes", load))
+	testlab.Must(t, w.Place(ctx, "core-1"))
+	testlab.Must(t, w.Hold(ctx, "begun by a core", load))
+	order := slices.Clone(fabriclab.Faults)
+	draw.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	if *faults > 0 {
+		order = order[:*faults]
+	}
+	for _, f := range order {
+		began := time.Now()
+		what, err := f.Do(ctx, w, draw)
+		t.Logf("%s %s: took %s", f.Name, what, time.Since(began).Round(time.Millisecond))
+		testlab.Must(t, err)
+	}
+	all, err := w.Release()
+	testlab.Must(t, err)
+	for _, held := range all {
+		r := held.Result
+		t.Logf("%s: %d of %d broken, %d answers, %d datagrams lost, slowest %s", held.Name, r.Broken, r.Opened, r.Blocks, r.Lost, r.Slowest.Round(time.Millisecond))
+		if r.Opened < streams || r.Broken > 0 || len(r.Backends) < 3 {
+			t.Errorf("%s: %d opened at %v; broken: %+v", held.Name, r.Opened, r.Backends, r.Breaks[:min(3, len(r.Breaks))])
+		}
+	}
+}
