@@ -30,7 +30,7 @@ the router, muxes, hosts with workloads, a manager. All of it is real but the wi
 
 Needs root and the package frr.`,
 	}
-	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(), rebootCommand(), cutCommand(), mendCommand(), moveCommand(),
+	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(), rebootCommand(), cutCommand(), restoreCommand(), moveCommand(),
 		demoCommand(), echoCommand(), loadCommand(), streamCommand(), floodCommand())
 	return cmd
 }
@@ -296,16 +296,16 @@ func cutCommand() *cobra.Command {
 	return cmd
 }
 
-func mendCommand() *cobra.Command {
+func restoreCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "mend NODE NODE", Short: "Mend a link that was cut", Args: cobra.ExactArgs(2),
+		Use: "restore NODE NODE", Short: "Restore a link that was cut", Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			lab, err := open(name)
 			if err != nil {
 				return err
 			}
-			return lab.MendLink(args[0], args[1])
+			return lab.RestoreLink(args[0], args[1])
 		},
 	}
 	nameFlag(cmd, &name)

@@ -56,7 +56,7 @@ type switchesDemo struct {
 }
 
 func (d *switchesDemo) run(ctx context.Context, bin string) (err error) {
-	d.say("\nA Clos fabric of ten switches, each with FRR, an AS of its own and weir-switch:\n\n%s", switchesPlan.Picture())
+	d.say("\nA Clos fabric of ten switches, each with FRR, by eBGP as in RFC 7938, and weir-switch:\n\n%s", switchesPlan.Picture())
 	if err := netlab.Down(switchesPlan.Name); err != nil { // what an earlier run left
 		return err
 	}
@@ -154,16 +154,20 @@ func (d *switchesDemo) serve(ctx context.Context) error {
 		d.held = append(d.held, run)
 	}
 	d.say("\ncore-1 holds the VIP %s in its tables. %s holds %d connections and as many flows of UDP.", switchesVIP, demoClient, switchesStreams)
-	return d.tellMuxes(2 * time.Second)
+	return d.tellMuxes(ctx, 2*time.Second)
 }
 
 // tellMuxes tells what muxes forward within a while.
-func (d *switchesDemo) tellMuxes(during time.Duration) error {
+func (d *switchesDemo) tellMuxes(ctx context.Context, during time.Duration) error {
 	before, err := d.forwarded()
 	if err != nil {
 		return err
 	}
-	time.Sleep(during)
+	select {
+	case <-time.After(during):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	after, err := d.forwarded()
 	if err != nil {
 		return err
@@ -177,12 +181,12 @@ func (d *switchesDemo) tellMuxes(during time.Duration) error {
 }
 
 // die has the switch fail.
-func (d *switchesDemo) die(context.Context) error {
+func (d *switchesDemo) die(ctx context.Context) error {
 	if err := d.lab.Crash(d.at); err != nil {
 		return err
 	}
 	d.say("\n%s dies. Its neighbors have lost its route, and the muxes' aggregate takes over:", d.at)
-	return d.tellMuxes(2 * time.Second)
+	return d.tellMuxes(ctx, 2*time.Second)
 }
 
 // move has another switch serve the VIP.
@@ -192,7 +196,7 @@ func (d *switchesDemo) move(ctx context.Context) error {
 		return err
 	}
 	d.say("\nThe VIP moves to agg-1-2, which serves it after %s:", seconds(time.Since(began)))
-	return d.tellMuxes(2 * time.Second)
+	return d.tellMuxes(ctx, 2*time.Second)
 }
 
 // comeBack has the switch that died come back with tables that are not true any more.
@@ -211,7 +215,7 @@ func (d *switchesDemo) comeBack(ctx context.Context) error {
 		return err
 	}
 	d.say("\ncore-1 is back, with the tables of when it died. It announces nothing that no manager tells it, and has removed the entry:")
-	return d.tellMuxes(time.Second)
+	return d.tellMuxes(ctx, time.Second)
 }
 
 // fill has a switch told to hold more than it can.
@@ -244,7 +248,7 @@ func (d *switchesDemo) fill(ctx context.Context) error {
 			case fields[3] == "hardware":
 				served++
 			case fields[3] == "evicted":
-				refused, why = refused+1, strings.Join(fields[5:], " ")
+				refused, why = refused+1, strings.Join(fields[6:], " ") // behind "3s ago"
 			}
 		}
 		if served+refused < fillVIPs {

@@ -4,4 +4,6 @@
 //	client1, client2 ── router ── mux1, mux2 (aggregate)
 //	                      ├────── sw1 (FRR, weir-switch: a route to each VIP)
 //	                      └────── host1..3, which hand on what arrives at the wrong one
+//
+// In a Clos fabric of ten switches faults are drawn from a seed: -faults 0 has all happen, -seed draws their order.
 package hardware

@@ -1,5 +1,5 @@
-// Package clos wires the switches of a lab as a Clos network of three tiers, each a router with FRR and an AS of its own
-// (RFC 7938), and weir-switch. Muxes and hosts are below ToRs; clients and managers on the router above the cores.
+// Package clos wires the switches of a lab as a Clos network of three tiers, each a router with FRR, by eBGP as in RFC 7938, and
+// weir-switch. Muxes and hosts are below ToRs; clients and managers on the router above the cores.
 //
 //	router (AS 65000) ── core-1, core-2 ── agg-1-1 .. agg-2-2 ── tor-1-1 .. tor-2-2 ── mux1.., host1..
 //

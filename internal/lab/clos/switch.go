@@ -14,10 +14,19 @@ import (
 	"github.com/weirlb/weir/internal/lab/switches"
 )
 
-// AS is that of a router of the fabric; the border has the one that it is given.
+// AS is that of a router of the fabric; the border has the one that it is given. Cores share one, and the aggregation switches
+// of a container, as RFC 7938 has it (5.2.1): a route that is withdrawn is then not looked for by ways down and up again, on
+// which packets would go in circles.
 func (f Fabric) AS(name string, border uint32) uint32 {
-	if n := f.Number(name); n > 0 {
-		return switches.AS(n)
+	var container, number uint32
+	switch {
+	case slices.Contains(f.Cores, name):
+		return 65100
+	case slices.Contains(f.ToRs, name):
+		return 65300 + uint32(f.Number(name))
+	}
+	if n, err := fmt.Sscanf(name, "agg-%d-%d", &container, &number); err == nil && n == 2 {
+		return 65200 + container
 	}
 	return border
 }

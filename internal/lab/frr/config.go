@@ -133,6 +133,7 @@ func (c Config) neighbors(line func(format string, args ...any)) {
 		line(" bgp listen range %s peer-group %s", c.Local, localGroup)
 	}
 	if len(c.Fabric) > 0 {
+		line(" coalesce-time 50") // else a neighbor that comes up is told nothing for more than a second
 		line(" neighbor %s peer-group", fabricGroup)
 		line(" neighbor %s timers connect 1", fabricGroup)
 		line(" neighbor %s bfd", fabricGroup)

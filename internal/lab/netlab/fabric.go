@@ -128,7 +128,7 @@ func (l *programs) startSwitchRouter(n Node) error {
 		return err
 	}
 	config := frr.Config{
-		Dir: switchDir(&l.network, n.Name), PeerAS: muxAS, Password: password, Networks: l.networksBelow(n.Name), Source4: n.IPv4, Source6: n.IPv6,
+		Dir: switchDir(&l.network, n.Name), AS: l.fabric().AS(n.Name, routerAS), PeerAS: muxAS, Password: password, Networks: l.networksBelow(n.Name), Source4: n.IPv4, Source6: n.IPv6,
 	}
 	config.Networks = append(config.Networks, netip.PrefixFrom(n.IPv4, 32), netip.PrefixFrom(n.IPv6, 128))
 	for _, mux := range l.Of(Mux) {
@@ -218,7 +218,7 @@ func (l *programs) Reboot(node string, keepTables bool) error {
 	return l.Revive(node)
 }
 
-// CutLink cuts the cable between two nodes of which one is a router, until MendLink. Both see it, unless it is silent.
+// CutLink cuts the cable between two nodes of which one is a router, until RestoreLink. Both see it, unless it is silent.
 func (l *programs) CutLink(a, b string, silent bool) error {
 	cut := func(ns *netns.NS, node, port string) error { return silencePort(&l.network, node, port) }
 	if !silent { // one end is enough
@@ -227,8 +227,8 @@ func (l *programs) CutLink(a, b string, silent bool) error {
 	return onLink(&l.network, a, b, cut, cut)
 }
 
-// MendLink ends what CutLink began.
-func (l *programs) MendLink(a, b string) error {
+// RestoreLink ends what CutLink began.
+func (l *programs) RestoreLink(a, b string) error {
 	return onLink(&l.network, a, b, func(ns *netns.NS, router, port string) error {
 		return setUpPort(&l.network, ns, router, port)
 	}, func(_ *netns.NS, node, port string) error { return restorePort(&l.network, node, port) })

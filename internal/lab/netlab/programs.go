@@ -117,7 +117,7 @@ func (l *Lab) Join(node string) error {
 
 func (l *Lab) startSwitch(n Node, join []string) error {
 	if l.inFabric(n) {
-		_, err := l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, n.IPv4, n.IPv6, VIPs4, VIPs6)...)...)
+		_, err := l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, l.fabric().AS(n.Name, routerAS), n.IPv4, n.IPv6, VIPs4, VIPs6)...)...)
 		return err
 	}
 	ns, err := l.NS(n.Name)
@@ -129,7 +129,7 @@ func (l *Lab) startSwitch(n Node, join []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, netip.Addr{}, n.IPv6, VIPs4, VIPs6)...)...)
+	_, err = l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, switches.AS(n.Number), netip.Addr{}, n.IPv6, VIPs4, VIPs6)...)...)
 	return err
 }
 

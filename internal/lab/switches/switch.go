@@ -64,7 +64,7 @@ func InFabric(ns *netns.NS, number int, config frr.Config) error {
 			return err
 		}
 	}
-	config.AS, config.RouterID, config.GracefulRestart = AS(number), routerID(number), true
+	config.RouterID, config.GracefulRestart = routerID(number), true
 	config.Local, config.Own = ours4.Masked(), []netip.Addr{next4, next6}
 	_, err := frr.Start(ns, config)
 	return err
@@ -72,7 +72,7 @@ func InFabric(ns *netns.NS, number int, config frr.Config) error {
 
 // Flags are those of the switch's weir-switch, beside the ones of every node. Without an IPv4 source its driver is linux, which
 // has IPv6 tunnels alone, else xdp.
-func Flags(number int, source4, source6 netip.Addr, vips ...netip.Prefix) []string {
+func Flags(number int, as uint32, source4, source6 netip.Addr, vips ...netip.Prefix) []string {
 	texts := make([]string, len(vips))
 	for i, p := range vips {
 		texts[i] = p.String()
@@ -83,8 +83,8 @@ func Flags(number int, source4, source6 netip.Addr, vips ...netip.Prefix) []stri
 	}
 	return append(driver,
 		"--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
-		"--as", strconv.Itoa(int(AS(number))), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
-		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), AS(number)), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
+		"--as", strconv.Itoa(int(as)), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
+		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), as), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
 		"--bgp-hold-time", "3s", "--graceful-restart", "5s",
 	)
 }

@@ -53,8 +53,8 @@ var Faults = []Fault{
 		name := w.pickSwitch(draw)
 		return name, w.away(ctx, name, w.Crash, func(string) error { w.drain(draw); return w.Write() })
 	}},
-	{"link cut", func(_ context.Context, w *World, draw *rand.Rand) (string, error) { return w.cut(draw, false) }},
-	{"link silent", func(_ context.Context, w *World, draw *rand.Rand) (string, error) { return w.cut(draw, true) }},
+	{"link cut", func(ctx context.Context, w *World, draw *rand.Rand) (string, error) { return w.cut(ctx, draw, false) }},
+	{"link silent", func(ctx context.Context, w *World, draw *rand.Rand) (string, error) { return w.cut(ctx, draw, true) }},
 	{"weir-switch killed", func(_ context.Context, w *World, draw *rand.Rand) (string, error) {
 		name := w.pickSwitch(draw)
 		return name, w.restart(name, "weir-switch")
@@ -115,11 +115,23 @@ func (w *World) away(ctx context.Context, name string, steps ...func(string) err
 			return err
 		}
 	}
-	time.Sleep(outage)
+	if err := wait(ctx, outage); err != nil {
+		return err
+	}
 	if err := w.Revive(name); err != nil {
 		return err
 	}
 	return w.WaitConnected(ctx, name)
+}
+
+// wait lets time pass.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // fabric is the lab's; netlab has validated it.
@@ -129,15 +141,17 @@ func (w *World) fabric() clos.Fabric {
 }
 
 // cut cuts a link, for a while.
-func (w *World) cut(draw *rand.Rand, silent bool) (what string, err error) {
+func (w *World) cut(ctx context.Context, draw *rand.Rand, silent bool) (what string, err error) {
 	links := w.fabric().Links
 	l := links[draw.IntN(len(links))]
 	what = l.Lower + " to " + l.Upper
 	if err := w.CutLink(l.Lower, l.Upper, silent); err != nil {
 		return what, err
 	}
-	time.Sleep(outage)
-	return what, w.MendLink(l.Lower, l.Upper)
+	if err := wait(ctx, outage); err != nil {
+		return what, err
+	}
+	return what, w.RestoreLink(l.Lower, l.Upper)
 }
 
 func (w *World) restart(node, program string) error {
