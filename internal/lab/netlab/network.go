@@ -134,6 +134,7 @@ func routeWorkloads(router *netns.NS, host Node) error {
 func workloadNet4(host Node) netip.Prefix {
 	return netip.PrefixFrom(address4(Workload, host.Number, 0), 24)
 }
+
 func workloadNet6(host Node) netip.Prefix {
 	return netip.PrefixFrom(address6(Workload, host.Number, 0), 64)
 }
