@@ -25,8 +25,8 @@
 /* Finds the NAT rule, and by it what the inner packet is. */
 static __always_inline enum content content_find(struct rx_ctx *a)
 {
-	if (a->pings)
-		return CONTENT_PING;
+	if (a->rare)
+		return a->rare;
 	if (protocol_is_icmp(a->inner.protocol))
 		return a->inner.destination_port ? CONTENT_ECHO : CONTENT_ERROR;
 	a->key.vip = a->inner.destination;
@@ -67,6 +67,7 @@ static __always_inline bool admit_connection(const struct rx_ctx *a, struct sess
 	case CONTENT_ECHO:
 	case CONTENT_ERROR:
 	case CONTENT_PING:
+	case CONTENT_FRAGMENT:
 	case CONTENT_REFUSED:
 		return false;
 	}

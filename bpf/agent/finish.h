@@ -55,6 +55,8 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_STEERED_BUCKET:
 	case VERDICT_STEERED_QUERY:
 	case VERDICT_STEERED_ERROR:
+	case VERDICT_RELAY_FRAGMENT:
+	case VERDICT_RELAY_ERROR:
 	case VERDICT_REPLY_PING:
 	case VERDICT_REPLY_DIRECT:
 	case VERDICT_SNAT_UPLINK:
@@ -92,6 +94,8 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_STEER_PING:
 	case VERDICT_DROP_STEER_NO_BACKEND:
 	case VERDICT_DROP_STEER_MERGED:
+	case VERDICT_DROP_RELAY_LIMITED:
+	case VERDICT_DROP_RELAY_NO_MUX:
 	case VERDICT_SNAT_QUEUE: /* user space has it */
 	case VERDICT_DROP_SPOOFED_SOURCE:
 	case VERDICT_DROP_TAGGED:

@@ -13,6 +13,7 @@
 #include "agent/chain.h"
 #include "net/skb/decap.h"
 #include "agent/session.h"
+#include "agent/steer_gre.h"
 #include "agent/steer_vxlan.h"
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
@@ -39,7 +40,8 @@ static __always_inline enum verdict inbound_gue(struct __sk_buff *skb, const str
 	return VERDICT_DROP_GUE_UNKNOWN;
 }
 
-/* The tunnel that the packet came by, IP-in-IP, GUE or a switch's VXLAN, to an address of ours. */
+/* The tunnel that the packet came by, to an address of ours: IP-in-IP, GUE, a switch's VXLAN or
+ * GRE. */
 static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 						   const struct packet *outer, struct tunnel *t)
 {
@@ -52,7 +54,7 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 		if (front.udp.dest != bpf_htons(GUE_PORT) &&
 		    front.udp.dest != bpf_htons(VXLAN_PORT))
 			return VERDICT_PASS_NOT_TUNNEL;
-	} else if (!protocol_is_ip(outer->protocol)) {
+	} else if (!protocol_is_ip(outer->protocol) && outer->protocol != IPPROTO_GRE) {
 		return VERDICT_PASS_NOT_TUNNEL;
 	}
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
@@ -63,6 +65,8 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 		return VERDICT_PUNT_CONTROL;
 	if (outer->protocol == IPPROTO_UDP)
 		return inbound_gue(skb, outer, &front, t);
+	if (outer->protocol == IPPROTO_GRE)
+		return gre_read_tunnel(skb, outer, t) ? VERDICT_NONE : VERDICT_PASS_NOT_TUNNEL;
 	t->header = outer->l4 - outer->l3;
 	t->payload = outer->l3_length - t->header;
 	t->protocol = outer->protocol;
@@ -91,7 +95,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ct
 	struct packet inner = {};
 	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
 
-	a->pings = false;
+	a->rare = CONTENT_REFUSED;
 	if (parsed == PARSED_FRAGMENT && a->tunnel.kind == GUE_KIND_FRAGMENT)
 		parsed = fragment_parse(skb, &a->tunnel, &inner);
 	else if (parsed == PARSED_OK)
@@ -106,12 +110,15 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ct
 			break;
 		if (settings.snat && echo_read(skb, &inner, false))
 			break;
-		a->pings = settings.steered && echo_read(skb, &inner, true);
-		if (a->pings)
-			break;
-		return VERDICT_DROP_INNER_OTHER;
+		if (!settings.steered || !echo_read(skb, &inner, true))
+			return VERDICT_DROP_INNER_OTHER;
+		a->rare = CONTENT_PING;
+		break;
 	case PARSED_FRAGMENT:
-		return VERDICT_DROP_INNER_FRAGMENT;
+		if (!settings.steered)
+			return VERDICT_DROP_INNER_FRAGMENT;
+		a->rare = CONTENT_FRAGMENT;
+		break;
 	case PARSED_MALFORMED:
 		return VERDICT_DROP_INNER_MALFORMED;
 	}
@@ -257,6 +264,8 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 		return settings.snat ? snat_answer(skb, a, ifindex) : VERDICT_DROP_NO_RULE;
 	case CONTENT_ERROR:
 		return icmp_inbound(skb, a, ifindex);
+	case CONTENT_FRAGMENT: /* muxes say its ports */
+		return VERDICT_DROP_INNER_FRAGMENT;
 	case CONTENT_PING: /* muxes answer those that they get */
 	case CONTENT_REFUSED: /* never: refusal says why */
 		break;

@@ -28,6 +28,7 @@ enum content {
 	CONTENT_ECHO, /* the same, an ICMP echo reply */
 	CONTENT_ERROR, /* an ICMP error */
 	CONTENT_PING, /* an ICMP echo request: for VIPs that switches hold alone */
+	CONTENT_FRAGMENT, /* one whose ports nothing says: likewise */
 };
 
 /* Where a packet goes on to, in GUE. */
@@ -53,7 +54,7 @@ struct rx_ctx {
 	struct packet inner;
 	struct tunnel tunnel;
 	enum content content;
-	bool pings; /* the inner packet is an ICMP echo request */
+	enum content rare; /* CONTENT_PING or CONTENT_FRAGMENT, if it is one */
 	bool past_muxes; /* from the Fastpath peer of the connection */
 	bool from_switch; /* which holds the VIP: where it is served is to be decided */
 	struct nat_rule_key key; /* of rule */

@@ -14,20 +14,7 @@
 #include "agent/icmp.h"
 #include "agent/steer_choose.h"
 #include "agent/steer_ping.h"
-
-/* UDP source ports that entropy is taken from: dynamic ones (RFC 6335, section 6). */
-#define STEER_ENTROPY_FIRST 0xc000
-
-static __noinline int steer_count(const struct __sk_buff *skb, enum steer_reason reason)
-{
-	struct counter *c = bpf_map_lookup_elem(&steer_reasons, &reason);
-
-	if (c) {
-		c->packets += skb->gso_segs ?: 1;
-		c->bytes += skb->len;
-	}
-	return 0;
-}
+#include "agent/steer_relay.h"
 
 /* Is the tunnel one of this host's? Then a->rule becomes its rule. */
 static __noinline enum verdict steer_serve(struct rx_ctx *a, const struct address *tunnel)
@@ -79,7 +66,7 @@ static __noinline enum verdict steer_away(struct __sk_buff *skb, struct rx_ctx *
 	if (skb->gso_size && !a->tunnel.entropy)
 		return steer_merged(skb, a, away);
 	if (!a->tunnel.entropy)
-		a->tunnel.entropy = flowhash(&a->inner, &pool_key) | bpf_htons(STEER_ENTROPY_FIRST);
+		a->tunnel.entropy = steer_entropy(&a->inner);
 	a->hop.other = a->tunnel.other;
 	a->hop.step = a->tunnel.step;
 	a->hop.kind = GUE_KIND_STEERED;
@@ -171,11 +158,44 @@ static __noinline bool steer_error_is_own(struct __sk_buff *skb, struct rx_ctx *
 	return rule_find(&a->key, &a->rule) && chain_knows(skb, &a->client, &a->rule, false);
 }
 
-/* An ICMP error goes to one backend that may have the connection, and there it ends. */
+/* May connections that name no backend live where no bucket says? */
+static __always_inline bool steer_lives_anywhere(const struct rx_ctx *a,
+						 const struct steer_endpoint *endpoint)
+{
+	return endpoint->flags &
+	       (a->client.protocol == IPPROTO_TCP ? STEER_COOKIES : STEER_UDP_LOCAL);
+}
+
+/* The backend that may have an error's connection; if that may be any, a mux asks all of them. */
+static __noinline enum verdict steer_error_choose(struct __sk_buff *skb, struct rx_ctx *a,
+						  const struct steer_endpoint *endpoint,
+						  __u32 cookie)
+{
+	enum verdict verdict;
+
+	if (endpoint->flags & STEER_COOKIES &&
+	    !steer_backend_is(endpoint->number, cookie, STEER_BACKEND_DOWN)) {
+		a->steering.slot = cookie;
+		return VERDICT_NONE;
+	}
+	if (steer_lives_anywhere(a, endpoint)) {
+		verdict = relay(skb, a, VERDICT_RELAY_ERROR);
+		if (verdict != VERDICT_DROP_RELAY_LIMITED && verdict != VERDICT_DROP_RELAY_NO_MUX)
+			return verdict;
+	}
+	steer_by_bucket(a, &a->client, endpoint, false);
+	return VERDICT_NONE;
+}
+
+/*
+ * An ICMP error goes to one backend that may have the connection, and there it ends; or to a mux,
+ * which asks all of them.
+ */
 static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	const struct steer_endpoint *endpoint;
 	const struct steer_backend *backend;
+	enum verdict verdict;
 	struct address tunnel;
 	__u32 cookie = 0;
 
@@ -188,11 +208,9 @@ static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx 
 		steer_count(skb, STEER_BY_SESSION);
 		return VERDICT_NONE;
 	}
-	if (!(endpoint->flags & STEER_COOKIES) ||
-	    steer_backend_is(endpoint->number, cookie, STEER_BACKEND_DOWN))
-		steer_by_bucket(a, &a->client, endpoint, false);
-	else
-		a->steering.slot = cookie;
+	verdict = steer_error_choose(skb, a, endpoint, cookie);
+	if (verdict)
+		return verdict;
 	backend = steer_backend_at(endpoint->number, a->steering.slot);
 	if (!backend || !a->steering.slot)
 		return VERDICT_DROP_STEER_NO_BACKEND;
@@ -230,6 +248,8 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 		return steer_error(skb, a);
 	if (a->content == CONTENT_PING)
 		return ping_answer(skb, a);
+	if (a->content == CONTENT_FRAGMENT)
+		return relay(skb, a, VERDICT_RELAY_FRAGMENT);
 	if (own && steer_names_own(skb, a)) {
 		steer_count(skb, STEER_BY_COOKIE_HERE);
 		return VERDICT_NONE;

@@ -8,6 +8,26 @@
 #include "net/flowhash.h"
 #include "net/skb/timestamps.h"
 
+/* UDP source ports that entropy is taken from: dynamic ones (RFC 6335, section 6). */
+#define STEER_ENTROPY_FIRST 0xc000
+
+static __noinline int steer_count(const struct __sk_buff *skb, enum steer_reason reason)
+{
+	struct counter *c = bpf_map_lookup_elem(&steer_reasons, &reason);
+
+	if (c) {
+		c->packets += skb->gso_segs ?: 1;
+		c->bytes += skb->len;
+	}
+	return 0;
+}
+
+/* UDP source port of a packet that leaves in GUE. */
+static __always_inline __be16 steer_entropy(const struct packet *p)
+{
+	return flowhash(p, &pool_key) | bpf_htons(STEER_ENTROPY_FIRST);
+}
+
 static __always_inline bool steer_is_from(const struct rx_ctx *a, enum steer_role role)
 {
 	struct steer_source key = { .source = a->outer.source };
@@ -53,6 +73,8 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 	case CONTENT_ECHO:
 	case CONTENT_PING:
 		return VERDICT_DROP_NO_RULE;
+	case CONTENT_FRAGMENT:
+		return VERDICT_DROP_INNER_FRAGMENT;
 	}
 	return VERDICT_DROP_NOT_A_VIP_HOST;
 }

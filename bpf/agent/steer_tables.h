@@ -4,6 +4,7 @@
 
 #include "abi/agent/steer.h"
 #include "agent/maps.h"
+#include "net/packet.h"
 
 /* Outer sources of packets to VIPs that switches hold. The value is an enum steer_role. */
 struct {
@@ -13,6 +14,15 @@ struct {
 	__type(key, struct steer_source);
 	__type(value, __u32);
 } steer_sources SEC(".maps");
+
+/* What the outer source is to any VIP that switches hold: an enum steer_role; 0: nothing. */
+static __always_inline __u32 steer_role_of(const struct packet *outer)
+{
+	struct steer_source key = { .source = outer->source };
+	const __u32 *role = settings.steered ? bpf_map_lookup_elem(&steer_sources, &key) : NULL;
+
+	return role ? *role : 0;
+}
 
 /* Endpoints of such VIPs, whether or not the host has a backend of them. */
 struct {
@@ -40,6 +50,14 @@ struct {
 	__type(key, struct steer_backend_key);
 	__type(value, struct steer_backend);
 } steer_backends SEC(".maps");
+
+/* Muxes by family, that fragments and some ICMP errors are relayed to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, STEER_RELAY_FAMILIES);
+	__type(key, __u32);
+	__type(value, struct steer_relays);
+} steer_relays SEC(".maps");
 
 /* The pool's secret, by which buckets are chosen: the muxes' hash_key. */
 struct flowhash_key pool_key SEC(".data.pool_key");

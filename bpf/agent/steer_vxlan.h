@@ -11,14 +11,6 @@
 #include "net/skb/decap.h"
 #include "net/vxlan.h"
 
-static __always_inline bool vxlan_source_is_switch(const struct packet *outer)
-{
-	struct steer_source key = { .source = outer->source };
-	const __u32 *role = bpf_map_lookup_elem(&steer_sources, &key);
-
-	return role && *role == STEER_SWITCH;
-}
-
 /* The tunnel of a packet to UDP port 4789; false: it is not of a switch. */
 static __noinline bool vxlan_read_tunnel(struct __sk_buff *skb, const struct packet *outer,
 					 struct tunnel *t)
@@ -26,7 +18,7 @@ static __noinline bool vxlan_read_tunnel(struct __sk_buff *skb, const struct pac
 	__u32 room = outer->l3 + outer->l3_length - outer->l4, udp;
 	struct vxlan_front front = {};
 
-	if (!settings.steered || !vxlan_source_is_switch(outer))
+	if (steer_role_of(outer) != STEER_SWITCH)
 		return false;
 	if (bpf_skb_load_bytes(skb, outer->l4, &front, sizeof(front)))
 		return false;
@@ -35,14 +27,8 @@ static __noinline bool vxlan_read_tunnel(struct __sk_buff *skb, const struct pac
 	udp = bpf_ntohs(front.udp.len);
 	if (udp > room || udp < sizeof(front))
 		return false;
-	if (front.eth.h_proto == bpf_htons(ETH_P_IP))
-		t->protocol = IPPROTO_IPIP;
-	else if (front.eth.h_proto == bpf_htons(ETH_P_IPV6))
-		t->protocol = IPPROTO_IPV6;
-	else
-		return false;
 	t->entropy = front.udp.source;
 	t->header = outer->l4 - outer->l3 + sizeof(front);
 	t->payload = udp - sizeof(front);
-	return true;
+	return tunnel_carries(t, front.eth.h_proto);
 }

@@ -231,7 +231,8 @@ static __always_inline struct backend *choose_known(struct mux_ctx *w, __u32 coo
 				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
 	if (!backend)
 		backend = named;
-	if (backend || endpoint->flags & ENDPOINT_REMAPPED)
+	/* Hosts keep connections where switches bring them, if only these carry cookies. */
+	if (backend || endpoint->flags & (ENDPOINT_REMAPPED | ENDPOINT_HARDWARE))
 		return backend;
 	return backend_at(w->slices, bucket_slot(w->slices, bucket_hash(w)));
 }

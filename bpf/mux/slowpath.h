@@ -46,16 +46,35 @@ static __always_inline enum verdict handle_fragment(struct xdp_md *ctx)
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, FRAGMENT_ROOM) : verdict;
 }
 
-/* A fragment that another mux relayed. The kernel gets none of these: they are for no address here.
+static __always_inline enum verdict handle_relayed_by_host(struct xdp_md *ctx,
+							   const struct address *host)
+{
+	switch ((enum relayed)relayed_by_host(ctx, host)) {
+	case RELAYED_FRAGMENT:
+		return handle_fragment(ctx);
+	case RELAYED_ICMP:
+		return handle_icmp(ctx);
+	case RELAYED_REFUSED:
+		break;
+	}
+	return VERDICT_DROP_NOT_A_MUX;
+}
+
+/*
+ * A fragment that another mux relayed, or what a host did. The kernel gets none of these: they are
+ * for no address here.
  */
 static __always_inline enum verdict handle_relayed(struct xdp_md *ctx)
 {
-	enum verdict verdict = relay_accept(ctx);
+	struct address host = {};
+	enum verdict verdict = relay_accept(ctx, &host);
 
 	if (verdict)
 		return verdict;
-	verdict = fragment_forward(ctx, true);
-	if (verdict == VERDICT_PASS_FRAGMENT || verdict == VERDICT_PASS_MALFORMED)
+	verdict = address_is_set(&host) ? handle_relayed_by_host(ctx, &host)
+					: fragment_forward(ctx, true);
+	if (verdict == VERDICT_PASS_FRAGMENT || verdict == VERDICT_PASS_MALFORMED ||
+	    verdict == VERDICT_PASS_ICMP)
 		return VERDICT_DROP_RELAY_INVALID;
 	return verdict;
 }

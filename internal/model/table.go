@@ -42,6 +42,7 @@ type MuxEndpoint struct {
 	AllowLists, DenyLists []string
 	Limits                *Limits // of the VIP, of all muxes together; nil: none
 	NAT                   bool    // the VIP's: muxes are the clients of its backends in some virtual network
+	Hardware              bool    // the VIP's: switches hold it, and its hosts relay what they can't decide
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.

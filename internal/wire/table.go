@@ -46,7 +46,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		SynCookies: string(e.SYNCookies),
 		Allow:      compile.SourceTexts(e.Allow), Deny: compile.SourceTexts(e.Deny),
 		AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		Limits: compile.LimitsMessage(e.Limits), Nat: e.NAT,
+		Limits: compile.LimitsMessage(e.Limits), Nat: e.NAT, Hardware: e.Hardware,
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
@@ -73,7 +73,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	e := model.MuxEndpoint{
 		Key: f.endpointKey("endpoint.", p.GetEndpoint()), Tenant: p.GetTenant(),
 		Cookies:  oneOf(&f, "cookies", p.GetCookies(), model.CookiesOff, model.CookiesSettling, model.CookiesOn),
-		Affinity: p.GetAffinity(), Ping: p.GetPing(), FlowLimit: p.GetFlowLimit(), NAT: p.GetNat(),
+		Affinity: p.GetAffinity(), Ping: p.GetPing(), FlowLimit: p.GetFlowLimit(), NAT: p.GetNat(), Hardware: p.GetHardware(),
 	}
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.Fastpath("fastpath", p.GetFastpath())

@@ -103,9 +103,25 @@ enum steer_reason {
 	STEER_BY_COOKIE, /* to the backend that the cookie names */
 	STEER_BY_BUCKET, /* to the backend that the bucket names */
 	STEER_BY_QUOTE, /* an ICMP error, to the backend of the connection that it is about */
+	STEER_BY_MUX, /* to a mux: a fragment, or an ICMP error whose connection is unknown here */
 	STEER_REASONS,
 };
 
+enum steer_relay {
+	STEER_RELAYS_V4 = 0, /* rows of steer_relays */
+	STEER_RELAYS_V6 = 1,
+	STEER_RELAY_FAMILIES = 2,
+	STEER_RELAYS_MAX = 64, /* a power of two */
+};
+ABI_ENUM(steer_relay);
+
+/* Muxes of one family, to relay to. */
+struct steer_relays {
+	__u32 count;
+	struct address addresses[STEER_RELAYS_MAX];
+};
+
+_Static_assert(sizeof(struct steer_relays) == 4 + 16 * 64, "steer_relays");
 _Static_assert(sizeof(struct steer_source) == 32, "steer_source");
 _Static_assert(sizeof(struct steer_key) == 20, "steer_key");
 _Static_assert(sizeof(struct steer_endpoint) == 16, "steer_endpoint");

@@ -40,6 +40,10 @@ enum verdict {
 	VERDICT_STEERED_ERROR, /* an ICMP error, to the backend of the connection that it is about
 				*/
 
+	/* Towards a mux: a switch brought it here, and a host can't tell whose it is. */
+	VERDICT_RELAY_FRAGMENT, /* all fragments of a datagram meet at a mux */
+	VERDICT_RELAY_ERROR, /* an ICMP error: the mux asks all backends */
+
 	/* Towards a client: DIP rewritten to VIP. */
 	VERDICT_REPLY_NATIVE, /* by a native workload, already on its way out */
 	VERDICT_REPLY_UPLINK, /* by a workload behind an interface */
@@ -90,6 +94,8 @@ enum verdict {
 	VERDICT_DROP_STEER_PING, /* a ping to a VIP that answers none, or too many */
 	VERDICT_DROP_STEER_NO_BACKEND, /* likewise; the endpoint has no backend for it */
 	VERDICT_DROP_STEER_MERGED, /* likewise; to be steered, and several packets in one buffer */
+	VERDICT_DROP_RELAY_LIMITED, /* for a mux, and as many are relayed as may be */
+	VERDICT_DROP_RELAY_NO_MUX, /* for a mux, and none has an address of the tunnel's family */
 	VERDICT_DROP_SPOOFED_SOURCE, /* the source address does not live behind the interface */
 	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
 	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to

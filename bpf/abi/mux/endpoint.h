@@ -38,6 +38,7 @@ enum endpoint_flag {
 	ENDPOINT_FAIR_SHARE = 4096, /* the mux is overloaded: packets are sampled, or dropped */
 	ENDPOINT_SYN_SAMPLED =
 		8192, /* the SYNs of handshakes that are looked at are answered here */
+	ENDPOINT_HARDWARE = 16384, /* of a VIP that switches hold: see relay_hosts */
 };
 
 /*

@@ -316,16 +316,52 @@ __noinline int pool_has_member(const struct address *source, enum pool_member_fa
 	return 0;
 }
 
+/*
+ * Tunnels of backends of VIPs that switches hold: their hosts relay what switches bring and they
+ * can't decide. User space writes. Full: what the others relay is dropped.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u8);
+} relay_hosts SEC(".maps");
+
+enum relayed {
+	RELAYED_REFUSED = 0,
+	RELAYED_FRAGMENT,
+	RELAYED_ICMP,
+};
+
+/* What a host has relayed: for a VIP that switches hold, as if it had come from outside. */
+__noinline int relayed_by_host(struct xdp_md *ctx, const struct address *host)
+{
+	struct packet p = {};
+	struct endpoint *vip;
+	enum parsed parsed;
+
+	if (!host || !bpf_map_lookup_elem(&relay_hosts, host))
+		return RELAYED_REFUSED;
+	parsed = parse_full(ctx, &p);
+	vip = vip_of(&p.destination);
+	if (!vip || !(vip->flags & ENDPOINT_HARDWARE))
+		return RELAYED_REFUSED;
+	if (parsed == PARSED_FRAGMENT)
+		return RELAYED_FRAGMENT;
+	return parsed == PARSED_OK && packet_is_icmp(&p) ? RELAYED_ICMP : RELAYED_REFUSED;
+}
+
 struct gue_relay {
 	struct gue gue;
 	struct gue_weir weir;
 };
 
 /*
- * A packet to GUE's port that is for no VIP: if a mux of the pool relays a fragment to us, takes
- * the outer header off. VERDICT_NONE: what is left is to be forwarded.
+ * A packet to GUE's port that is for no VIP: if it is relayed to us, takes the outer header off.
+ * VERDICT_NONE: what is left is to be forwarded; host is set if no mux of the pool has sent it.
  */
-__noinline int relay_accept(struct xdp_md *ctx)
+__noinline int relay_accept(struct xdp_md *ctx, struct address *host)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct frame_head front;
@@ -350,8 +386,10 @@ __noinline int relay_accept(struct xdp_md *ctx)
 	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_CHAIN_NONE ||
 	    head->weir.kind != GUE_KIND_RELAY)
 		return VERDICT_PASS_NO_ENDPOINT;
-	if (!pool_has_member(&p.source, family))
+	if (!host)
 		return VERDICT_DROP_NOT_A_MUX;
+	if (!pool_has_member(&p.source, family))
+		*host = p.source;
 	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
 		return VERDICT_DROP_RELAY_INVALID;
 	p.ethertype =

@@ -61,6 +61,13 @@ static __always_inline bool protocol_is_ip(__u8 protocol)
 	return protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6;
 }
 
+/* The packet inside is of the EtherType; false: that is not IP. */
+static __always_inline bool tunnel_carries(struct tunnel *t, __be16 ethertype)
+{
+	t->protocol = ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_IPIP : IPPROTO_IPV6;
+	return ethertype == bpf_htons(ETH_P_IP) || ethertype == bpf_htons(ETH_P_IPV6);
+}
+
 /* Is what Weir says of the packet for hosts? */
 static __always_inline bool gue_knows(const struct gue_weir *weir)
 {

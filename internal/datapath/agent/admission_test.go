@@ -33,14 +33,15 @@ var senders = map[string][2]string{
 // carrier is how a packet travels.
 type carrier struct {
 	name string
-	inIP bool // IP-in-IP; else GUE
+	inIP bool // IP-in-IP; else GUE, or
+	gre  bool
 	gue  gue
 }
 
-// carriers are IP-in-IP, plain GUE, and each step with each kind that the programs' types name, and the first that they
+// carriers are IP-in-IP, GRE, plain GUE, and each step with each kind that the programs' types name, and the first that they
 // don't.
 func carriers(t *testing.T) []carrier {
-	all := []carrier{{name: "IP-in-IP", inIP: true}, {name: "plain GUE"}}
+	all := []carrier{{name: "IP-in-IP", inIP: true}, {name: "GRE", gre: true}, {name: "plain GUE"}}
 	steps, kinds := enumOf(t, "gue_chain"), enumOf(t, "gue_kind")
 	for _, s := range append(steps, btf.EnumValue{Name: "GUE_CHAIN_BEYOND", Value: uint64(len(steps))}) {
 		for _, k := range append(kinds, btf.EnumValue{Name: "GUE_KIND_BEYOND", Value: uint64(len(kinds))}) {
@@ -96,6 +97,7 @@ func by(mux, chainPeer, others string) map[string]string {
 var (
 	refusedByStep = map[string]map[string]string{
 		"IP-in-IP":            by("", "drop_not_a_mux", "drop_not_a_mux"),
+		"GRE":                 by("pass_not_tunnel", "pass_not_tunnel", "pass_not_tunnel"),
 		"plain GUE":           by("", "drop_not_a_mux", "drop_not_a_mux"),
 		"GUE_CHAIN_NONE":      by("", "drop_not_a_mux", "drop_not_a_mux"),
 		"GUE_CHAIN_QUERY":     by("", "drop_not_a_mux", "drop_not_a_mux"),
@@ -113,13 +115,13 @@ var (
 	}
 )
 
-// steered is what becomes of the content if a switch brings it, or a host of its VIP steers it; refused: if that VIP is
-// not the one that switches hold.
-func (c content) steered(closed, refused string) string {
+// steered is what becomes of the content if a switch brings it, or a host of its VIP steers it; closed: if there is no such
+// endpoint; fragment: of one; refused: if that VIP is not the one that switches hold.
+func (c content) steered(closed, fragment, refused string) string {
 	switch {
-	case c.fragment:
-		return "drop_inner_fragment"
-	case c.pings:
+	case c.fragment && c.endpoint:
+		return fragment
+	case c.fragment, c.pings:
 		return refused
 	case strings.HasPrefix(c.verdict, "drop_inner_"):
 		return c.verdict
@@ -161,11 +163,14 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 		case sender != "host":
 			return "drop_not_a_vip_host"
 		}
-		return in.steered("drop_no_rule", "drop_not_a_vip_host")
-	case sender == "host" && stepName == "IP-in-IP" && in.endpoint && !in.fragment:
-		return in.verdict
+		return in.steered("drop_no_rule", "drop_inner_fragment", "drop_not_a_vip_host")
+	case sender == "host" && (by.inIP || by.gre):
+		if in.endpoint && !in.fragment {
+			return in.verdict
+		}
+		return "drop_not_a_mux"
 	case sender == "switch" && kindName == "":
-		return in.steered("drop_steer_closed", "drop_not_a_mux")
+		return in.steered("drop_steer_closed", "relay_fragment", "drop_not_a_mux")
 	case stepName == "IP-in-IP" && sender == "Fastpath peer" && in.past:
 		return in.verdict
 	case refused != "":
@@ -185,6 +190,9 @@ func (c content) frameBy(by carrier, from, to, other string) []byte {
 		protocol, inner.Source = 41, netip.MustParseAddr(mux6)
 	}
 	head := fromTo(from, to)
+	if by.gre {
+		return inGRE(c.ip, head).Frame()
+	}
 	if by.inIP {
 		frame := pkt.UDP(client4, vip4).Inside(head).Frame()[:ethernetHeader+20]
 		if head.Source.Is6() {

@@ -86,7 +86,7 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 		spec.Maps[name].MaxEntries = uint32(2 * d.config.MaxSNATFlows)
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
-	for _, name := range []string{".data.settings", ".data.secrets", ".data.hash_key", ".data.pool_key", ".data.ping_tat"} {
+	for _, name := range []string{".data.settings", ".data.secrets", ".data.hash_key", ".data.pool_key", ".data.ping_tat", ".data.relay_tat"} {
 		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
 	}
 }

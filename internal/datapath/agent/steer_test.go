@@ -351,7 +351,7 @@ func TestSteeredErrors(t *testing.T) {
 		datagram, segment := pkt.UDP(w.client, w.vip), pkt.TCP(w.client, w.vip, pkt.ACK)
 		goes("of a flow elsewhere", replyTo(datagram, 0), "steered_error")
 		goes("of a connection whose cookie is elsewhere", replyTo(segment, pkt.ACK, pkt.Timestamps(3<<13|uint32(w.slot), 1)), "steered_error")
-		goes("of nobody's, whose bucket is here", replyTo(segment, pkt.ACK), "drop_icmp_unknown")
+		goes("of one that may be anywhere", replyTo(segment, pkt.ACK), "relay_error")
 		goes("of a closed port", replyTo(datagram, 0, func(p *pkt.Packet) { p.SourcePort = 9 }), "drop_steer_closed")
 		if got := r.run("from_uplink", datagram.Inside(outer(w.own)).Frame(), nil); got.verdict != "deliver_native" {
 			t.Fatal(got.verdict)

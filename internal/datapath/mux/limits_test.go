@@ -18,6 +18,7 @@ func limitWorld(t *testing.T, d *Datapath, limit, amount int) {
 	t.Helper()
 	for _, e := range world() {
 		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
+		e.Hardware = true
 		apply(t, d, e)
 	}
 	for _, live := range d.endpoints.Rows.Live {

@@ -113,6 +113,7 @@ func errorCases() []packetCase {
 		{name: "error of v6", packet: any4, damage: as(icmpError(vip6, client6, 48)), verdict: "forward_icmp", check: inside(tunnel6)},
 		{name: "error that quotes a cookie", packet: any4, change: cookies, damage: as(icmpError(vip4, client4, 60, stamp)), verdict: "forward_icmp", check: inside("10.0.0.2")},
 		{name: "error without its cookie", packet: any4, change: cookies, damage: as(icmpError(vip4, client4, 28, stamp)), verdict: "punt_icmp"},
+		{name: "error of a VIP that switches hold", packet: any4, change: held(vip4), damage: as(icmpError(vip4, client4, 28)), verdict: "punt_icmp"},
 		{name: "error after a move", packet: any4, change: moveBuckets, damage: as(icmpError(vip4, client4, 28)), verdict: "punt_icmp"},
 		{name: "error about no endpoint", packet: any4, damage: as(icmpError("203.0.113.10:22", client4, 28)), verdict: "pass_icmp"},
 		{name: "error that quotes too little", packet: any4, damage: as(icmpError(vip4, client4, 24)), verdict: "pass_icmp"},
@@ -164,6 +165,7 @@ func fragmentCases(t *testing.T) []packetCase {
 	binary.BigEndian.PutUint16(opening[14+20+4:], uint16(len(opening)-14-20))
 	outsider := bytes.Clone(relayed)
 	outsider[14+15] ^= 1
+	byHost := func(inner []byte, to netip.Addr) func([]byte) []byte { return as(relayedByHost(relayed, inner, to)) }
 	empty := bytes.Clone(relayed)
 	empty[14+20+8+12+9] = 47 // GRE inside
 	return []packetCase{
@@ -192,7 +194,42 @@ func fragmentCases(t *testing.T) []packetCase {
 		}},
 		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
 		{name: "relayed by an outsider", packet: first4, change: owned("self"), damage: as(outsider), verdict: "drop_not_a_mux"},
+		{name: "relayed by a host", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "forward_fragment", check: func(t *testing.T, frame, out []byte) {
+			inFragment(14, tunnel6)(t, first4.Frame(), out)
+		}},
+		{name: "relayed by a host, of another mux", packet: first4, change: both(held(vip4), owned("other")), damage: byHost(first4.Frame(), source4), verdict: "relay_fragment", check: func(t *testing.T, frame, out []byte) {
+			if !bytes.Equal(out[14:], relayed[14:]) {
+				t.Errorf("relayed as %x, want %x", out, relayed)
+			}
+		}},
+		{name: "relayed by a host, of a VIP that has had its packets", packet: first4, change: both(spent(limitPackets, another), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "drop_limit_packets"},
+		{name: "relayed by a host, of a VIP that no switch holds", packet: first4, change: both(held(vip6), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "relayed by a host of no VIP that switches hold", packet: first4, change: owned("self"), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "relayed by a host that was one", packet: first4, change: both(held(vip4), both(held(""), owned("self"))), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "relayed by a host, but whole", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(pkt.UDP(client4, vip4).Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "error relayed by a host", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(icmpError(vip4, client4, 28), other4), verdict: "punt_icmp"},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
+	}
+}
+
+// relayedByHost is what the host behind tunnel4 relays to a mux: as another mux does, but for the source.
+func relayedByHost(relayed, inner []byte, to netip.Addr) []byte {
+	frame := append(bytes.Clone(relayed[:14+20+8+12]), inner[14:]...)
+	binary.BigEndian.PutUint16(frame[14+2:], uint16(len(frame)-14))
+	binary.BigEndian.PutUint16(frame[14+20+4:], uint16(len(frame)-14-20))
+	copy(frame[14+12:], netip.MustParseAddr(tunnel4).AsSlice())
+	copy(frame[14+16:], to.AsSlice())
+	return frame
+}
+
+// held has switches hold the VIP of an endpoint alone.
+func held(vip string) func(*testing.T, *Datapath) {
+	return func(t *testing.T, d *Datapath) {
+		t.Helper()
+		for _, e := range world() {
+			e.Hardware = vip != "" && e.Key.VIP == netip.MustParseAddrPort(vip).Addr()
+			apply(t, d, e)
+		}
 	}
 }
 

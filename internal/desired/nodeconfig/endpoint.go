@@ -15,7 +15,7 @@ func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndp
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
 		Allow:      e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		Limits: limits(s, vip), NAT: vnet.NATsInMux(vip),
+		Limits: limits(s, vip), NAT: vnet.NATsInMux(vip), Hardware: len(s.SwitchesAt(vip.Address)) > 0,
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,6 +119,30 @@ func (r *Rules) SetMuxes(prefixes []netip.Prefix) error {
 	defer r.c.Lock.Unlock()
 	if err := abi.WriteTable(r.c.Objects.Muxes, rows); err != nil {
 		return fmt.Errorf("set muxes: %w", err)
+	}
+	return r.setRelays(prefixes)
+}
+
+// setRelays has fragments that switches bring relayed to these muxes: an address for itself is one's own.
+func (r *Rules) setRelays(prefixes []netip.Prefix) error {
+	rows := map[uint32]bpf.AgentSteerRelays{}
+	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
+		family := uint32(bpf.AgentSteerRelaySTEER_RELAYS_V6)
+		if p.Addr().Is4() {
+			family = uint32(bpf.AgentSteerRelaySTEER_RELAYS_V4)
+		}
+		row := rows[family]
+		if !p.IsSingleIP() || int(row.Count) == len(row.Addresses) {
+			continue
+		}
+		row.Addresses[row.Count] = bpf.ToAddress(p.Addr())
+		row.Count++
+		rows[family] = row
+	}
+	for family := range uint32(bpf.AgentSteerRelaySTEER_RELAY_FAMILIES) {
+		if err := r.c.Objects.SteerRelays.Put(family, rows[family]); err != nil {
+			return fmt.Errorf("set muxes to relay to: %w", err)
+		}
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ type Tables struct {
 	Settings       *ebpf.Map `ebpf:".data.settings"`
 	SYNSecrets     *ebpf.Map `ebpf:".data.syn"`
 	PoolMembers    *ebpf.Map `ebpf:".data.pool_members"`
+	RelayHosts     *ebpf.Map `ebpf:"relay_hosts"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
 	Punts          *ebpf.Map `ebpf:"punts"`
@@ -101,6 +102,7 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"settings", settingsMap, &t.Settings},
 		{"syn_secrets", secretsMap, &t.SYNSecrets},
 		{"pool_members", poolMembersMap, &t.PoolMembers},
+		{"relay_hosts", MuxMapRelayHosts, &t.RelayHosts},
 		{"fragments", MuxMapFragments, &t.Fragments},
 		{"lost_datagrams", MuxMapLostDatagrams, &t.LostDatagrams},
 		{"punts", MuxMapPunts, &t.Punts},

@@ -25,6 +25,7 @@ func (t *Table) Adopt() error {
 		used[row.Id] = true
 		t.Live[key] = live
 		t.Tunnels.Replace(nil, live.Backends)
+		t.relays.count(live, 1)
 		if key.Port == model.AllPorts {
 			t.allPorts++
 		}
@@ -35,6 +36,9 @@ func (t *Table) Adopt() error {
 		return err
 	}
 	t.Rows.IDs.Claim(used)
+	if err := t.relays.adopt(); err != nil {
+		return err
+	}
 	return t.adoptLists()
 }
 

@@ -267,7 +267,7 @@ func (t *Table) carryOut(c *change) error {
 	} else if err := t.initialise(c); err != nil {
 		return err
 	}
-	index, err := t.Rows.Hold(c.key.VIP, c.next.Settings.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0, c.old == nil)
+	index, err := t.Rows.Hold(c.key.VIP, c.next.Settings.flags, c.old == nil)
 	if err != nil {
 		return err
 	}
@@ -304,6 +304,9 @@ func (t *Table) carryOut(c *change) error {
 	t.Rows.Index.Put(bpf.ToKey(c.key), c.next.Row)
 	t.Live[c.key] = c.next
 	t.Tunnels.Replace(c.old.backends(), c.next.backends())
+	if err := t.relays.replace(c.old, c.next); err != nil {
+		return err
+	}
 	if c.old == nil && c.key.Port == model.AllPorts {
 		t.allPorts++
 	}
@@ -347,6 +350,9 @@ func (t *Table) removeEndpoint(c *change) error {
 	}
 	delete(t.Live, c.key)
 	t.Tunnels.Replace(c.old.backends(), nil)
+	if err := t.relays.replace(c.old, nil); err != nil {
+		return err
+	}
 	if c.key.Port == model.AllPorts {
 		t.allPorts--
 	}

@@ -27,7 +27,8 @@ type Settings struct {
 
 const settingFlags = bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING |
 	bpf.MuxEndpointFlagENDPOINT_AFFINITY | bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_FASTPATH |
-	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED | synFlags
+	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED |
+	bpf.MuxEndpointFlagENDPOINT_HARDWARE | synFlags
 
 func (t *Table) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, t.tick), flowLimit: e.FlowLimit}
@@ -50,6 +51,9 @@ func (t *Table) settingsOf(e model.MuxEndpoint) settings {
 	}
 	if e.Ping {
 		s.flags |= bpf.MuxEndpointFlagENDPOINT_PING
+	}
+	if e.Hardware {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_HARDWARE
 	}
 	if len(e.Allow)+len(e.Deny)+len(e.AllowLists)+len(e.DenyLists) > 0 {
 		s.flags |= bpf.MuxEndpointFlagENDPOINT_SOURCES

@@ -28,6 +28,7 @@ type Table struct {
 	log  *slog.Logger
 	room *room
 
+	relays     *relays
 	Live       map[model.EndpointKey]*Live
 	Weights    *Weights      // nil: the tables have changed since
 	tick       time.Duration // of the flow table's clock
@@ -57,6 +58,7 @@ func New(parts Parts, sizes bpf.Sizes, log *slog.Logger) *Table {
 			tables: parts.Tables, ids: parts.Rows.IDs,
 			buckets: alloc.NewRows("buckets", sizes.BucketRows), backends: alloc.NewRows("backends", sizes.Backends),
 		},
+		relays: &relays{table: parts.Tables.RelayHosts, uses: map[netip.Addr]int{}},
 	}
 }
 

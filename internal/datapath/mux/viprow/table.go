@@ -98,8 +98,11 @@ func (v *Table) Open(vip netip.Addr) (*Live, error) {
 	return live, nil
 }
 
+// ofVIP are the flags of an endpoint that are its VIP's.
+const ofVIP = bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_HARDWARE
+
 // Hold makes or changes the row of an endpoint's VIP, and tells its index. fresh: the endpoint is new.
-func (v *Table) Hold(vip netip.Addr, ping, fresh bool) (uint32, error) {
+func (v *Table) Hold(vip netip.Addr, flags bpf.MuxEndpointFlag, fresh bool) (uint32, error) {
 	live, err := v.Open(vip)
 	if err != nil {
 		return 0, err
@@ -108,7 +111,7 @@ func (v *Table) Hold(vip netip.Addr, ping, fresh bool) (uint32, error) {
 		live.Endpoints++
 	}
 	row := live.Row
-	row.Flags = WithPing(row.Flags|bpf.MuxEndpointFlagENDPOINT_VIP, ping)
+	row.Flags = row.Flags&^ofVIP | flags&ofVIP | bpf.MuxEndpointFlagENDPOINT_VIP
 	return live.Row.Vip, v.Write(vip, live, row)
 }
 
