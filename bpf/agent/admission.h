@@ -80,11 +80,13 @@ static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 	struct session_key key = {};
 
 	if (admit_from_switch(a)) {
-		a->from_switch = true;
+		a->from = STEER_SWITCH;
 		return VERDICT_NONE;
 	}
-	if (admit_merged(a))
+	if (admit_merged(a)) {
+		a->from = STEER_HOST;
 		return VERDICT_NONE;
+	}
 	if (a->tunnel.entropy || !admit_connection(a, &key))
 		return VERDICT_DROP_NOT_A_MUX;
 	a->past_muxes = true;
@@ -106,7 +108,7 @@ static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 __noinline int admit(struct rx_ctx *a __arg_nonnull)
 {
 	a->past_muxes = false;
-	a->from_switch = false;
+	a->from = 0;
 	switch (a->tunnel.step) {
 	case GUE_CHAIN_NONE:
 	case GUE_CHAIN_QUERY:

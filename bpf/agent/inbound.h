@@ -252,7 +252,7 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	a->content = refusal ? CONTENT_REFUSED : content_find(a);
 	verdict = admit(a) ?: refusal;
 	*ifindex = settings.uplink; /* for packets that are steered or chained */
-	if (!verdict && a->from_switch)
+	if (!verdict && a->from)
 		verdict = steer(skb, a);
 	if (verdict)
 		return verdict;

@@ -56,7 +56,7 @@ struct rx_ctx {
 	enum content content;
 	enum content rare; /* CONTENT_PING or CONTENT_FRAGMENT, if it is one */
 	bool past_muxes; /* from the Fastpath peer of the connection */
-	bool from_switch; /* which holds the VIP: where it is served is to be decided */
+	enum steer_role from; /* a switch that holds the VIP, or a host of it in IP; 0: another */
 	struct nat_rule_key key; /* of rule */
 	struct nat_rule rule;
 	struct handshake handshake;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "agent/forward.h"
+#include "agent/forward_in_ip.h"
 #include "agent/icmp.h"
 #include "agent/steer_choose.h"
 #include "agent/steer_ping.h"
@@ -30,46 +31,20 @@ static __noinline enum verdict steer_serve(struct rx_ctx *a, const struct addres
 	return VERDICT_NONE;
 }
 
-/*
- * Several packets in one buffer, which GRO or the sender's offload made: the kernel can take them
- * apart as long as they are in IP alone. So they stay in it, between the tunnels of the two hosts.
- */
-static __noinline enum verdict steer_merged(struct __sk_buff *skb, struct rx_ctx *a,
-					    enum verdict away)
-{
-	bool v4 = address_is_v4(&a->hop.to);
-	struct address addresses[2] = { a->outer.destination, a->hop.to };
-	__u32 at = a->outer.l3 + offsetof(struct ipv6hdr, saddr);
-
-	if (a->tunnel.step != GUE_CHAIN_NONE || v4 != address_is_v4(&addresses[0]))
-		return VERDICT_DROP_STEER_MERGED;
-
-	/* From here on the packet is touched: fail closed. */
-	if (!v4)
-		return bpf_skb_store_bytes(skb, at, addresses, sizeof(addresses),
-					   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH)
-			       ? VERDICT_DROP_CHAIN
-			       : away;
-	if (icmp_rewrite_v4(skb, a->outer.l3, SOURCE, a->outer.source.words[3],
-			    addresses[0].words[3]) ||
-	    icmp_rewrite_v4(skb, a->outer.l3, DESTINATION, addresses[0].words[3],
-			    addresses[1].words[3]))
-		return VERDICT_DROP_CHAIN;
-	return away;
-}
-
 static __noinline enum verdict steer_away(struct __sk_buff *skb, struct rx_ctx *a,
 					  enum verdict away)
 {
 	enum verdict verdict;
 
-	if (skb->gso_size && !a->tunnel.entropy)
-		return steer_merged(skb, a, away);
-	if (!a->tunnel.entropy)
-		a->tunnel.entropy = steer_entropy(&a->inner);
 	a->hop.other = a->tunnel.other;
 	a->hop.step = a->tunnel.step;
 	a->hop.kind = GUE_KIND_STEERED;
+	if (forward_keeps_ip(skb, a)) {
+		verdict = forward_in_ip(skb, a);
+		return verdict ?: away;
+	}
+	if (!a->tunnel.entropy)
+		a->tunnel.entropy = steer_entropy(&a->inner);
 	verdict = forward(skb, a);
 	return verdict ?: away;
 }
@@ -236,14 +211,39 @@ static __always_inline bool steer_names_own(struct __sk_buff *skb, const struct 
 }
 
 /*
- * Decides where a packet goes that a switch brought: an enum verdict. NONE: it is served here, by
- * a->rule, or is an ICMP error of a connection here. Not static: the verifier looks at it once.
+ * What a host of the VIP steered in IP says QUERY by its TTL, but not whom to ask: the backend that
+ * the bucket names, or the one before if that is this one.
+ */
+static __noinline int steer_query(struct __sk_buff *skb, struct rx_ctx *a)
+{
+	const struct steer_endpoint *endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
+	const struct steer_backend *other;
+	__u32 slot;
+
+	if (!endpoint || !forward_says_query(skb, a))
+		return VERDICT_NONE;
+	steer_by_bucket(a, &a->inner, endpoint, true);
+	slot = a->steering.slot == a->rule.slot ? a->steering.previous : a->steering.slot;
+	other = slot ? steer_backend_at(endpoint->number, slot) : NULL;
+	if (!other || other->flags & STEER_BACKEND_DOWN)
+		return VERDICT_NONE;
+	a->tunnel.step = GUE_CHAIN_QUERY;
+	a->tunnel.other = other->tunnel;
+	return VERDICT_NONE;
+}
+
+/*
+ * Decides where a packet goes that a switch brought, or a host of the VIP in IP: an enum verdict.
+ * NONE: it is served here, by a->rule, or is an ICMP error of a connection here. Not static: the
+ * verifier looks at it once.
  */
 __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	__u32 own = a->content == CONTENT_ENDPOINT ? a->rule.slot : 0;
 	const struct steer_endpoint *endpoint;
 
+	if (a->from == STEER_HOST)
+		return steer_query(skb, a);
 	if (a->content == CONTENT_ERROR)
 		return steer_error(skb, a);
 	if (a->content == CONTENT_PING)

@@ -79,7 +79,7 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 	return VERDICT_DROP_NOT_A_VIP_HOST;
 }
 
-/* Has a host of the VIP steered what GRO merged, which is in IP alone? See steer_merged(). */
+/* Has a host of the VIP steered what GRO merged, which is in IP alone? See forward_in_ip.h. */
 static __always_inline bool admit_merged(const struct rx_ctx *a)
 {
 	__u16 port;

@@ -6,6 +6,7 @@
 #include "agent/steer_tables.h"
 #include "net/ratelimit.h"
 #include "net/skb/decap.h"
+#include "net/skb/ttl.h"
 
 enum {
 	PING_TTL = 64,
@@ -22,9 +23,8 @@ static __noinline int ping_turn(struct __sk_buff *skb, const struct packet *p)
 	bool v4 = p->ethertype == bpf_htons(ETH_P_IP);
 	__be16 from = v4 ? bpf_htons(ICMP_ECHO << 8) : bpf_htons(ICMPV6_ECHO << 8);
 	__be16 to = v4 ? bpf_htons(ICMP_ECHO_REPLY << 8) : bpf_htons(ICMPV6_ECHO_REPLY << 8);
-	__u8 type = v4 ? ICMP_ECHO_REPLY : ICMPV6_ECHO_REPLY, ttl = PING_TTL;
+	__u8 type = v4 ? ICMP_ECHO_REPLY : ICMPV6_ECHO_REPLY;
 	__be32 addresses[8];
-	__be16 hops, fresh;
 	int err;
 
 	/* The addresses change places: no sum changes by that. */
@@ -33,20 +33,13 @@ static __noinline int ping_turn(struct __sk_buff *skb, const struct packet *p)
 		addresses[1] = p->source.words[3];
 		err = bpf_skb_store_bytes(skb, p->l3 + offsetof(struct iphdr, saddr), addresses, 8,
 					  BPF_F_RECOMPUTE_CSUM);
-		err = err ?: bpf_skb_load_bytes(skb, p->l3 + 8, &hops, sizeof(hops));
-		if (err)
-			return err;
-		fresh = (hops & bpf_htons(0xff)) | bpf_htons(PING_TTL << 8);
-		err = bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), hops, fresh,
-					  sizeof(fresh));
-		err = err ?: bpf_skb_store_bytes(skb, p->l3 + 8, &fresh, sizeof(fresh), 0);
 	} else {
 		__builtin_memcpy(addresses, &p->destination, 16);
 		__builtin_memcpy(addresses + 4, &p->source, 16);
 		err = bpf_skb_store_bytes(skb, p->l3 + offsetof(struct ipv6hdr, saddr), addresses,
 					  sizeof(addresses), BPF_F_RECOMPUTE_CSUM);
-		err = err ?: bpf_skb_store_bytes(skb, p->l3 + 7, &ttl, 1, BPF_F_RECOMPUTE_CSUM);
 	}
+	err = err ?: ttl_write(skb, p, PING_TTL);
 	err = err ?: bpf_l4_csum_replace(skb, p->l4 + 2, from, to, sizeof(to));
 	return err ?: bpf_skb_store_bytes(skb, p->l4, &type, sizeof(type), 0);
 }

@@ -18,7 +18,8 @@ func inGRE(ip []byte, outer pkt.IP, flags ...byte) pkt.Packet {
 		header = []byte{0, 0, 0x86, 0xdd}
 	}
 	copy(header, flags)
-	return pkt.ICMP(outer.Source.String(), outer.Destination.String(), pkt.Protocol(layers.IPProtocolGRE), pkt.Payload(append(header, ip...)))
+	return pkt.ICMP(outer.Source.String(), outer.Destination.String(), pkt.Protocol(layers.IPProtocolGRE), pkt.Payload(append(header, ip...)),
+		func(p *pkt.Packet) { p.IP = outer })
 }
 
 // byGRE is a packet that a switch brings to a tunnel in GRE.
@@ -51,7 +52,7 @@ func TestGREOfSwitches(t *testing.T) {
 			ack := pkt.TCP(w.client, w.vip, pkt.ACK, pkt.Payload(make([]byte, 200)))
 			r.leavesSteered(byGRE(ack, own), "steered_bucket", steered(ack, own, far, gue{}))
 			got := r.run("from_uplink", byGRE(ack, own), gso(3, 100))
-			want := inGRE(ack.Frame()[ethernetHeader:], fromTo(own, far)).Frame()
+			want := inGRE(ack.Frame()[ethernetHeader:], hops(fromTo(own, far), hopsLast)).Frame()
 			if got.verdict != "steered_bucket" || !slices.Equal(got.frame[ethernetHeader:], want[ethernetHeader:]) {
 				t.Errorf("merged: verdict is %s, frame\n%x, not\n%x", got.verdict, got.frame, want)
 			}

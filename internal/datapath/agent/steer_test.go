@@ -184,11 +184,49 @@ func TestMergedPacketsAreSteeredInIP(t *testing.T) {
 		e.Buckets = slices.Repeat([]model.Slot{w.slot}, 256)
 		r.steer(held(e))
 		ack := pkt.TCP(w.client, w.vip, pkt.ACK, pkt.Payload(make([]byte, 200)))
-		want := ack.Inside(fromTo(w.own, w.far))
+		want := ack.Inside(hops(fromTo(w.own, w.far), hopsLast))
 		r.check("leaves", step{program: "from_uplink", in: fromSwitch(ack, w.own, false), skb: gso(3, 100), verdict: "steered_bucket", want: &want})
 		out := delivered(ack, w.dip)
 		r.check("arrives", inbound(ack.Inside(fromTo(w.far, w.own)), "deliver_native", &out)) // a test run can't take a merged one out
+		// The bucket moved from a third host, of that family: the TTL says so.
+		other, third := farHost4, model.Slot(farSlot4)
+		if netip.MustParseAddr(w.own).Is6() {
+			other, third = farHost6, farSlot6
+		}
+		e.Backends = append(e.Backends[:2:2], steering.Backend{Slot: 100, Tunnel: netip.MustParseAddr(native4)}, e.Backends[2])
+		e.Buckets, e.Previous = slices.Repeat([]model.Slot{w.slot}, 256), slices.Repeat([]model.Slot{100}, 256)
+		r.steer(held(e))
+		want = ack.Inside(hops(fromTo(w.own, w.far), hopsQuery))
+		r.check("leaves, of a bucket that moved", step{program: "from_uplink", in: fromSwitch(ack, w.own, false), skb: gso(3, 100), verdict: "steered_query", want: &want})
+		// It is of a bucket that moved here, or that this host still takes for another's: it is unknown, and goes on once.
+		for i, slots := range [][2]model.Slot{{backendSlot, third}, {third, 0}} {
+			e.Buckets, e.Previous = slices.Repeat(slots[:1], 256), slices.Repeat(slots[1:], 256)
+			r.steer(held(e))
+			unknown := ack.With(func(p *pkt.Packet) { p.SourcePort += uint16(i + 1) })
+			want = unknown.Inside(hops(fromTo(w.own, other), hopsLast))
+			from := fromTo(otherHostOf(w.own), w.own)
+			in := unknown.Inside(hops(from, hopsQuery-3)).Frame()
+			r.check("goes on", step{program: "from_uplink", in: in, skb: gso(3, 100), verdict: "chain_on", want: &want})
+			out = delivered(unknown, w.dip)
+			r.check("goes on no further", inbound(unknown.Inside(hops(from, hopsLast-3)), "deliver_native", &out))
+		}
 	}
+}
+
+// hopsQuery and hopsLast are what the TTL of a packet in IP is from host to host.
+const hopsQuery, hopsLast = 64, 32
+
+func hops(ip pkt.IP, ttl uint8) pkt.IP {
+	ip.TTL = ttl
+	return ip
+}
+
+// otherHostOf is a host of the VIP, of the tunnel's family.
+func otherHostOf(tunnel string) string {
+	if netip.MustParseAddr(tunnel).Is6() {
+		return farHost6
+	}
+	return farHost4
 }
 
 // TestSteeredNowhere drops what no backend is for, and what could not be taken apart again.
@@ -201,10 +239,7 @@ func TestSteeredNowhere(t *testing.T) {
 	r.check("no buckets", step{program: "from_uplink", in: fromSwitch(ack, native4, false), verdict: "drop_steer_no_backend"})
 	e.Buckets = slices.Repeat([]model.Slot{farSlot4}, 256)
 	r.steer(held(e))
-	e.Previous = slices.Repeat([]model.Slot{farSlot6}, 256)
-	r.steer(held(e))
-	r.check("merged, of a bucket that moved", step{program: "from_uplink", in: fromSwitch(ack, native4, false), skb: gso(3, 100), verdict: "drop_steer_merged"})
-	e.Buckets, e.Previous = slices.Repeat([]model.Slot{farSlot6}, 256), nil
+	e.Buckets = slices.Repeat([]model.Slot{farSlot6}, 256)
 	r.steer(held(e))
 	r.check("merged, to another family", step{program: "from_uplink", in: fromSwitch(ack, native4, false), skb: gso(3, 100), verdict: "drop_steer_merged"})
 	r.check("another port", step{program: "from_uplink", in: fromSwitch(pkt.UDP(client4, vip4), native4, false), verdict: "drop_steer_closed"})
@@ -380,15 +415,19 @@ func TestSteeredPacketsAreChained(t *testing.T) {
 		vip.Peers = slices.Collect(maps.Keys(sides))
 		s.steer(vip)
 	}
-	flow := pkt.UDP(client4, vip4)
+	flow, merged := pkt.UDP(client4, vip4), gso(3, 4)
 	for name, c := range map[string]struct {
 		knows, ends *side
+		skb         []byte
 		ways        []string
 	}{
-		"nobody knows it":           {nil, now, []string{"steered_query", "chain_on", "chain_back", "deliver_interface"}},
-		"the one before knows it":   {before, before, []string{"steered_query", "chain_on", "deliver_interface"}},
-		"the bucket's one knows it": {now, now, []string{"steered_query", "deliver_interface"}},
-		"it is known where it is":   {third, third, []string{"deliver_interface"}},
+		"nobody knows it":                   {nil, now, nil, []string{"steered_query", "chain_on", "chain_back", "deliver_interface"}},
+		"the one before knows it":           {before, before, nil, []string{"steered_query", "chain_on", "deliver_interface"}},
+		"the bucket's one knows it":         {now, now, nil, []string{"steered_query", "deliver_interface"}},
+		"it is known where it is":           {third, third, nil, []string{"deliver_interface"}},
+		"merged, nobody knows it":           {nil, before, merged, []string{"steered_query", "chain_on", "deliver_interface"}},
+		"merged, the one before knows it":   {before, before, merged, []string{"steered_query", "chain_on", "deliver_interface"}},
+		"merged, the bucket's one knows it": {now, now, merged, []string{"steered_query", "deliver_interface"}},
 	} {
 		for _, s := range sides {
 			s.forget(t)
@@ -398,7 +437,11 @@ func TestSteeredPacketsAreChained(t *testing.T) {
 		}
 		at, frame := third, fromSwitch(flow, third.tunnel, false)
 		for i, way := range c.ways {
-			got := at.run("from_uplink", frame, nil)
+			skb := c.skb
+			if way == "deliver_interface" {
+				skb = nil // a test run can't take a merged one out
+			}
+			got := at.run("from_uplink", frame, skb)
 			if got.verdict != way {
 				t.Fatalf("%s: hop %d: verdict is %s, not %s", name, i, got.verdict, way)
 			}
