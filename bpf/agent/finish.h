@@ -54,6 +54,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_STEERED_COOKIE:
 	case VERDICT_STEERED_BUCKET:
 	case VERDICT_STEERED_QUERY:
+	case VERDICT_STEERED_ANSWER:
 	case VERDICT_STEERED_ERROR:
 	case VERDICT_RELAY_FRAGMENT:
 	case VERDICT_RELAY_ERROR:

@@ -43,7 +43,7 @@ static __noinline bool icmp_read_quoted(struct __sk_buff *skb, const struct pack
 {
 	if (!quote_read_ip(skb, p, quoted))
 		return false;
-	if (protocol_is_icmp(quoted->protocol) && settings.snat)
+	if (protocol_is_icmp(quoted->protocol) && (settings.snat || settings.steered))
 		return icmp_read_echo(skb, p, quoted);
 	return quote_read_ports(skb, p, quoted);
 }

@@ -108,7 +108,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ct
 		inner.destination_port = 0;
 		if (icmp_holds_error(skb, &inner))
 			break;
-		if (settings.snat && echo_read(skb, &inner, false))
+		if ((settings.snat || settings.steered) && echo_read(skb, &inner, false))
 			break;
 		if (!settings.steered || !echo_read(skb, &inner, true))
 			return VERDICT_DROP_INNER_OTHER;

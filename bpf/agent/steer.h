@@ -89,6 +89,34 @@ static __noinline enum verdict steer_go(struct __sk_buff *skb, struct rx_ctx *a,
 	return stays ? VERDICT_NONE : steer_serve(a, &tunnel);
 }
 
+/*
+ * To the workload whose own connections leave by the port of the VIP that p is to: NONE if it is
+ * here.
+ */
+static __noinline enum verdict steer_answer(struct __sk_buff *skb, struct rx_ctx *a,
+					    const struct packet *p)
+{
+	struct steer_key key = { .vip = p->destination };
+	const struct steer_endpoint *vip = bpf_map_lookup_elem(&steer_endpoints, &key);
+	const struct steer_backend *workload;
+	struct address tunnel;
+	__u32 slot;
+
+	if (!vip)
+		return VERDICT_DROP_STEER_CLOSED;
+	slot = steer_bucket(vip, bpf_ntohs(p->destination_port) >> STEER_RANGE_SHIFT) & SLOT_MASK;
+	workload = slot ? steer_backend_at(vip->number, slot) : NULL;
+	if (!workload)
+		return VERDICT_DROP_STEER_CLOSED;
+	tunnel = workload->tunnel;
+	steer_count(skb, STEER_BY_PORT);
+	if (bpf_map_lookup_elem(&tunnels, &tunnel))
+		return VERDICT_NONE;
+	a->hop.to = tunnel;
+	a->tunnel.step = GUE_CHAIN_NONE;
+	return steer_away(skb, a, VERDICT_STEERED_ANSWER);
+}
+
 /* The slot in the TSval of a workload's segment that an error quotes, if it quotes so much. */
 static __noinline __u32 steer_quoted_cookie(struct __sk_buff *skb, const struct packet *quoted)
 {
@@ -178,7 +206,7 @@ static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx 
 		return VERDICT_DROP_ICMP_UNKNOWN;
 	endpoint = steer_endpoint_of(&a->client, &a->steering.port);
 	if (!endpoint)
-		return VERDICT_DROP_STEER_CLOSED;
+		return steer_answer(skb, a, &a->client);
 	if (steer_error_is_own(skb, a)) {
 		steer_count(skb, STEER_BY_SESSION);
 		return VERDICT_NONE;
@@ -220,7 +248,7 @@ static __noinline int steer_query(struct __sk_buff *skb, struct rx_ctx *a)
 	const struct steer_backend *other;
 	__u32 slot;
 
-	if (!endpoint || !forward_says_query(skb, a))
+	if (!endpoint || a->content != CONTENT_ENDPOINT || !forward_says_query(skb, a))
 		return VERDICT_NONE;
 	steer_by_bucket(a, &a->inner, endpoint, true);
 	slot = a->steering.slot == a->rule.slot ? a->steering.previous : a->steering.slot;
@@ -256,7 +284,7 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 	}
 	endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	if (!endpoint)
-		return VERDICT_DROP_STEER_CLOSED;
+		return steer_answer(skb, a, &a->inner);
 	steer_choose(skb, a, endpoint, own);
 	return steer_go(skb, a, endpoint->number, own);
 }

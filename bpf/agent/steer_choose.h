@@ -71,6 +71,7 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 		return VERDICT_NONE;
 	case CONTENT_ANSWER:
 	case CONTENT_ECHO:
+		return settings.snat ? VERDICT_NONE : VERDICT_DROP_NO_RULE;
 	case CONTENT_PING:
 		return VERDICT_DROP_NO_RULE;
 	case CONTENT_FRAGMENT:
@@ -84,8 +85,11 @@ static __always_inline bool admit_merged(const struct rx_ctx *a)
 {
 	__u16 port;
 
-	return settings.steered && !a->tunnel.entropy && a->content == CONTENT_ENDPOINT &&
-	       steer_is_from(a, STEER_HOST) && steer_endpoint_of(&a->inner, &port);
+	if (!settings.steered || a->tunnel.entropy || !steer_is_from(a, STEER_HOST))
+		return false;
+	if (a->content == CONTENT_ANSWER)
+		return settings.snat;
+	return a->content == CONTENT_ENDPOINT && steer_endpoint_of(&a->inner, &port);
 }
 
 /* Does a switch bring the packet, which holds its VIP? */

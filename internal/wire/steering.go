@@ -21,7 +21,7 @@ func steeredToProto(u steering.Update) (changed []*weirv1.SteeredVIP, removed []
 			p.Endpoints = append(p.Endpoints, steeredEndpointToProto(e))
 		}
 		for _, k := range c.Removed {
-			p.Removed = append(p.Removed, EndpointKeyToProto(k))
+			p.Removed = append(p.Removed, steeredKeyToProto(k))
 		}
 		changed = append(changed, p)
 	}
@@ -30,7 +30,7 @@ func steeredToProto(u steering.Update) (changed []*weirv1.SteeredVIP, removed []
 
 func steeredEndpointToProto(e steering.EndpointChange) *weirv1.SteeredEndpoint {
 	p := &weirv1.SteeredEndpoint{
-		Endpoint: EndpointKeyToProto(e.Key), KeepsBackends: e.KeepsBackends, KeepsBuckets: e.KeepsBuckets,
+		Endpoint: steeredKeyToProto(e.Key), KeepsBackends: e.KeepsBackends, KeepsBuckets: e.KeepsBuckets,
 		Buckets: slotNumbers(e.Buckets), Previous: slotNumbers(e.Previous),
 		Cookies: string(e.Cookies), Affinity: e.Affinity, UdpLocal: e.LocalUDP,
 	}
@@ -41,6 +41,22 @@ func steeredEndpointToProto(e steering.EndpointChange) *weirv1.SteeredEndpoint {
 		p.Moves = append(p.Moves, &weirv1.BucketMove{Bucket: m.Bucket, Slot: uint32(m.Slot), Previous: uint32(m.Previous)})
 	}
 	return p
+}
+
+// steeredKeyToProto writes the key of an endpoint, or of a VIP's ports of source NAT: that has no protocol.
+func steeredKeyToProto(k model.EndpointKey) *weirv1.EndpointKey {
+	if k == steering.Ports(k.VIP) {
+		return &weirv1.EndpointKey{Vip: compile.OptionalAddress(k.VIP)}
+	}
+	return EndpointKeyToProto(k)
+}
+
+// steeredKey reads what steeredKeyToProto wrote.
+func steeredKey(f *fields, path string, p *weirv1.EndpointKey) model.EndpointKey {
+	if p.GetProtocol() == "" && p.GetPort() == 0 {
+		return steering.Ports(f.Address(path+"vip", p.GetVip()))
+	}
+	return f.endpointKey(path, p)
 }
 
 func slotNumbers(slots []model.Slot) []uint32 {
@@ -66,7 +82,7 @@ func steeredFromProto(changed []*weirv1.SteeredVIP, removed []string) (u steerin
 			c.Endpoints = append(c.Endpoints, steeredEndpoint(&f, fmt.Sprintf("endpoints[%d].", j), e))
 		}
 		for j, k := range p.GetRemoved() {
-			c.Removed = append(c.Removed, f.endpointKey(fmt.Sprintf("removed[%d].", j), k))
+			c.Removed = append(c.Removed, steeredKey(&f, fmt.Sprintf("removed[%d].", j), k))
 		}
 		u.Changed = append(u.Changed, c)
 		errs = append(errs, compile.Below(fmt.Sprintf("steered[%d]", i), f.Err()))
@@ -76,7 +92,7 @@ func steeredFromProto(changed []*weirv1.SteeredVIP, removed []string) (u steerin
 
 func steeredEndpoint(f *fields, path string, p *weirv1.SteeredEndpoint) steering.EndpointChange {
 	e := steering.EndpointChange{KeepsBackends: p.GetKeepsBackends(), KeepsBuckets: p.GetKeepsBuckets()}
-	e.Key = f.endpointKey(path+"endpoint.", p.GetEndpoint())
+	e.Key = steeredKey(f, path+"endpoint.", p.GetEndpoint())
 	e.Cookies = oneOf(f, path+"cookies", p.GetCookies(), model.CookiesOff, model.CookiesSettling, model.CookiesOn)
 	e.Affinity, e.LocalUDP = p.GetAffinity(), p.GetUdpLocal()
 	e.Buckets, e.Previous = optionalSlots(f, path+"buckets", p.GetBuckets()), optionalSlots(f, path+"previous", p.GetPrevious())

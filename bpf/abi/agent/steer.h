@@ -25,7 +25,8 @@ ABI_ENUM(steer_network);
 
 /*
  * An endpoint of such a VIP, as in struct endpoint_key: port 0 takes what no other one does. Port 0
- * and protocol 0 is the row of the VIP itself.
+ * and protocol 0 is the row of the VIP itself: if workloads leave as it, its buckets are ranges of
+ * 8 ports, and its backends these workloads.
  */
 struct steer_key {
 	struct address vip;
@@ -33,6 +34,11 @@ struct steer_key {
 	__u8 protocol;
 	__u8 pad;
 };
+
+enum steer_range_layout {
+	STEER_RANGE_SHIFT = 3,
+};
+ABI_ENUM(steer_range_layout);
 
 enum steer_flag {
 	STEER_COOKIES = 1, /* segments may name their slot */
@@ -103,6 +109,7 @@ enum steer_reason {
 	STEER_BY_COOKIE, /* to the backend that the cookie names */
 	STEER_BY_BUCKET, /* to the backend that the bucket names */
 	STEER_BY_QUOTE, /* an ICMP error, to the backend of the connection that it is about */
+	STEER_BY_PORT, /* to or at the workload whose own connections leave by the port */
 	STEER_BY_MUX, /* to a mux: a fragment, or an ICMP error whose connection is unknown here */
 	STEER_REASONS,
 };

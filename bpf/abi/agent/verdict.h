@@ -37,6 +37,7 @@ enum verdict {
 	VERDICT_STEERED_BUCKET, /* that its bucket names */
 	VERDICT_STEERED_QUERY, /* likewise; the bucket moved, so the packet names the one before too
 				*/
+	VERDICT_STEERED_ANSWER, /* to a workload's own connection: its range of ports is there */
 	VERDICT_STEERED_ERROR, /* an ICMP error, to the backend of the connection that it is about
 				*/
 

@@ -165,7 +165,7 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 		}
 		return in.steered("drop_no_rule", "drop_inner_fragment", "drop_not_a_vip_host")
 	case sender == "host" && (by.inIP || by.gre):
-		if in.endpoint && !in.fragment {
+		if in.endpoint && !in.fragment || in.verdict == "drop_no_rule" {
 			return in.verdict
 		}
 		return "drop_not_a_mux"

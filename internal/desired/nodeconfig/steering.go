@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model/steering"
 )
 
-// SteeredOn are the VIPs with backends on a host that switches hold, by address.
+// SteeredOn are the VIPs with backends on a host, or workloads that leave as they, that switches hold, by address.
 func SteeredOn(s desired.State, host string) map[netip.Addr]steering.VIP {
 	var vips map[netip.Addr]steering.VIP
 	for vip := range s.VIPsOn(host) {
@@ -47,12 +48,30 @@ func Steered(s desired.State, vip model.VIP) (steering.VIP, bool) {
 			steered.Peers = append(steered.Peers, s.Nodes.At(b.Host).Addresses...)
 		}
 	}
+	if vip.SNAT != nil {
+		steered.Endpoints = append(steered.Endpoints, steeredPorts(s, vip))
+	}
 	for _, addresses := range []*[]netip.Addr{&steered.Switches, &steered.Peers} {
 		slices.SortFunc(*addresses, netip.Addr.Compare)
 		*addresses = slices.Compact(*addresses)
 	}
 	slices.SortFunc(steered.Endpoints, func(a, b steering.Endpoint) int { return a.Key.Compare(b.Key) })
 	return steered, true
+}
+
+// steeredPorts are the ports of workloads that leave as the VIP: hosts send on what comes back to them.
+func steeredPorts(s desired.State, vip model.VIP) steering.Endpoint {
+	ports := steering.Endpoint{
+		Key: steering.Ports(vip.Address), Buckets: make([]model.Slot, model.RangeOf(math.MaxUint16)+1), Cookies: model.CookiesOff,
+	}
+	for i, w := range vip.SNAT.Workloads {
+		slot := model.Slot(i + 1)
+		ports.Backends = append(ports.Backends, steering.Backend{Slot: slot, Tunnel: w.TunnelAddress()})
+		for _, r := range s.Ports.At(model.SNATKey{VIP: vip.Address, Address: w.Address}).Ranges {
+			ports.Buckets[r] = slot
+		}
+	}
+	return ports
 }
 
 func steeredEndpoint(s desired.State, vip model.VIP, e model.Endpoint) steering.Endpoint {

@@ -69,9 +69,6 @@ func (r *refusals) switches(names []string) {
 // the backend before by chaining, as muxes do that have not seen the flow.
 func (r *refusals) whole(vip model.VIP) {
 	leftOut := func(field, because string) { r.refuse(field, "must be left out of a VIP in hardware: %s", because) }
-	if vip.SNAT != nil {
-		leftOut("snat", "switches do not know whose ports the answers are for")
-	}
 	if len(vip.Attachments) > 0 {
 		leftOut("attachments", "switches do not know virtual networks")
 	}

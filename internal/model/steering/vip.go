@@ -16,7 +16,7 @@ type VIP struct {
 	Switches  []netip.Addr // outer sources of the switches, in order
 	Peers     []netip.Addr // outer sources of the VIP's hosts, in order
 	Ping      bool         // hosts answer echo requests
-	Endpoints []Endpoint   // all of them, in order of their keys: also those that the host has no backend of
+	Endpoints []Endpoint   // all of them, in order of their keys: also those that the host has no backend of, and Ports
 }
 
 // Endpoint is an endpoint as its VIP's hosts choose a backend of it: as muxes do.
@@ -29,6 +29,10 @@ type Endpoint struct {
 	Affinity bool // hash the client's address without its port
 	LocalUDP bool // flows of UDP are served where they arrive
 }
+
+// Ports is the key of how the ports of a VIP's source NAT are told, as an endpoint: its buckets are the ranges of ports, and
+// its backends the workloads.
+func Ports(vip netip.Addr) model.EndpointKey { return model.EndpointKey{VIP: vip} }
 
 // Backend is a row of an endpoint's slots.
 type Backend struct {

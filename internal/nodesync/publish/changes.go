@@ -100,12 +100,8 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 			}
 		}
 	}
-	for address := range delta.Placements { // by these hosts know which switches may send packets
-		for _, state := range []*store.State{old, s} {
-			if vip, there := state.VIPAt(address); there {
-				vips[vip.Name] = true
-			}
-		}
+	for name := range steered.Touched(old.State, s.State, delta.Placements, delta.Ports) {
+		vips[name] = true
 	}
 	for name := range delta.PrefixLists { // hosts have of them what concerns Fastpath and virtual networks
 		for vip := range s.VIPsUsingList(name) {

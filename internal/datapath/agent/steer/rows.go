@@ -55,7 +55,9 @@ func (r rows) addVIP(vip steering.VIP) {
 
 // addEndpoint adds an endpoint, which has a number on this host.
 func (r rows) addEndpoint(e steering.Endpoint, number uint32) {
-	r.endpoints[toKey(e.Key)] = bpf.AgentSteerEndpoint{Number: number, BucketMask: uint32(max(len(e.Buckets), 1) - 1), Flags: flagsOf(e)}
+	key := toKey(e.Key)
+	ping := r.endpoints[key].Flags & uint32(bpf.AgentSteerFlagSTEER_PING) // if it is the VIP's own row
+	r.endpoints[key] = bpf.AgentSteerEndpoint{Number: number, BucketMask: uint32(max(len(e.Buckets), 1) - 1), Flags: flagsOf(e) | ping}
 	fresh := make(map[model.Slot]bool, len(e.Backends))
 	for first := 0; first < len(e.Buckets); first += rowBuckets {
 		key := bpf.AgentSteerBucketKey{Endpoint: number, Row: uint32(first / rowBuckets)}

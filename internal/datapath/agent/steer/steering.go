@@ -148,6 +148,7 @@ var reasons = map[bpf.AgentSteerReason]string{
 	bpf.AgentSteerReasonSTEER_BY_COOKIE:      "cookie",
 	bpf.AgentSteerReasonSTEER_BY_BUCKET:      "bucket",
 	bpf.AgentSteerReasonSTEER_BY_QUOTE:       "quote",
+	bpf.AgentSteerReasonSTEER_BY_PORT:        "port",
 	bpf.AgentSteerReasonSTEER_BY_MUX:         "mux",
 }
 

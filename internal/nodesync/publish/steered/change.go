@@ -2,6 +2,7 @@ package steered
 
 import (
 	"iter"
+	"net/netip"
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -9,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Hosts are those that are to be told of a VIP's change between two States: all that have backends of it.
+// Hosts are those that are to be told of a VIP's change between two States: all that have backends of it, or workloads that leave as it.
 func Hosts(old, s desired.State, name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		before, after := old.VIPs.At(name), s.VIPs.At(name)
@@ -26,6 +27,33 @@ func Hosts(old, s desired.State, name string) iter.Seq[string] {
 						return
 					}
 					told[b.Host] = true
+				}
+			}
+			if vip.SNAT == nil {
+				continue
+			}
+			for _, w := range vip.SNAT.Workloads {
+				if !told[w.Host] && !yield(w.Host) {
+					return
+				}
+				told[w.Host] = true
+			}
+		}
+	}
+}
+
+// Touched are the names of VIPs that a change of placements, or of workloads' ports, may have changed for nodes.
+func Touched(old, s desired.State, placements map[netip.Addr]bool, ports map[model.SNATKey]bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, state := range []desired.State{old, s} {
+			for address := range placements { // by these hosts know which switches may send packets
+				if vip, there := state.VIPAt(address); there && !yield(vip.Name) {
+					return
+				}
+			}
+			for key := range ports {
+				if vip, there := state.VIPAt(key.VIP); there && len(state.SwitchesAt(key.VIP)) > 0 && !yield(vip.Name) {
+					return
 				}
 			}
 		}
