@@ -1847,7 +1847,9 @@ type MuxEndpoint struct {
 	// Of the VIP, the same in all its endpoints, and of all muxes together.
 	Limits *Limits `protobuf:"bytes,15,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Of the VIP, the same in all its endpoints: muxes are the clients of its backends in some virtual network.
-	Nat           bool `protobuf:"varint,18,opt,name=nat,proto3" json:"nat,omitempty"`
+	Nat bool `protobuf:"varint,18,opt,name=nat,proto3" json:"nat,omitempty"`
+	// Of the VIP, the same in all its endpoints: switches hold it, and its hosts relay what they can't decide.
+	Hardware      bool `protobuf:"varint,19,opt,name=hardware,proto3" json:"hardware,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2004,6 +2006,13 @@ func (x *MuxEndpoint) GetLimits() *Limits {
 func (x *MuxEndpoint) GetNat() bool {
 	if x != nil {
 		return x.Nat
+	}
+	return false
+}
+
+func (x *MuxEndpoint) GetHardware() bool {
+	if x != nil {
+		return x.Hardware
 	}
 	return false
 }
@@ -2500,8 +2509,10 @@ func (x *SteeredVIP) GetPing() bool {
 
 // An endpoint as hosts choose a backend of it: as muxes do.
 type SteeredEndpoint struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With neither protocol nor port: the ports that workloads leave by as the VIP. Its buckets are ranges of 8 ports, its
+	// backends these workloads.
+	Endpoint *EndpointKey `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// backends are as before, and left out.
 	KeepsBackends bool `protobuf:"varint,2,opt,name=keeps_backends,json=keepsBackends,proto3" json:"keeps_backends,omitempty"`
 	// By slot.
@@ -5117,7 +5128,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vconnections\x18\b \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12\x19\n" +
 	"\bnext_row\x18\t \x01(\rR\anextRow\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xda\x04\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xf6\x04\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -5141,7 +5152,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"deny_lists\x18\x11 \x03(\tR\tdenyLists\x12'\n" +
 	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12\x10\n" +
-	"\x03nat\x18\x12 \x01(\bR\x03nat\"\xa8\x01\n" +
+	"\x03nat\x18\x12 \x01(\bR\x03nat\x12\x1a\n" +
+	"\bhardware\x18\x13 \x01(\bR\bhardware\"\xa8\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +

@@ -43,6 +43,7 @@ const (
 	benchMapPunts                  = "punts"
 	benchMapRedirectMemory         = "redirect_memory"
 	benchMapRedirects              = "redirects"
+	benchMapRelayHosts             = "relay_hosts"
 	benchMapSessionSets            = "session_sets"
 	benchMapSlowpathProgs          = "slowpath_progs"
 	benchMapSnatOwners             = "snat_owners"
@@ -257,6 +258,7 @@ type benchMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
+	RelayHosts     *ebpf.MapSpec `ebpf:"relay_hosts"`
 	SessionSets    *ebpf.MapSpec `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
@@ -387,6 +389,7 @@ type benchMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
+	RelayHosts     *ebpf.Map `ebpf:"relay_hosts"`
 	SessionSets    *ebpf.Map `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
@@ -440,6 +443,7 @@ func (m *benchMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
+		m.RelayHosts,
 		m.SessionSets,
 		m.SlowpathProgs,
 		m.SnatOwners,

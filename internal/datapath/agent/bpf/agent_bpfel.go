@@ -312,14 +312,14 @@ type AgentRxCtx struct {
 		SaysWeir        bool
 		_               [3]byte
 	}
-	Content    uint32
-	Pings      bool
-	PastMuxes  bool
-	FromSwitch bool
-	_          [1]byte
-	Key        AgentNatRuleKey
-	Rule       AgentNatRule
-	Handshake  struct {
+	Content   uint32
+	Rare      uint32
+	PastMuxes bool
+	_         [3]byte
+	From      uint32
+	Key       AgentNatRuleKey
+	Rule      AgentNatRule
+	Handshake struct {
 		_       structs.HostLayout
 		Cookie  uint32
 		Seq     uint32
@@ -820,6 +820,12 @@ const (
 	AgentSteerNetworkSTEER_VNI AgentSteerNetwork = 5719369
 )
 
+type AgentSteerRangeLayout uint32
+
+const (
+	AgentSteerRangeLayoutSTEER_RANGE_SHIFT AgentSteerRangeLayout = 3
+)
+
 type AgentSteerReason uint32
 
 const (
@@ -830,8 +836,25 @@ const (
 	AgentSteerReasonSTEER_BY_COOKIE      AgentSteerReason = 4
 	AgentSteerReasonSTEER_BY_BUCKET      AgentSteerReason = 5
 	AgentSteerReasonSTEER_BY_QUOTE       AgentSteerReason = 6
-	AgentSteerReasonSTEER_REASONS        AgentSteerReason = 7
+	AgentSteerReasonSTEER_BY_PORT        AgentSteerReason = 7
+	AgentSteerReasonSTEER_BY_MUX         AgentSteerReason = 8
+	AgentSteerReasonSTEER_REASONS        AgentSteerReason = 9
 )
+
+type AgentSteerRelay uint32
+
+const (
+	AgentSteerRelaySTEER_RELAYS_V4      AgentSteerRelay = 0
+	AgentSteerRelaySTEER_RELAYS_V6      AgentSteerRelay = 1
+	AgentSteerRelaySTEER_RELAY_FAMILIES AgentSteerRelay = 2
+	AgentSteerRelaySTEER_RELAYS_MAX     AgentSteerRelay = 64
+)
+
+type AgentSteerRelays struct {
+	_         structs.HostLayout
+	Count     uint32
+	Addresses [64]AgentAddress
+}
 
 type AgentSteerRole uint32
 
@@ -912,65 +935,70 @@ const (
 	AgentVerdictVERDICT_STEERED_COOKIE           AgentVerdict = 16
 	AgentVerdictVERDICT_STEERED_BUCKET           AgentVerdict = 17
 	AgentVerdictVERDICT_STEERED_QUERY            AgentVerdict = 18
-	AgentVerdictVERDICT_STEERED_ERROR            AgentVerdict = 19
-	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 20
-	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 21
-	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 22
-	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 23
-	AgentVerdictVERDICT_REPLY_PING               AgentVerdict = 24
-	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 25
-	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 26
-	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 27
-	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 28
-	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 29
-	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 30
-	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 31
-	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 32
-	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 33
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 34
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 35
-	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 36
-	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 37
-	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 38
-	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 39
-	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 40
-	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 41
-	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 42
-	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 43
-	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 44
-	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 45
-	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 46
-	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 47
-	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 48
-	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 49
-	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 50
-	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 51
-	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 52
-	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 53
-	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 54
-	AgentVerdictVERDICT_DROP_STEER_PING          AgentVerdict = 55
-	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 56
-	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 57
-	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 58
-	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 59
-	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 60
-	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 61
-	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 62
-	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 63
-	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 64
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 65
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 66
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 67
-	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 68
-	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 69
-	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 70
-	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 71
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 72
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 73
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 74
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 75
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 76
-	AgentVerdictVERDICT_COUNT                    AgentVerdict = 77
+	AgentVerdictVERDICT_STEERED_ANSWER           AgentVerdict = 19
+	AgentVerdictVERDICT_STEERED_ERROR            AgentVerdict = 20
+	AgentVerdictVERDICT_RELAY_FRAGMENT           AgentVerdict = 21
+	AgentVerdictVERDICT_RELAY_ERROR              AgentVerdict = 22
+	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 23
+	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 24
+	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 25
+	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 26
+	AgentVerdictVERDICT_REPLY_PING               AgentVerdict = 27
+	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 28
+	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 29
+	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 30
+	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 31
+	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 32
+	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 33
+	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 34
+	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 35
+	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 36
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 37
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 38
+	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 39
+	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 40
+	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 41
+	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 42
+	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 43
+	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 44
+	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 45
+	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 46
+	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 47
+	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 48
+	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 49
+	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 50
+	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 51
+	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 52
+	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 53
+	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 54
+	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 55
+	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 56
+	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 57
+	AgentVerdictVERDICT_DROP_STEER_PING          AgentVerdict = 58
+	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 59
+	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 60
+	AgentVerdictVERDICT_DROP_RELAY_LIMITED       AgentVerdict = 61
+	AgentVerdictVERDICT_DROP_RELAY_NO_MUX        AgentVerdict = 62
+	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 63
+	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 64
+	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 65
+	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 66
+	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 67
+	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 68
+	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 69
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 70
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 71
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 72
+	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 73
+	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 74
+	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 75
+	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 76
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 77
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 78
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 79
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 80
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 81
+	AgentVerdictVERDICT_COUNT                    AgentVerdict = 82
 )
 
 type AgentVxlanFormat uint32
@@ -1020,6 +1048,7 @@ const (
 	AgentMapSteerBuckets         = "steer_buckets"
 	AgentMapSteerEndpoints       = "steer_endpoints"
 	AgentMapSteerReasons         = "steer_reasons"
+	AgentMapSteerRelays          = "steer_relays"
 	AgentMapSteerSources         = "steer_sources"
 	AgentMapSteerWorkloads       = "steer_workloads"
 	AgentMapSweptFlows           = "swept_flows"
@@ -1061,6 +1090,8 @@ const (
 	AgentVarAbiSteerBucketLayout = "abi_steer_bucket_layout"
 	AgentVarAbiSteerFlag         = "abi_steer_flag"
 	AgentVarAbiSteerNetwork      = "abi_steer_network"
+	AgentVarAbiSteerRangeLayout  = "abi_steer_range_layout"
+	AgentVarAbiSteerRelay        = "abi_steer_relay"
 	AgentVarAbiSteerRole         = "abi_steer_role"
 	AgentVarAbiSynCookieFormat   = "abi_syn_cookie_format"
 	AgentVarAbiSynOption         = "abi_syn_option"
@@ -1069,6 +1100,7 @@ const (
 	AgentVarHashKey              = "hash_key"
 	AgentVarPingTat              = "ping_tat"
 	AgentVarPoolKey              = "pool_key"
+	AgentVarRelayTat             = "relay_tat"
 	AgentVarSettings             = "settings"
 	AgentVarSynSecrets           = "syn_secrets"
 )
@@ -1165,6 +1197,7 @@ type AgentMapSpecs struct {
 	SteerBuckets   *ebpf.MapSpec `ebpf:"steer_buckets"`
 	SteerEndpoints *ebpf.MapSpec `ebpf:"steer_endpoints"`
 	SteerReasons   *ebpf.MapSpec `ebpf:"steer_reasons"`
+	SteerRelays    *ebpf.MapSpec `ebpf:"steer_relays"`
 	SteerSources   *ebpf.MapSpec `ebpf:"steer_sources"`
 	SteerWorkloads *ebpf.MapSpec `ebpf:"steer_workloads"`
 	SweptFlows     *ebpf.MapSpec `ebpf:"swept_flows"`
@@ -1198,6 +1231,8 @@ type AgentVariableSpecs struct {
 	AbiSteerBucketLayout *ebpf.VariableSpec `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.VariableSpec `ebpf:"abi_steer_flag"`
 	AbiSteerNetwork      *ebpf.VariableSpec `ebpf:"abi_steer_network"`
+	AbiSteerRangeLayout  *ebpf.VariableSpec `ebpf:"abi_steer_range_layout"`
+	AbiSteerRelay        *ebpf.VariableSpec `ebpf:"abi_steer_relay"`
 	AbiSteerRole         *ebpf.VariableSpec `ebpf:"abi_steer_role"`
 	AbiSynCookieFormat   *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption         *ebpf.VariableSpec `ebpf:"abi_syn_option"`
@@ -1206,6 +1241,7 @@ type AgentVariableSpecs struct {
 	HashKey              *ebpf.VariableSpec `ebpf:"hash_key"`
 	PingTat              *ebpf.VariableSpec `ebpf:"ping_tat"`
 	PoolKey              *ebpf.VariableSpec `ebpf:"pool_key"`
+	RelayTat             *ebpf.VariableSpec `ebpf:"relay_tat"`
 	Settings             *ebpf.VariableSpec `ebpf:"settings"`
 	SynSecrets           *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
@@ -1260,6 +1296,7 @@ type AgentMaps struct {
 	SteerBuckets   *ebpf.Map `ebpf:"steer_buckets"`
 	SteerEndpoints *ebpf.Map `ebpf:"steer_endpoints"`
 	SteerReasons   *ebpf.Map `ebpf:"steer_reasons"`
+	SteerRelays    *ebpf.Map `ebpf:"steer_relays"`
 	SteerSources   *ebpf.Map `ebpf:"steer_sources"`
 	SteerWorkloads *ebpf.Map `ebpf:"steer_workloads"`
 	SweptFlows     *ebpf.Map `ebpf:"swept_flows"`
@@ -1306,6 +1343,7 @@ func (m *AgentMaps) Close() error {
 		m.SteerBuckets,
 		m.SteerEndpoints,
 		m.SteerReasons,
+		m.SteerRelays,
 		m.SteerSources,
 		m.SteerWorkloads,
 		m.SweptFlows,
@@ -1340,6 +1378,8 @@ type AgentVariables struct {
 	AbiSteerBucketLayout *ebpf.Variable `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.Variable `ebpf:"abi_steer_flag"`
 	AbiSteerNetwork      *ebpf.Variable `ebpf:"abi_steer_network"`
+	AbiSteerRangeLayout  *ebpf.Variable `ebpf:"abi_steer_range_layout"`
+	AbiSteerRelay        *ebpf.Variable `ebpf:"abi_steer_relay"`
 	AbiSteerRole         *ebpf.Variable `ebpf:"abi_steer_role"`
 	AbiSynCookieFormat   *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption         *ebpf.Variable `ebpf:"abi_syn_option"`
@@ -1348,6 +1388,7 @@ type AgentVariables struct {
 	HashKey              *ebpf.Variable `ebpf:"hash_key"`
 	PingTat              *ebpf.Variable `ebpf:"ping_tat"`
 	PoolKey              *ebpf.Variable `ebpf:"pool_key"`
+	RelayTat             *ebpf.Variable `ebpf:"relay_tat"`
 	Settings             *ebpf.Variable `ebpf:"settings"`
 	SynSecrets           *ebpf.Variable `ebpf:"syn_secrets"`
 }

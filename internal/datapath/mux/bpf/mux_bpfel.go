@@ -166,6 +166,7 @@ const (
 	MuxEndpointFlagENDPOINT_LIMITED         MuxEndpointFlag = 2048
 	MuxEndpointFlagENDPOINT_FAIR_SHARE      MuxEndpointFlag = 4096
 	MuxEndpointFlagENDPOINT_SYN_SAMPLED     MuxEndpointFlag = 8192
+	MuxEndpointFlagENDPOINT_HARDWARE        MuxEndpointFlag = 16384
 )
 
 type MuxEndpointIndexEntry uint32
@@ -1104,6 +1105,7 @@ const (
 	MuxMapPunts                  = "punts"
 	MuxMapRedirectMemory         = "redirect_memory"
 	MuxMapRedirects              = "redirects"
+	MuxMapRelayHosts             = "relay_hosts"
 	MuxMapSessionSets            = "session_sets"
 	MuxMapSlowpathProgs          = "slowpath_progs"
 	MuxMapSnatOwners             = "snat_owners"
@@ -1275,6 +1277,7 @@ type MuxMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
+	RelayHosts     *ebpf.MapSpec `ebpf:"relay_hosts"`
 	SessionSets    *ebpf.MapSpec `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
@@ -1396,6 +1399,7 @@ type MuxMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
+	RelayHosts     *ebpf.Map `ebpf:"relay_hosts"`
 	SessionSets    *ebpf.Map `ebpf:"session_sets"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
@@ -1449,6 +1453,7 @@ func (m *MuxMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
+		m.RelayHosts,
 		m.SessionSets,
 		m.SlowpathProgs,
 		m.SnatOwners,
