@@ -246,13 +246,13 @@ static __noinline int steer_query(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	const struct steer_endpoint *endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	const struct steer_backend *other;
-	__u32 slot;
 
 	if (!endpoint || a->content != CONTENT_ENDPOINT || !forward_says_query(skb, a))
 		return VERDICT_NONE;
 	steer_by_bucket(a, &a->inner, endpoint, true);
-	slot = a->steering.slot == a->rule.slot ? a->steering.previous : a->steering.slot;
-	other = slot ? steer_backend_at(endpoint->number, slot) : NULL;
+	other = steer_backend_at(endpoint->number, a->steering.slot);
+	if (other && address_equal(&other->tunnel, &a->outer.destination))
+		other = steer_backend_at(endpoint->number, a->steering.previous);
 	if (!other || other->flags & STEER_BACKEND_DOWN)
 		return VERDICT_NONE;
 	a->tunnel.step = GUE_CHAIN_QUERY;

@@ -159,7 +159,7 @@ func actionOf(verdict string) uint32 {
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
 		verdict == "syncookie_interface", verdict == "syncookie_answer", verdict == "syncookie_answer_host", verdict == "syncookie_requeue",
-		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"), verdict == "reply_ping":
+		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"), strings.HasPrefix(verdict, "relay_"), verdict == "reply_ping":
 		return tcxRedirect
 	}
 	return tcxNext
@@ -174,6 +174,11 @@ var producedElsewhere = map[string]string{
 	"steered_bucket":           "TestSteeredPackets",
 	"steered_query":            "TestSteeredPackets",
 	"steered_error":            "TestSteeredErrors",
+	"steered_answer":           "TestAnswersToSourceNAT",
+	"relay_fragment":           "TestFragmentsOfSwitchesGoToAMux",
+	"relay_error":              "TestErrorsThatHostsCantDecide",
+	"drop_relay_limited":       "TestFragmentsOfSwitchesGoToAMux",
+	"drop_relay_no_mux":        "TestFragmentsOfSwitchesGoToAMux",
 	"reply_ping":               "TestPingsFromSwitches",
 	"drop_steer_ping":          "TestPingsFromSwitches",
 	"drop_not_a_vip_host":      "TestAdmission",

@@ -57,7 +57,7 @@ func TestGREOfSwitches(t *testing.T) {
 				t.Errorf("merged: verdict is %s, frame\n%x, not\n%x", got.verdict, got.frame, want)
 			}
 			out := delivered(ack, w.dip)
-			in := inGRE(ack.Frame()[ethernetHeader:], fromTo(far, own)).Frame()
+			in := inGRE(ack.Frame()[ethernetHeader:], hops(fromTo(far, own), hopsLast)).Frame()
 			r.check("merged, from a host of the VIP", step{program: "from_uplink", in: in, verdict: "deliver_native", want: &out})
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -25,9 +24,9 @@ func relayed(inner pkt.Packet, own string) pkt.Packet {
 // setRelayTokens fills the token buckets of what hosts relay, or empties them.
 func (r *rig) setRelayTokens(full bool) {
 	r.t.Helper()
-	tat := bpf.AgentRelayTat{}
+	var tat [2]uint64 // of fragments and of errors
 	if !full {
-		tat.Fragments, tat.Errors = math.MaxInt64, math.MaxInt64
+		tat = [2]uint64{math.MaxInt64, math.MaxInt64}
 	}
 	if err := r.objects.RelayTat.Set(tat); err != nil {
 		r.t.Fatal(err)

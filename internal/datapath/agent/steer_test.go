@@ -187,7 +187,7 @@ func TestMergedPacketsAreSteeredInIP(t *testing.T) {
 		want := ack.Inside(hops(fromTo(w.own, w.far), hopsLast))
 		r.check("leaves", step{program: "from_uplink", in: fromSwitch(ack, w.own, false), skb: gso(3, 100), verdict: "steered_bucket", want: &want})
 		out := delivered(ack, w.dip)
-		r.check("arrives", inbound(ack.Inside(fromTo(w.far, w.own)), "deliver_native", &out)) // a test run can't take a merged one out
+		r.check("arrives", inbound(ack.Inside(hops(fromTo(w.far, w.own), hopsLast)), "deliver_native", &out)) // a test run can't take a merged one out
 		// The bucket moved from a third host, of that family: the TTL says so.
 		other, third := farHost4, model.Slot(farSlot4)
 		if netip.MustParseAddr(w.own).Is6() {

@@ -166,6 +166,12 @@ func fragmentCases(t *testing.T) []packetCase {
 	outsider := bytes.Clone(relayed)
 	outsider[14+15] ^= 1
 	byHost := func(inner []byte, to netip.Addr) func([]byte) []byte { return as(relayedByHost(relayed, inner, to)) }
+	quoting := icmpError(vip4, client4, 60, pkt.Timestamps(1<<13|1, 0))
+	named := func(t *testing.T, d *Datapath) {
+		e := newEndpoint(vip4, model.TCP, tunnel4)
+		e.Cookies, e.Hardware = model.CookiesOn, true
+		apply(t, d, e)
+	}
 	empty := bytes.Clone(relayed)
 	empty[14+20+8+12+9] = 47 // GRE inside
 	return []packetCase{
@@ -207,7 +213,11 @@ func fragmentCases(t *testing.T) []packetCase {
 		{name: "relayed by a host of no VIP that switches hold", packet: first4, change: owned("self"), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
 		{name: "relayed by a host that was one", packet: first4, change: both(held(vip4), both(held(""), owned("self"))), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
 		{name: "relayed by a host, but whole", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(pkt.UDP(client4, vip4).Frame(), other4), verdict: "drop_not_a_mux"},
-		{name: "error relayed by a host", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(icmpError(vip4, client4, 28), other4), verdict: "punt_icmp"},
+		{name: "error relayed by a host", packet: first4, change: both(named, owned("self")), damage: byHost(quoting, other4), verdict: "forward_icmp", check: func(t *testing.T, frame, out []byte) {
+			if got := outerDestination(out[14:]); got != netip.MustParseAddr(tunnel4) || !bytes.HasSuffix(out, quoting[14:]) {
+				t.Errorf("sent to %s: %x", got, out)
+			}
+		}},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
 	}
 }

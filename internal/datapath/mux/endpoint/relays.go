@@ -15,8 +15,8 @@ import (
 // relays are the hosts that may relay packets to the mux, as in the table relay_hosts: by the tunnels of the backends of VIPs
 // in hardware.
 type relays struct {
-	table *ebpf.Map
-	uses  map[netip.Addr]int // backends behind a tunnel
+	tables *bpf.Tables
+	uses   map[netip.Addr]int // backends behind a tunnel
 }
 
 // count counts the backends of an endpoint, if its VIP is in hardware, and returns tunnels whose number was 0 or is.
@@ -46,13 +46,13 @@ func (r *relays) replace(old, next *Live) error {
 
 func (r *relays) write(tunnel netip.Addr) (err error) {
 	if r.uses[tunnel] > 0 {
-		err = r.table.Put(bpf.ToAddress(tunnel), uint8(1))
+		err = r.tables.RelayHosts.Put(bpf.ToAddress(tunnel), uint8(1))
 		if errors.Is(err, unix.E2BIG) { // it is full: what that host relays is dropped
 			return nil
 		}
 	} else {
 		delete(r.uses, tunnel)
-		err = r.table.Delete(bpf.ToAddress(tunnel))
+		err = r.tables.RelayHosts.Delete(bpf.ToAddress(tunnel))
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("write hosts that relay: %w", err)
@@ -64,11 +64,11 @@ func (r *relays) write(tunnel netip.Addr) (err error) {
 func (r *relays) adopt() error {
 	rows := make(map[bpf.MuxAddress]uint8, len(r.uses))
 	for tunnel := range r.uses {
-		if len(rows) < int(r.table.MaxEntries()) {
+		if len(rows) < int(r.tables.RelayHosts.MaxEntries()) {
 			rows[bpf.ToAddress(tunnel)] = 1
 		}
 	}
-	if err := abi.WriteTable(r.table, rows); err != nil {
+	if err := abi.WriteTable(r.tables.RelayHosts, rows); err != nil {
 		return fmt.Errorf("write hosts that relay: %w", err)
 	}
 	return nil
