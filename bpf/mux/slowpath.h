@@ -8,6 +8,7 @@
 
 #include "mux/slowpath/syn_reply.h"
 #include "mux/slowpath/fragment.h"
+#include "mux/slowpath/relay.h"
 #include "mux/slowpath/icmp.h"
 #include "mux/slowpath/reply.h"
 #include "mux/nat/reply.h"

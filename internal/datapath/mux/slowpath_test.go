@@ -29,6 +29,7 @@ func slowpathCases(t *testing.T) []packetCase {
 	}
 	cases = append(cases, errorCases()...)
 	cases = append(cases, fragmentCases(t)...)
+	cases = append(cases, hostRelayCases(t)...)
 	return append(cases, tooBigCases()...)
 }
 
@@ -165,13 +166,6 @@ func fragmentCases(t *testing.T) []packetCase {
 	binary.BigEndian.PutUint16(opening[14+20+4:], uint16(len(opening)-14-20))
 	outsider := bytes.Clone(relayed)
 	outsider[14+15] ^= 1
-	byHost := func(inner []byte, to netip.Addr) func([]byte) []byte { return as(relayedByHost(relayed, inner, to)) }
-	quoting := icmpError(vip4, client4, 60, pkt.Timestamps(1<<13|1, 0))
-	named := func(t *testing.T, d *Datapath) {
-		e := newEndpoint(vip4, model.TCP, tunnel4)
-		e.Cookies, e.Hardware = model.CookiesOn, true
-		apply(t, d, e)
-	}
 	empty := bytes.Clone(relayed)
 	empty[14+20+8+12+9] = 47 // GRE inside
 	return []packetCase{
@@ -200,46 +194,7 @@ func fragmentCases(t *testing.T) []packetCase {
 		}},
 		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
 		{name: "relayed by an outsider", packet: first4, change: owned("self"), damage: as(outsider), verdict: "drop_not_a_mux"},
-		{name: "relayed by a host", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "forward_fragment", check: func(t *testing.T, frame, out []byte) {
-			inFragment(14, tunnel6)(t, first4.Frame(), out)
-		}},
-		{name: "relayed by a host, of another mux", packet: first4, change: both(held(vip4), owned("other")), damage: byHost(first4.Frame(), source4), verdict: "relay_fragment", check: func(t *testing.T, frame, out []byte) {
-			if !bytes.Equal(out[14:], relayed[14:]) {
-				t.Errorf("relayed as %x, want %x", out, relayed)
-			}
-		}},
-		{name: "relayed by a host, of a VIP that has had its packets", packet: first4, change: both(spent(limitPackets, another), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "drop_limit_packets"},
-		{name: "relayed by a host, of a VIP that no switch holds", packet: first4, change: both(held(vip6), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
-		{name: "relayed by a host of no VIP that switches hold", packet: first4, change: owned("self"), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
-		{name: "relayed by a host that was one", packet: first4, change: both(held(vip4), both(held(""), owned("self"))), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
-		{name: "relayed by a host, but whole", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(pkt.UDP(client4, vip4).Frame(), other4), verdict: "drop_not_a_mux"},
-		{name: "error relayed by a host", packet: first4, change: both(named, owned("self")), damage: byHost(quoting, other4), verdict: "forward_icmp", check: func(t *testing.T, frame, out []byte) {
-			if got := outerDestination(out[14:]); got != netip.MustParseAddr(tunnel4) || !bytes.HasSuffix(out, quoting[14:]) {
-				t.Errorf("sent to %s: %x", got, out)
-			}
-		}},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
-	}
-}
-
-// relayedByHost is what the host behind tunnel4 relays to a mux: as another mux does, but for the source.
-func relayedByHost(relayed, inner []byte, to netip.Addr) []byte {
-	frame := append(bytes.Clone(relayed[:14+20+8+12]), inner[14:]...)
-	binary.BigEndian.PutUint16(frame[14+2:], uint16(len(frame)-14))
-	binary.BigEndian.PutUint16(frame[14+20+4:], uint16(len(frame)-14-20))
-	copy(frame[14+12:], netip.MustParseAddr(tunnel4).AsSlice())
-	copy(frame[14+16:], to.AsSlice())
-	return frame
-}
-
-// held has switches hold the VIP of an endpoint alone.
-func held(vip string) func(*testing.T, *Datapath) {
-	return func(t *testing.T, d *Datapath) {
-		t.Helper()
-		for _, e := range world() {
-			e.Hardware = vip != "" && e.Key.VIP == netip.MustParseAddrPort(vip).Addr()
-			apply(t, d, e)
-		}
 	}
 }
 
