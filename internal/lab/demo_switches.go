@@ -214,7 +214,7 @@ func (d *switchesDemo) comeBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("\ncore-1 is back, with the tables of when it died. It announces nothing that no manager tells it, and has removed the entry:")
+	d.say("\ncore-1 is back with the tables of when it died. It served what it was last told, until it heard of a manager; the entry is gone:")
 	return d.tellMuxes(ctx, time.Second)
 }
 

@@ -37,7 +37,7 @@ func (f Fabric) FRR(name string, border uint32, bfd time.Duration, config frr.Co
 	for _, l := range f.Links {
 		if other, ok := l.other(name); ok {
 			address, _ := l.addresses(other)
-			config.Fabric = append(config.Fabric, frr.Upstream{Address: address, AS: f.AS(other, border)})
+			config.Fabric = append(config.Fabric, frr.Upstream{Address: address, AS: f.AS(other, border), Dials: other == l.Lower})
 		}
 	}
 	return config

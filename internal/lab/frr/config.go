@@ -22,8 +22,8 @@ type Config struct {
 
 	// Upstream are routers of other ASes that this one dials.
 	Upstream []Upstream
-	// Fabric are the other routers of a fabric, which dial as this one does: with BFD, and without graceful restart, as routes to
-	// a switch that has rebooted lead nowhere.
+	// Fabric are the other routers of a fabric: with BFD, and without graceful restart, as routes to a switch that has rebooted
+	// lead nowhere.
 	Fabric []Upstream
 	// Local is where programs of the router's own machine dial in from, in its AS.
 	Local netip.Prefix
@@ -46,6 +46,7 @@ type Config struct {
 type Upstream struct {
 	Address netip.Addr
 	AS      uint32
+	Dials   bool // of a fabric: it is the other one that dials, so that no two sessions collide
 }
 
 const (
@@ -67,6 +68,7 @@ func (c Config) bgpd() string {
 	}
 
 	b.WriteString(c.common("bgpd"))
+	line("bgp route-map delay-timer 0") // else the kernel has no route of a router that boots for 5 s, while others send to it
 	line("router bgp %d", c.AS)
 	line(" bgp router-id %s", c.RouterID)
 	line(" no bgp ebgp-requires-policy") // else nothing is accepted
@@ -134,6 +136,7 @@ func (c Config) neighbors(line func(format string, args ...any)) {
 	}
 	if len(c.Fabric) > 0 {
 		line(" coalesce-time 50") // else a neighbor that comes up is told nothing for more than a second
+		line(" update-delay 5")   // a router that boots attracts nothing before it has routes itself, or 5 s
 		line(" neighbor %s peer-group", fabricGroup)
 		line(" neighbor %s timers connect 1", fabricGroup)
 		line(" neighbor %s bfd", fabricGroup)
@@ -143,6 +146,9 @@ func (c Config) neighbors(line func(format string, args ...any)) {
 	for _, n := range c.Fabric {
 		line(" neighbor %s remote-as %d", n.Address, n.AS)
 		line(" neighbor %s peer-group %s", n.Address, fabricGroup)
+		if n.Dials {
+			line(" neighbor %s passive", n.Address)
+		}
 	}
 }
 
@@ -205,7 +211,7 @@ func (c Config) hostRoutes(line func(format string, args ...any)) {
 // zebra forgets soon the groups of next hops that no route uses. FRR 8.4 keeps them for 3 minutes, and
 // the kernel takes a link that goes down out of them, unseen: it would miss when it is back.
 func (c Config) zebra() string {
-	text := c.common("zebra") + "zebra nexthop-group keep 1\n"
+	text := c.common("zebra") + "zebra nexthop-group keep 1\nzebra route-map delay-timer 0\n"
 	for word, address := range map[string]netip.Addr{"ip": c.Source4, "ipv6": c.Source6} {
 		if address.IsValid() {
 			text += fmt.Sprintf("route-map %s-%s permit 1\n set src %s\nexit\n%[2]s protocol bgp route-map %[1]s-%[2]s\n", source, word, address)
