@@ -1495,9 +1495,17 @@ type SwitchPlace struct {
 	// Why it is on its way out, or evicted.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Refusals in a row.
-	Attempts      uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Attempts uint32 `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Of a VIP that is split: which part of its members the switch has, from 1, of how many. Left out: all of them.
+	Part  uint32 `protobuf:"varint,6,opt,name=part,proto3" json:"part,omitempty"`
+	Parts uint32 `protobuf:"varint,7,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Of one VIP that is asked for, while the switch is told an entry: its tunnels, the entries of the ECMP group that they
+	// have, and how far, in percent of it, the share of a tunnel is at most from what its backends' weights ask for.
+	Members           uint32  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
+	Entries           uint32  `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
+	ShareErrorPercent float64 `protobuf:"fixed64,10,opt,name=share_error_percent,json=shareErrorPercent,proto3" json:"share_error_percent,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SwitchPlace) Reset() {
@@ -1561,6 +1569,41 @@ func (x *SwitchPlace) GetReason() string {
 func (x *SwitchPlace) GetAttempts() uint32 {
 	if x != nil {
 		return x.Attempts
+	}
+	return 0
+}
+
+func (x *SwitchPlace) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *SwitchPlace) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *SwitchPlace) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *SwitchPlace) GetEntries() uint32 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *SwitchPlace) GetShareErrorPercent() float64 {
+	if x != nil {
+		return x.ShareErrorPercent
 	}
 	return 0
 }
@@ -2878,11 +2921,14 @@ type Hardware struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "require": the switches that are named serve it, and muxes while they can't; "never" (the default): muxes alone do.
 	Placement string `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
-	// Names of switches, each with the VIP whole.
+	// Names of switches, each with the VIP whole, or with a part of it.
 	Switches []string `protobuf:"bytes,2,rep,name=switches,proto3" json:"switches,omitempty"`
 	// Where a flow of UDP is served that comes by a switch: "home" (the default), at the backend of its bucket, or "local",
 	// at the backend that the switch chose: one hop less, and flows end when the switch chooses another.
-	Udp           string `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
+	Udp string `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
+	// Each switch has a part of the backends, of equal weight, instead of all: for a VIP with more than a switch has tunnels
+	// for. The switches are to be at the same distance from wherever packets come.
+	Split         bool `protobuf:"varint,4,opt,name=split,proto3" json:"split,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2936,6 +2982,13 @@ func (x *Hardware) GetUdp() string {
 		return x.Udp
 	}
 	return ""
+}
+
+func (x *Hardware) GetSplit() bool {
+	if x != nil {
+		return x.Split
+	}
+	return false
 }
 
 // A registered mux, host or switch.
@@ -3780,7 +3833,9 @@ type SwitchStatus struct {
 	// Entries that it does not take: 64 of them at most.
 	Refused []*SwitchRefusal `protobuf:"bytes,11,rep,name=refused,proto3" json:"refused,omitempty"`
 	// There are more of them.
-	RefusedMore   bool `protobuf:"varint,12,opt,name=refused_more,json=refusedMore,proto3" json:"refused_more,omitempty"`
+	RefusedMore bool `protobuf:"varint,12,opt,name=refused_more,json=refusedMore,proto3" json:"refused_more,omitempty"`
+	// Members of a group may have different numbers of entries.
+	Weights       bool `protobuf:"varint,13,opt,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3895,6 +3950,13 @@ func (x *SwitchStatus) GetRefused() []*SwitchRefusal {
 func (x *SwitchStatus) GetRefusedMore() bool {
 	if x != nil {
 		return x.RefusedMore
+	}
+	return false
+}
+
+func (x *SwitchStatus) GetWeights() bool {
+	if x != nil {
+		return x.Weights
 	}
 	return false
 }
@@ -5399,13 +5461,19 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
 	"\bswitches\x18\n" +
-	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xa1\x01\n" +
+	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xaf\x02\n" +
 	"\vSwitchPlace\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\battempts\x18\x05 \x01(\rR\battempts\"\x97\x01\n" +
+	"\battempts\x18\x05 \x01(\rR\battempts\x12\x12\n" +
+	"\x04part\x18\x06 \x01(\rR\x04part\x12\x14\n" +
+	"\x05parts\x18\a \x01(\rR\x05parts\x12\x18\n" +
+	"\amembers\x18\b \x01(\rR\amembers\x12\x18\n" +
+	"\aentries\x18\t \x01(\rR\aentries\x12.\n" +
+	"\x13share_error_percent\x18\n" +
+	" \x01(\x01R\x11shareErrorPercent\"\x97\x01\n" +
 	"\n" +
 	"SNATStatus\x12\x1c\n" +
 	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
@@ -5524,11 +5592,12 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"V\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"l\n" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
-	"\x03udp\x18\x03 \x01(\tR\x03udp\"\xd6\x01\n" +
+	"\x03udp\x18\x03 \x01(\tR\x03udp\x12\x14\n" +
+	"\x05split\x18\x04 \x01(\bR\x05split\"\xd6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -5607,7 +5676,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xbf\x03\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xd9\x03\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5623,7 +5692,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\amembers\x18\n" +
 	" \x01(\rR\amembers\x120\n" +
 	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\x12!\n" +
-	"\frefused_more\x18\f \x01(\bR\vrefusedMore\"5\n" +
+	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
+	"\aweights\x18\r \x01(\bR\aweights\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +

@@ -12,7 +12,7 @@ func HardwareMessage(h *model.Hardware) *weirv1.Hardware {
 	if h == nil {
 		return nil
 	}
-	return &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP)}
+	return &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split}
 }
 
 // Hardware reads it, with defaults for what was left out; nil stays nil.
@@ -24,5 +24,6 @@ func Hardware(p *weirv1.Hardware) *model.Hardware {
 		Placement: cmp.Or(model.Placement(p.GetPlacement()), model.PlacementNever),
 		Switches:  p.GetSwitches(),
 		UDP:       cmp.Or(model.UDPHome(p.GetUdp()), model.UDPAtHome),
+		Split:     p.GetSplit(),
 	}
 }

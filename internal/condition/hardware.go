@@ -70,6 +70,9 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 		}
 	}
 	text = name + ": " + cmp.Or(string(place.Phase), "waits")
+	if place.Part.Of > 0 {
+		text += ", part " + place.Part.String()
+	}
 	if why != "" {
 		text += " (" + why + ")"
 	}
@@ -95,7 +98,22 @@ func Places(s *store.State, vip model.VIP) []*weirv1.SwitchPlace {
 		place := state.Places[name]
 		all = append(all, &weirv1.SwitchPlace{
 			Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
+			Part: place.Part.Number, Parts: place.Part.Of,
 		})
 	}
 	return all
+}
+
+// Sizes adds to where a VIP is what it takes there; reported is what a node said last.
+func Sizes(s *store.State, reported func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus), vip model.VIP, places []*weirv1.SwitchPlace) {
+	state, group := s.Placements.At(vip.Address), switchconfig.GroupOf(s.State, vip)
+	for _, p := range places {
+		node, place := s.Nodes.At(p.GetSwitch()), state.Places[p.GetSwitch()]
+		if !place.Phase.Held() || group.Unfit(node) != "" {
+			continue
+		}
+		_, detail := reported(s, node)
+		size := group.SizeOf(place.Part, detail.GetSwitch().GetMembers(), detail.GetSwitch().GetWeights())
+		p.Members, p.Entries, p.ShareErrorPercent = size.Members, size.Entries, 100*size.ShareError
+	}
 }

@@ -86,7 +86,9 @@ func (s *fakeSwitch) holds() string {
 
 func (s *fakeSwitch) report() error {
 	s.mu.Lock()
-	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{Driver: "fake", Members: 64}}
+	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{
+		Driver: "fake", Members: 64, Weights: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},
+	}}
 	for i := range s.others {
 		r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: fmt.Sprintf("198.51.100.%d", i), Table: "tunnels", Need: 2, Free: 1})
 	}
@@ -283,4 +285,39 @@ func TestALeaderGoesOnWhereTheOneBeforeStopped(t *testing.T) {
 	again(placementpolicy.Removing, false)
 	again(placementpolicy.Leaving, false)
 	c.passUntil("", placementpolicy.LeaveTime)
+}
+
+// Two switches share the backends of a VIP that is split; when one is refused its entry, the other one has all.
+func TestSwitchesShareBackends(t *testing.T) {
+	c := &city{t: t}
+	c.begin(false)
+	two := startSwitch(t, c.url, "sw2", false, "10.1.0.2")
+	eventually(t, "sw2 is registered", func() bool { return c.m.store.State().Nodes.Len() == 4 })
+	vip := inHardware("sw1", "sw2")
+	vip.Hardware.Split = true
+	vip.Endpoints[0].Backends[1].Weight = vip.Endpoints[0].Backends[0].Weight
+	c.apply(vip)
+	serves := func(sw *fakeSwitch, want string) {
+		t.Helper()
+		want = "203.0.113.10: " + want + ", announced"
+		eventually(t, sw.name+" has "+want, func() bool { return sw.holds() == want })
+	}
+	serves(c.sw, "10.3.1.11×1")
+	serves(two, "10.3.2.11×1")
+	response, err := c.api.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range response.GetVip().GetStatus().GetSwitches() {
+		if p.GetPart() != uint32(i+1) || p.GetParts() != 2 || p.GetMembers() != 1 || p.GetEntries() != 1 || p.GetShareErrorPercent() != 0 {
+			t.Errorf("the VIP is in %v", p)
+		}
+	}
+	two.set(t, false, true)
+	eventually(t, "sw2 is refused", func() bool { return c.phaseIn("sw2") == placementpolicy.Withdrawing })
+	serves(c.sw, "10.3.1.11×1 10.3.2.11×1")
+	vip.Hardware.Split = false
+	vip.Hardware.Switches = []string{"sw1"}
+	c.apply(vip)
+	serves(c.sw, "10.3.1.11×1 10.3.2.11×1")
 }

@@ -5,6 +5,7 @@ type Hardware struct {
 	Placement Placement // never empty
 	Switches  []string  // names of nodes, each once
 	UDP       UDPHome   // never empty
+	Split     bool      // each switch has a part of the backends
 }
 
 // Placement says whether switches serve a VIP.

@@ -38,6 +38,7 @@ type Place struct {
 	Since    time.Time `json:"since"`              // for people: durations are measured by the leader that is
 	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted
 	Attempts uint32    `json:"attempts,omitempty"` // refusals in a row
+	Part     Part      `json:"part,omitzero"`      // of the VIP's members
 }
 
 // State is where a VIP is. It is read only.

@@ -78,11 +78,17 @@ func (w *world) event() {
 	}
 }
 
-// place has so many new switches attract the VIP.
+// place has so many new switches attract the VIP, each whole or all with parts of it.
 func (w *world) place(n int) {
 	w.placed = nil
-	for range n {
-		w.placed = append(w.placed, &device{salt: w.Uint64(), resilient: w.resilient})
+	split := w.IntN(2) == 0
+	for i := range n {
+		d := &device{salt: w.Uint64(), resilient: w.resilient, of: 1}
+		if split {
+			d.part, d.of = i, n
+			w.splits++
+		}
+		w.placed = append(w.placed, d)
 	}
 	w.program()
 }
@@ -198,6 +204,9 @@ func TestConnectionsOutliveSwitches(t *testing.T) {
 			t.Logf("seed %d, resilient %t: %v", seed, resilient, w)
 			if w.broken != [classes]int{} {
 				t.Errorf("seed %d, resilient %t: %v", seed, resilient, w)
+			}
+			if w.splits < 20 {
+				t.Errorf("seed %d: only %d switches had a part of the backends", seed, w.splits)
 			}
 			for class, n := range w.began {
 				if n < 50 {

@@ -75,15 +75,21 @@ type mux struct{ flows map[*flow]model.Slot }
 type device struct {
 	salt      uint64
 	resilient bool
+	part, of  int // of the backends
 	members   []*host
 	entries   []*host // of a resilient group
 }
 
 const groupEntries = 64
 
-// hold has the switch's group be these members: a resilient one changes no more entries than it must.
+// hold has the switch's group be its part of these members: a resilient one changes no more entries than it must.
 func (d *device) hold(r *rand.Rand, members []*host) {
-	d.members = slices.Clone(members)
+	d.members = nil
+	for i, h := range members {
+		if i%d.of == d.part%min(d.of, len(members)) {
+			d.members = append(d.members, h)
+		}
+	}
 	r.Shuffle(len(d.members), func(i, j int) { d.members[i], d.members[j] = d.members[j], d.members[i] })
 	if len(d.entries) == 0 {
 		d.entries = make([]*host, groupEntries)
@@ -130,6 +136,7 @@ type world struct {
 	broken    [classes]int
 	packets   int
 	hops      int
+	splits    int // switches that had a part of the backends
 }
 
 func newWorld(seed uint64, rules rules, resilient bool) *world {

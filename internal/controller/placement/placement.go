@@ -96,6 +96,7 @@ type report struct {
 	generation model.Generation
 	refused    map[string]string // by VIP, why
 	more       bool              // others are refused too
+	tables     *weirv1.SwitchStatus
 }
 
 // tells says whether the switch has said what became of a VIP as of a generation.
@@ -217,7 +218,7 @@ func (w *Watch) read(s *store.State, name string) report {
 			w.Log.Warn("can't read the status of a switch", "node", name, "err", err)
 		}
 	}
-	said := report{generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore()}
+	said := report{generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore(), tables: detail.GetSwitch()}
 	if !here {
 		said.stored = stored.Seen
 	}
@@ -276,7 +277,29 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 			d.tells = append(d.tells, e)
 		}
 	}
+	if there && vip.InHardware() {
+		w.share(s, vip, d.next, now)
+	}
 	return d, !maps.Equal(before.Places, d.next.Places)
+}
+
+// share gives the switches of a VIP their parts of its members.
+func (w *Watch) share(s *store.State, vip model.VIP, next placementpolicy.State, now time.Time) {
+	if !vip.Hardware.Split {
+		next.Whole(vip.Hardware.Switches)
+		return
+	}
+	silent := func(name string) bool { return w.silentFor(s, name, now) >= placementpolicy.SilentTime }
+	next.Share(vip.Hardware.Switches, silent, func(name string, part placementpolicy.Part) bool {
+		said, g, place := w.said[name].tables, w.groupOf(s, vip), next.Places[name]
+		size, held := g.SizeOf(part, said.GetMembers(), true), uint32(0)
+		if place.Phase.Held() {
+			held = g.SizeOf(place.Part, said.GetMembers(), true).Members
+		}
+		ecmp, tunnels := said.GetEcmp(), said.GetTunnels()
+		return size.Entries <= said.GetMembers() && ecmp.GetUsed()+size.Entries <= ecmp.GetSize() &&
+			tunnels.GetUsed()+size.Members <= tunnels.GetSize()+held
+	})
 }
 
 // texts are the events of steps.
@@ -328,11 +351,16 @@ func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
 	if node.Role != model.RoleSwitch {
 		return "no switch of that name is registered"
 	}
+	return w.groupOf(s, vip).Unfit(node)
+}
+
+// groupOf is what switches would be told of a VIP.
+func (w *Watch) groupOf(s *store.State, vip model.VIP) switchconfig.Group {
 	written := condition.GenerationOf(s, vip)
 	g, known := w.groups[vip.Address]
 	if !known || g.written != written {
 		g = group{written, switchconfig.GroupOf(s.State, vip)}
 		w.groups[vip.Address] = g
 	}
-	return g.Unfit(node)
+	return g.Group
 }

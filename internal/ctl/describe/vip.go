@@ -65,10 +65,14 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	}
 	boundsText(w, vip)
 	if h := vip.GetHardware(); h != nil {
-		fmt.Fprintf(w, "Switches:    %s: %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), h.GetUdp())
+		has := "all backends in each"
+		if h.GetSplit() {
+			has = "a part of the backends in each"
+		}
+		fmt.Fprintf(w, "Switches:    %s: %s; %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), has, h.GetUdp())
 	}
 	for _, p := range vip.GetStatus().GetSwitches() {
-		fmt.Fprintf(w, "In switch:   %s, %s since %s\n", p.GetSwitch(), p.GetPhase(), p.GetSince().AsTime().Format(time.RFC3339))
+		placeText(w, p)
 	}
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
@@ -94,6 +98,18 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		}
 	}
 	return nil
+}
+
+// placeText is what describe says of a switch that a VIP is in.
+func placeText(w io.Writer, p *weirv1.SwitchPlace) {
+	fmt.Fprintf(w, "In switch:   %s, %s since %s", p.GetSwitch(), p.GetPhase(), p.GetSince().AsTime().Format(time.RFC3339))
+	if p.GetParts() > 0 {
+		fmt.Fprintf(w, ", part %s", table.SwitchPart(p))
+	}
+	if p.GetEntries() > 0 {
+		fmt.Fprintf(w, ": %d tunnels in %d entries, shares off by %.1f%% at most", p.GetMembers(), p.GetEntries(), p.GetShareErrorPercent())
+	}
+	fmt.Fprintln(w)
 }
 
 // endpointText is what describe says of an endpoint, and of its backends.

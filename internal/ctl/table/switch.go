@@ -26,20 +26,28 @@ func SwitchRows(t *weirv1.SwitchTable) string {
 
 // Placements has a row for each VIP and switch that it is in, or is to be in.
 func Placements(vips []*weirv1.VIP, now time.Time) *Table {
-	t := New("", "no VIP is in a switch, or is to be in one", "VIP", "ADDRESS", "SWITCH", "PHASE", "SINCE", "REASON")
+	t := New("", "no VIP is in a switch, or is to be in one", "VIP", "ADDRESS", "SWITCH", "PHASE", "PART", "SINCE", "REASON")
 	for _, vip := range vips {
 		placed := map[string]bool{}
 		for _, p := range vip.GetStatus().GetSwitches() {
 			placed[p.GetSwitch()] = true
-			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), Ago(p.GetSince(), now), p.GetReason())
+			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), SwitchPart(p), Ago(p.GetSince(), now), p.GetReason())
 		}
 		for _, name := range vip.GetHardware().GetSwitches() {
 			if !placed[name] && vip.GetHardware().GetPlacement() == "require" {
-				t.Add(vip.GetName(), vip.GetAddress(), name, "software", "", hardwareReason(vip))
+				t.Add(vip.GetName(), vip.GetAddress(), name, "software", "", "", hardwareReason(vip))
 			}
 		}
 	}
 	return t
+}
+
+// SwitchPart is "2/3": which part of a VIP's members a switch has; empty: all.
+func SwitchPart(p *weirv1.SwitchPlace) string {
+	if p.GetParts() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", p.GetPart(), p.GetParts())
 }
 
 // hardwareReason is why a VIP is not in all its switches.

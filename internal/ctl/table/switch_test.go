@@ -23,7 +23,7 @@ func TestSwitchesAndPlacements(t *testing.T) {
 		{
 			Name: "fast", Address: "203.0.113.3", Hardware: &weirv1.Hardware{Placement: "require", Switches: []string{"sw1", "sw2"}},
 			Status: &weirv1.VIPStatus{
-				Switches:   []*weirv1.SwitchPlace{{Switch: "sw1", Phase: "evicted", Since: timestamppb.New(now.Add(-time.Minute)), Reason: "full"}},
+				Switches:   []*weirv1.SwitchPlace{{Switch: "sw1", Phase: "evicted", Since: timestamppb.New(now.Add(-time.Minute)), Reason: "full", Part: 1, Parts: 2}},
 				Conditions: []*weirv1.Condition{{Type: "hardware", Message: "sw2: waits"}},
 			},
 		},
@@ -35,9 +35,9 @@ func TestSwitchesAndPlacements(t *testing.T) {
 		{Switches([]*weirv1.Node{node}, now), `NAME  STATE      GENERATION  DRIVER  HOSTS    ECMP  TUNNELS  PROGRAMMED  ANNOUNCED
 sw1   connected  7           linux   2/16384  0/0   0/0      2           1
 `},
-		{Placements(vips, now), `VIP   ADDRESS      SWITCH  PHASE     SINCE     REASON
-fast  203.0.113.3  sw1     evicted   1m0s ago  full
-fast  203.0.113.3  sw2     software  -         sw2: waits
+		{Placements(vips, now), `VIP   ADDRESS      SWITCH  PHASE     PART  SINCE     REASON
+fast  203.0.113.3  sw1     evicted   1/2   1m0s ago  full
+fast  203.0.113.3  sw2     software  -     -         sw2: waits
 `},
 		{Placements(vips[:2], now), "no VIP is in a switch, or is to be in one\n"},
 	} {

@@ -1,5 +1,5 @@
-// Package switchconfig is what a switch is told of a VIP: the tunnels of the backends that take new connections, each with
-// its share of them. Pure: no I/O, no clock.
+// Package switchconfig is what a switch is told of a VIP: the tunnels of the backends that take new connections, or a part of
+// them, each with its share. Pure: no I/O, no clock.
 package switchconfig
 
 import (
@@ -56,69 +56,4 @@ func (g Group) Unfit(node model.Node) (reason string) {
 		return fmt.Sprintf("the switch has no source of the family of %s", g[0].Tunnel)
 	}
 	return ""
-}
-
-// Member is a tunnel of an entry, with its entries of the ECMP group.
-type Member struct {
-	Tunnel  netip.Addr
-	Entries uint32
-}
-
-// entriesEach is how many entries of a group a member has on average at most, where shares differ: the error of a share is
-// half an entry.
-const entriesEach = 4
-
-// Members are those of the entry, in order of address, with at most so many entries in all, if they are not more themselves;
-// most 0: the bound is not known.
-func (g Group) Members(most uint32) []Member {
-	members := make([]Member, len(g))
-	if len(g) == 0 {
-		return members
-	}
-	n := uint64(len(g))
-	total, sum := n, uint64(0)
-	for _, s := range g {
-		sum += s.Weight
-	}
-	if slices.ContainsFunc(g, func(s Share) bool { return s.Weight != g[0].Weight }) {
-		total *= entriesEach
-	}
-	if most > 0 {
-		total = min(total, max(uint64(most), n))
-	}
-	left := total
-	for i, s := range g {
-		entries := 1 + (total-n)*s.Weight/sum
-		members[i] = Member{s.Tunnel, uint32(entries)}
-		left -= entries
-	}
-	// Each that is left over goes to the member that has the least of its share.
-	lacks := func(i int) int64 { return int64(total*g[i].Weight) - int64(uint64(members[i].Entries)*sum) }
-	for ; left > 0; left-- {
-		at := 0
-		for i := range g {
-			if lacks(i) > lacks(at) {
-				at = i
-			}
-		}
-		members[at].Entries++
-	}
-	reduce(members)
-	return members
-}
-
-// reduce divides the entries by what all have in common.
-func reduce(members []Member) {
-	common := uint32(0)
-	for _, m := range members {
-		for a, b := m.Entries, common; ; a, b = b, a%b {
-			if b == 0 {
-				common = a
-				break
-			}
-		}
-	}
-	for i := range members {
-		members[i].Entries /= common
-	}
 }

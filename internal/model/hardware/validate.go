@@ -7,7 +7,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// MaxSwitches bounds the switches of a VIP: each holds it whole.
+// MaxSwitches bounds the switches of a VIP.
 const MaxSwitches = 64
 
 // refusals collects all that is wrong, so that a user corrects a manifest in one go.

@@ -211,11 +211,11 @@ func (f *Feed) Next(first model.Generation) (update Update, due bool) {
 	most := h.members(f.name)
 	node := s.Nodes.At(f.name)
 	for vip := range f.due {
-		phase, group := s.Placements.At(vip).Places[f.name].Phase, h.groups[vip]
+		place, group := s.Placements.At(vip).Places[f.name], h.groups[vip]
 		switch {
-		case phase.Held() && group.Unfit(node) == "":
+		case place.Phase.Held() && group.Unfit(node) == "":
 			f.sent[vip] = true
-			update.Entries = append(update.Entries, Entry{vip, group.Members(most), phase.Announced()})
+			update.Entries = append(update.Entries, Entry{vip, group.Part(place.Part).Members(most), place.Phase.Announced()})
 		case f.sent[vip]:
 			delete(f.sent, vip)
 			update.Removed = append(update.Removed, vip)
