@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 // hardware says whether switches serve a VIP; false: none is to, and none has anything of it.
