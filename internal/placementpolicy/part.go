@@ -34,7 +34,8 @@ func (s State) Share(named []string, silent func(name string) bool, fits func(na
 	next := s.parts(serving)
 	for name, part := range next {
 		was := s.Places[name]
-		if len(serving) < len(named) && !(was.Phase.Held() && was.Part == part) && !fits(name, part) {
+		has := was.Phase.Held() && was.Part == part
+		if len(serving) < len(named) && !has && !fits(name, part) {
 			next = s.parts(named)
 			break
 		}
