@@ -74,7 +74,7 @@ const HandshakeBytes = 16 << 10
 // identity into a header.
 const (
 	HeadersCertified = 16 << 10
-	HeadersOthers    = 8 << 10
+	HeadersOthers    = 4 << 10 // net/http reads 4 KiB more before it refuses, which is most of what a stranger can make it do
 )
 
 // Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.
