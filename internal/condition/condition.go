@@ -1,4 +1,5 @@
-// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, overloaded, attached.
+// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, overloaded, attached,
+// synCookies, hardware.
 package condition
 
 import (

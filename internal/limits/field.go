@@ -32,7 +32,7 @@ const (
 	sources     = 4096    // addresses and prefixes of one endpoint
 	prefixes    = 1000000 // of a prefix list
 	resources   = 16384   // in one apply: no more operations fit into a transaction
-	backends    = 8191    // of an endpoint, and so the workloads of a VIP
+	backends    = 8191    // of an endpoint, and the workloads of a VIP, which a rule of its own bounds further
 	workloads   = 16384   // of a virtual network
 	attachments = 4096    // of a VIP, and of a virtual network
 	rows        = 16384   // of a table of a node, by tenant or backend

@@ -1,4 +1,5 @@
-// Package snat decides which ports of a VIP a workload gets.
+// Package snat is what is known of ranges of a VIP's ports for source NAT: sets of them, demand, and how many a workload
+// may have. Package snatport chooses them.
 //
 // Ports are given out in ranges of 8, aligned: a mux finds the workload of a packet that comes back by
 // (VIP, port / 8), in an array. A range is one workload's for TCP, UDP and ICMP echo alike.

@@ -9,5 +9,5 @@
 //   - a request is answered when every healthy mux has the ranges; a range is free when every one knows that it is;
 //   - after a restore none is allocated until the hosts have reported what they have.
 //
-// Package desired computes which ranges are free, package snat how many a workload gets.
+// Package snatport chooses free ranges, package snat says how many a workload gets.
 package snatalloc

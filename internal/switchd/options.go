@@ -18,8 +18,9 @@ import (
 const (
 	// withdrawLead is how long an entry outlives its route: neighbours need about 0.1 s, more in a fabric of three tiers.
 	withdrawLead = time.Second
-	// DefaultLease is how long VIPs stay announced without a manager, unless a flag says otherwise.
-	DefaultLease = 10 * time.Minute
+	// MaxLease is how long VIPs stay announced without a manager, unless a flag says that it is less: managers and hosts
+	// count on it that a switch which they do not hear has withdrawn by then (placementpolicy.LeaveTime).
+	MaxLease = 10 * time.Minute
 )
 
 // Options are the flags of weir-switch.
@@ -66,7 +67,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.HoldTime, "bgp-hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
 	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 2*time.Minute,
 		"how long the router keeps the routes while this program is away; 0: not at all")
-	flags.DurationVar(&o.Lease, "lease", DefaultLease, "how long routes are announced while no manager is heard")
+	flags.DurationVar(&o.Lease, "lease", MaxLease, "how long routes are announced while no manager is heard")
 	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to wait after the routes are withdrawn, when stopped")
 	o.Telemetry.Flags(flags, telemetry.SwitchListen)
 }
@@ -115,8 +116,11 @@ func (o *Options) settings() (s settings, err error) {
 		}
 		s.communities = append(s.communities, c)
 	}
-	if o.Lease < time.Minute || o.DrainTime < 0 {
-		return s, errors.New("read --lease and --drain-time: must be at least 1m, and not negative")
+	if o.Lease < time.Minute || o.Lease > MaxLease {
+		return s, fmt.Errorf("read --lease: must be from 1m to %s: managers count on it", MaxLease)
+	}
+	if o.DrainTime < 0 {
+		return s, errors.New("read --drain-time: must not be negative")
 	}
 	err = o.speaker(&s.bgp)
 	return s, err

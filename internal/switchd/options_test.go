@@ -49,7 +49,9 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		{"next-hop4", "", "read --next-hop4 and --next-hop6: one must be set"},
 		{"next-hop4", "127.0.0.1", "read --next-hop4: must be a routable address"},
 		{"community", "x", "read --community: "},
-		{"lease", "10s", "read --lease and --drain-time: must be at least 1m"},
+		{"lease", "10s", "read --lease: must be from 1m to 10m"},
+		{"lease", "11m", "read --lease: must be from 1m to 10m"},
+		{"drain-time", "-1s", "read --drain-time: must not be negative"},
 	} {
 		if _, err := read("--" + c.flag + "=" + c.value); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("--%s %s: error %v, want %q", c.flag, c.value, err, c.want)

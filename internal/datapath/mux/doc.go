@@ -1,6 +1,5 @@
 // Package mux loads, fills and reads the mux's data plane: the XDP program of bpf/mux/mux.bpf.c and
-// its tables. It is the only place that converts between model and bpf/abi; no type of the eBPF
-// library leaves it.
+// its tables. Its packages convert between model and bpf/abi; no type of the eBPF library leaves them.
 //
 // The data plane lives in the kernel, pinned below a folder of a bpffs:
 //

@@ -33,7 +33,7 @@ type Config struct {
 // Datapath is the running data plane. Its methods may be called from any goroutine.
 type Datapath struct {
 	*Table
-	*Quotas
+	*Tenants
 	*Network
 	*Clients
 	*Statistics
@@ -88,7 +88,7 @@ func (d *Datapath) start() error {
 	if d.Table, err = Map(d.objects.SessionSets); err != nil {
 		return err
 	}
-	if d.Quotas, err = mapQuotas(d.objects.Tenants); err != nil {
+	if d.Tenants, err = mapTenants(d.objects.Tenants); err != nil {
 		return err
 	}
 	d.Network = newNetwork(&d.objects, d.config.Local4, d.config.Local6)
@@ -113,8 +113,8 @@ func (d *Datapath) Close() error {
 	if d.Table != nil {
 		err = errors.Join(err, d.Table.Close())
 	}
-	if d.Quotas != nil {
-		err = errors.Join(err, d.unmap())
+	if d.Tenants != nil {
+		abi.Unmap(&d.raw)
 	}
 	if d.folder != nil {
 		err = errors.Join(err, d.folder.Close())
@@ -152,11 +152,11 @@ func (d *Datapath) SetKeys(keys []fbt.Key) error {
 func (d *Datapath) Sweep(now uint32, goesOn func(Session)) Report {
 	tenantOf := d.tenantOf()
 	waiting := map[uint32][]Session{}
-	for tenant, excess := range d.pressed() {
+	for tenant, excess := range d.quotas.Pressed() {
 		waiting[tenant] = make([]Session, 0, excess)
 	}
 	r := d.Table.Sweep(now,
-		func(s Session) { d.remove(tenantOf(s), s.Events&ClientACK == 0) },
+		func(s Session) { d.quotas.Remove(tenantOf(s), s.Events&ClientACK == 0) },
 		func(s Session) {
 			tenant := tenantOf(s)
 			if all, ok := waiting[tenant]; ok && s.isHalfOpen() && int32(now-s.Seen) > halfOpenAge {
@@ -175,12 +175,12 @@ const halfOpenAge = 60
 
 // dropOldest frees the oldest half-open sessions of tenants, as many as are too many.
 func (d *Datapath) dropOldest(waiting map[uint32][]Session) (dropped int) {
-	for tenant, excess := range d.pressed() {
+	for tenant, excess := range d.quotas.Pressed() {
 		all := waiting[tenant]
 		slices.SortFunc(all, func(a, b Session) int { return int(int32(a.Seen - b.Seen)) })
 		for _, s := range all[:min(excess, len(all))] {
 			if d.free(&s) {
-				d.remove(tenant, s.Events&ClientACK == 0)
+				d.quotas.Remove(tenant, s.Events&ClientACK == 0)
 				dropped++
 			}
 		}
@@ -191,7 +191,14 @@ func (d *Datapath) dropOldest(waiting map[uint32][]Session) (dropped int) {
 // Recount mends counts that a process which died has left wrong, and forgets the places of a smaller table when no row
 // is in one any more. To be called now and then: it reads the table.
 func (d *Datapath) Recount() {
-	d.recount(d.Table, d.tenantOf())
+	tenantOf := d.tenantOf()
+	d.quotas.Recount(func(yield func(uint32, bool) bool) {
+		for s := range d.All() {
+			if !yield(tenantOf(s), s.Events&ClientACK == 0) {
+				return
+			}
+		}
+	})
 	if err := d.forgetOldPlaces(); err != nil {
 		d.config.Log.Error("session table's settings are not written", "err", err)
 	}

@@ -167,8 +167,8 @@ func (w *twins) read() map[string]uint64 {
 // test run does not take the frame.
 func (w *twins) check(program string, frame []byte) string {
 	w.t.Helper()
-	for i := range w.rows {
-		atomic.StoreUint64(&w.rows[i].resetTAT, 0) // the oracle knows no time
+	for i := range w.quotas {
+		atomic.StoreUint64(&w.quotas[i].ResetTAT, 0) // the oracle knows no time
 	}
 	p := map[string]*ebpf.Program{
 		fromUnderlay: w.objects.FromUnderlay, toUnderlay: w.objects.ToUnderlay, "from_server": w.objects.FromServer,

@@ -9,6 +9,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
+	"github.com/weirlb/weir/internal/datapath/overlay/quota"
 	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
@@ -21,7 +22,7 @@ type NAT interface {
 	SetNATBackends(map[nat.Slot]nat.Backend) error
 	SetNATHosts([]nat.Host) error
 	SetNATTenant(number, own, most, halfOpen uint32) error
-	NATUsage(number uint32) (nat.Usage, error)
+	NATUsage(number uint32) (quota.Usage, error)
 	MaxNATSessions() int
 	SweepNAT(now uint32, send func(reset.Pair) error) (nat.Swept, error)
 }

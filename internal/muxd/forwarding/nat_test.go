@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
+	"github.com/weirlb/weir/internal/datapath/overlay/quota"
 	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
@@ -53,8 +54,8 @@ func (n *fakeNAT) SetNATTenant(number, own, most, halfOpen uint32) error {
 	return nil
 }
 
-func (n *fakeNAT) NATUsage(number uint32) (nat.Usage, error) {
-	return nat.Usage{Rows: int(number), Most: n.tenants[number][1], Refused: 9}, nil
+func (n *fakeNAT) NATUsage(number uint32) (quota.Usage, error) {
+	return quota.Usage{Rows: int(number), Most: n.tenants[number][1], Refused: 9}, nil
 }
 
 func (n *fakeNAT) MaxNATSessions() int { return 1024 }

@@ -10,7 +10,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
@@ -66,7 +65,7 @@ func (l *Lists) open() (err error) {
 	if l.Words != nil {
 		return nil
 	}
-	if l.Words, err = bpf.MapRows[uint64](&l.raw, l.tables.ACLs); err != nil {
+	if l.Words, err = abi.MapRows[uint64](&l.raw, l.tables.ACLs); err != nil {
 		return fmt.Errorf("map table guards: %w", err)
 	}
 	return nil
@@ -74,10 +73,8 @@ func (l *Lists) open() (err error) {
 
 // Close ends the sharing of memory with packets.
 func (l *Lists) Close() {
-	for _, raw := range l.raw {
-		_ = unix.Munmap(raw)
-	}
-	l.Words, l.raw = nil, nil
+	abi.Unmap(&l.raw)
+	l.Words = nil
 }
 
 // canonical is the list in order, each prefix once, and what tells it from others.

@@ -2,25 +2,11 @@ package bpf
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 )
-
-// MapRows maps an array's rows into memory, and adds it to raw. T has the rows' size, a multiple of 8.
-func MapRows[T any](all *[][]byte, table *ebpf.Map) ([]T, error) {
-	rows := int(table.MaxEntries())
-	var row T
-	raw, err := unix.Mmap(table.FD(), 0, rows*int(unsafe.Sizeof(row)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	*all = append(*all, raw)
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), rows), nil
-}
 
 func indices(of alloc.Span) []uint32 {
 	keys := make([]uint32, 1<<of.Bits)

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
@@ -171,14 +170,14 @@ func (m *Memory) free(cell *bpf.MuxFlowCell, now uint32, gone map[uint32]bool) b
 // Map maps the tables into memory.
 func Map(t *bpf.Tables) (m *Memory, err error) {
 	m = &Memory{}
-	if m.Sets, err = bpf.MapRows[bpf.MuxFlowSet](&m.raw, t.Flows); err != nil {
+	if m.Sets, err = abi.MapRows[bpf.MuxFlowSet](&m.raw, t.Flows); err != nil {
 		return nil, fmt.Errorf("map table flows: %w", err)
 	}
-	if m.Usage, err = bpf.MapRows[bpf.MuxFlowUsage](&m.raw, t.VIPUsage); err != nil {
+	if m.Usage, err = abi.MapRows[bpf.MuxFlowUsage](&m.raw, t.VIPUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table vip_usage: %w", err)
 	}
-	if m.Tenants, err = bpf.MapRows[bpf.MuxFlowUsage](&m.raw, t.TenantUsage); err != nil {
+	if m.Tenants, err = abi.MapRows[bpf.MuxFlowUsage](&m.raw, t.TenantUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table tenant_usage: %w", err)
 	}
@@ -187,7 +186,5 @@ func Map(t *bpf.Tables) (m *Memory, err error) {
 
 // Close ends the sharing.
 func (m *Memory) Close() {
-	for _, raw := range m.raw {
-		_ = unix.Munmap(raw)
-	}
+	abi.Unmap(&m.raw)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -51,7 +51,7 @@ func (l *Policers) Open() (err error) {
 	if l.Rows != nil {
 		return nil
 	}
-	if l.Rows, err = bpf.MapRows[bpf.MuxVipPolicer](&l.raw, l.tables.VIPPolicers); err != nil {
+	if l.Rows, err = abi.MapRows[bpf.MuxVipPolicer](&l.raw, l.tables.VIPPolicers); err != nil {
 		return fmt.Errorf("map table vip_policers: %w", err)
 	}
 	return nil
@@ -59,10 +59,8 @@ func (l *Policers) Open() (err error) {
 
 // Close ends the sharing of memory with packets.
 func (l *Policers) Close() {
-	for _, raw := range l.raw {
-		_ = unix.Munmap(raw)
-	}
-	l.Rows, l.raw = nil, nil
+	abi.Unmap(&l.raw)
+	l.Rows = nil
 }
 
 // bucketOf is the emission interval and the burst tolerance of a bucket that lets rate through each second, on one of

@@ -98,7 +98,7 @@ func (t *Table) end(gone map[uint32]uint32) error {
 	}
 	for s := range t.sessions.all() {
 		if tenant, ends := gone[s.Attachment]; ends && t.sessions.free(&s) {
-			t.quotas.remove(tenant, s.counted)
+			t.quotas.Remove(tenant, s.counted)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/datapath/overlay/quota"
 	"github.com/weirlb/weir/internal/datapath/overlay/reset"
 )
 
@@ -54,17 +55,17 @@ func (n *NAT) SetNATTenant(number, own, most, halfOpen uint32) error {
 	if err := n.table.open(); err != nil {
 		return err
 	}
-	return n.table.quotas.set(number, own, most, halfOpen)
+	return n.table.quotas.Set(number, own, most, halfOpen)
 }
 
 // NATUsage is what a tenant has of the sessions; of tenant 0, what all have borrowed.
-func (n *NAT) NATUsage(number uint32) (Usage, error) {
+func (n *NAT) NATUsage(number uint32) (quota.Usage, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.table.open(); err != nil {
-		return Usage{}, err
+		return quota.Usage{}, err
 	}
-	return n.table.quotas.usage(number), nil
+	return n.table.quotas.Usage(number), nil
 }
 
 // MaxNATSessions is how many sessions there may be at most.
@@ -116,7 +117,7 @@ func (n *NAT) SweepNAT(now uint32, send func(reset.Pair) error) (s Swept, err er
 	var failed error
 	for of := range t.sessions.all() {
 		if of.isFree(now) && t.sessions.free(&of) {
-			t.quotas.remove(tenant(of), of.counted)
+			t.quotas.Remove(tenant(of), of.counted)
 			s.Freed++
 			continue
 		}
@@ -138,7 +139,13 @@ func (n *NAT) SweepNAT(now uint32, send func(reset.Pair) error) (s Swept, err er
 			s.Open++
 		}
 	}
-	t.quotas.recount(t.sessions, tenant)
+	t.quotas.Recount(func(yield func(uint32, bool) bool) {
+		for of := range t.sessions.all() {
+			if !yield(tenant(of), of.counted) {
+				return
+			}
+		}
+	})
 	return s, errors.Join(failed, t.forget(unused))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
+	"github.com/weirlb/weir/internal/datapath/overlay/quota"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
 )
@@ -49,7 +50,7 @@ type Table struct {
 	hosts    map[uint32]Host
 
 	sessions sessions // nil until they are mapped, as quotas
-	quotas   quotas
+	quotas   quota.Quotas
 	raw      [][]byte
 }
 
@@ -66,10 +67,10 @@ func (t *Table) open() (err error) {
 	if t.sessions != nil {
 		return nil
 	}
-	if t.quotas, err = bpf.MapRows[bpf.MuxOverlayTenant](&t.raw, t.tables.NATTenants); err != nil {
+	if t.quotas, err = abi.MapRows[quota.Row](&t.raw, t.tables.NATTenants); err != nil {
 		return fmt.Errorf("map table tenants: %w", err)
 	}
-	if t.sessions, err = bpf.MapRows[bpf.MuxOverlaySet](&t.raw, t.tables.NATSessions); err != nil {
+	if t.sessions, err = abi.MapRows[bpf.MuxOverlaySet](&t.raw, t.tables.NATSessions); err != nil {
 		return fmt.Errorf("map table session_sets: %w", err)
 	}
 	return nil
@@ -77,10 +78,8 @@ func (t *Table) open() (err error) {
 
 // Close ends the sharing of memory with packets.
 func (t *Table) Close() {
-	for _, raw := range t.raw {
-		_ = unix.Munmap(raw)
-	}
-	t.raw, t.sessions, t.quotas = nil, nil, nil
+	abi.Unmap(&t.raw)
+	t.sessions, t.quotas = nil, nil
 }
 
 // MaxHostBits bounds how many addresses a NAT prefix has.

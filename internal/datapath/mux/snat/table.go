@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
@@ -58,7 +57,7 @@ func (t *Table) open() error {
 	if t.words != nil {
 		return nil
 	}
-	rows, err := bpf.MapRows[[bpf.SNATRowRanges]uint32](&t.raw, t.tables.SNATRanges)
+	rows, err := abi.MapRows[[bpf.SNATRowRanges]uint32](&t.raw, t.tables.SNATRanges)
 	if err != nil {
 		return fmt.Errorf("map table snat_ranges: %w", err)
 	}
@@ -68,10 +67,8 @@ func (t *Table) open() error {
 
 // Close ends the sharing of memory with packets.
 func (t *Table) Close() {
-	for _, raw := range t.raw {
-		_ = unix.Munmap(raw)
-	}
-	t.raw, t.words = nil, nil
+	abi.Unmap(&t.raw)
+	t.words = nil
 }
 
 // wordsOf is a slice's words.

@@ -6,8 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
@@ -35,10 +34,10 @@ func (s *Index) Open() (err error) {
 	if s.Rows != nil {
 		return nil
 	}
-	if s.ids, err = bpf.MapRows[[bpf.IndexPerRow]uint32](&s.raw, s.tables.EndpointIndex); err != nil {
+	if s.ids, err = abi.MapRows[[bpf.IndexPerRow]uint32](&s.raw, s.tables.EndpointIndex); err != nil {
 		return fmt.Errorf("map table endpoint_index: %w", err)
 	}
-	if s.Rows, err = bpf.MapRows[endpointWords](&s.raw, s.tables.EndpointRows); err != nil {
+	if s.Rows, err = abi.MapRows[endpointWords](&s.raw, s.tables.EndpointRows); err != nil {
 		s.Close()
 		return fmt.Errorf("map table endpoint_rows: %w", err)
 	}
@@ -47,10 +46,8 @@ func (s *Index) Open() (err error) {
 
 // Close ends the sharing.
 func (s *Index) Close() {
-	for _, raw := range s.raw {
-		_ = unix.Munmap(raw)
-	}
-	s.ids, s.Rows, s.raw = nil, nil, nil
+	abi.Unmap(&s.raw)
+	s.ids, s.Rows = nil, nil
 }
 
 // Put lets packets find the endpoint, whose row is in endpoints already.
