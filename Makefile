@@ -16,7 +16,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint linters fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,27 +42,34 @@ generate: bpf ## Regenerate everything that is generated and committed
 	@$(MAKE) --no-print-directory build
 	@for name in manager mux agent switch; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 
-test: build unit e2e ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
-	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
+test: build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target labs schemathesis
+	@$(MAKE) --no-print-directory alone
 
-unit: build ## Run all tests but those in the lab; those that load no eBPF program with the race detector
+unit: build ## Run all tests but those in the lab; with the race detector where there is something for it to find
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target race datapath
 
 # Most of these packages wait more than they compute: more of them at a time than there are CPUs.
-datapath: bpf ## Run the tests that load eBPF programs, and those of packages and tools
+datapath: bpf ## Run the tests that load eBPF programs, those of what only computes, and those of packages and tools
 	RETRY=1 scripts/test.sh -count=1 -timeout 30m -p 4 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) | grep -vxF "$$(scripts/race-packages.sh)")
 
 # What waits longest begins.
-race: bpf ## Run the tests that load no eBPF program with the race detector
+race: bpf ## Run the tests of what has goroutines and loads no eBPF program, with the race detector
 	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
-# Those that bound how long something may take, and those that flood, have the machine to themselves.
 LABS  := e2e upgrade faults docs networks hardware
 ALONE := synflood fair moved
 
-e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
+e2e: labs alone ## Run the tests in the lab: end to end, and the commands of the documents
+
+labs: build ## Run those of them that wait more than they compute, beside each other
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 3 $(LABS:%=./test/%)
+
+alone: build ## Run those that bound how long something may take or flood, which have the machine to themselves
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
+
+schemathesis: build ## Send the manager what its OpenAPI document allows and what it does not, unless the tool can't be installed (in CI it must)
+	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
 
 faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
 	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)
@@ -119,12 +126,14 @@ fuzz-packets: bpf ## Give the programs a million hostile packets of each class
 mutate: bpf ## Put faults into the eBPF programs and the Go of the control plane, and see that a test finds each; RUN=regexp for some
 	@$(GO) run ./test/mutate -run '$(RUN)'
 
-lint: bpf ## Run all linters and check that generated files are current
-	$(LINT) run ./...
+lint: lint-go ## Run all linters and check that generated files are current
 	$(BUF) lint
 	clang-format-19 --dry-run --Werror $(BPF_C)
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- api deploy internal '*.go'
+
+lint-go: bpf ## Run the linters of Go, which remember what they have seen
+	$(LINT) run ./...
 
 linters: ## Compile the linters that are written in Go, which are cached from then on
 	@$(LINT) version >/dev/null
