@@ -262,6 +262,7 @@ func untouched(t *testing.T, conns []*openConn, except string) {
 // A backend that stops gets no new connection after its fall count, the connections of the others
 // are untouched, and it gets new ones when it is back. One that drains keeps its open connections.
 func TestHealthAndDrain(t *testing.T) {
+	t.Parallel()
 	l := newHealthLab(t)
 	l.reachesAll()
 

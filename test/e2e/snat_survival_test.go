@@ -67,6 +67,7 @@ func (l *snatLab) holds(family snatFamily, network stream.Network, streams int) 
 // dies, the leader of three managers is killed, and an agent starts anew. Others are opened meanwhile, which need
 // ports that only a new leader can give.
 func TestOutboundConnectionsSurvive(t *testing.T) {
+	t.Parallel()
 	lab := newSNATLab(t, 3, "preallocate: 64\n    exhausted: drop")
 	const streams, late = 40, 100
 	holding := map[string]*netload.Streams{}
