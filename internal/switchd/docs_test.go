@@ -16,7 +16,7 @@ func TestConfigurationOfTheRouterIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)```text\n(router bgp .*?)```").FindSubmatch(page)
+	found := regexp.MustCompile("(?s)```text\n(bgp route-map .*?)```").FindSubmatch(page)
 	if found == nil {
 		t.Fatal("the page has no configuration of a router")
 	}
