@@ -245,7 +245,7 @@ func (w *world) memory(ctx context.Context) error {
 // add notes what was measured.
 func (w *world) add(name string, took []time.Duration, more ...func(*result)) {
 	r := summarise(name, took)
-	r.Replicas, r.VIPs, r.Muxes, r.Agents = w.replicas, w.vips, w.size.muxes, w.size.agents
+	r.Replicas, r.VIPs, r.Muxes, r.Agents, r.Switches = w.replicas, w.vips, w.size.muxes, w.size.agents, w.size.switches
 	for _, add := range more {
 		add(&r)
 	}

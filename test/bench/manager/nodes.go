@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
@@ -207,6 +208,9 @@ type agent struct {
 	name, address string
 	client        *rpc.Client
 	generation    atomic.Uint64
+	runs          atomic.Uint64      // that the manager knows
+	received      atomic.Uint64      // bytes of messages
+	counts        bool               // sessions: it has none, so that moves end
 	again         chan time.Duration // break the stream, and wait so long
 }
 
@@ -248,8 +252,13 @@ func (a *agent) run(ctx context.Context, wait time.Duration) {
 		rpc.Follow(stream, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) { //nolint:errcheck // it ends with ctx
 			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench"})
 		}, func(p *weirv1.SyncHostResponse) error {
+			a.received.Add(uint64(proto.Size(p)))
 			a.generation.Store(p.GetGeneration())
-			return a.report(ctx)
+			err := a.report(ctx)
+			if err == nil {
+				a.runs.Store(p.GetGeneration())
+			}
+			return err
 		})
 		stop()
 		broken.Wait()
@@ -258,7 +267,7 @@ func (a *agent) run(ctx context.Context, wait time.Duration) {
 
 func (a *agent) report(ctx context.Context, health ...*weirv1.BackendHealth) error {
 	_, err := a.client.ReportHost(ctx, &weirv1.ReportHostRequest{
-		Name: a.name, Generation: a.generation.Load(), Status: &weirv1.HostStatus{Uplink: "eth0"}, Health: health,
+		Name: a.name, Generation: a.generation.Load(), Status: &weirv1.HostStatus{Uplink: "eth0"}, Health: health, SessionsCounted: a.counts,
 	})
 	return err
 }

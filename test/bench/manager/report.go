@@ -15,6 +15,7 @@ type result struct {
 	VIPs     int     `json:"vips"`
 	Muxes    int     `json:"muxes"`
 	Agents   int     `json:"agents"`
+	Switches int     `json:"switches,omitempty"`
 	Count    int     `json:"count,omitempty"`
 	P50      float64 `json:"p50,omitempty"`
 	P99      float64 `json:"p99,omitempty"`
@@ -22,6 +23,7 @@ type result struct {
 	Seconds  float64 `json:"seconds,omitempty"` // until all was done
 	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
 	MiB      int     `json:"mib,omitempty"`
+	Bytes    uint64  `json:"bytes,omitempty"`       // to hosts, for one
 	Managers float64 `json:"managersCPU,omitempty"` // seconds of CPU that the managers took meanwhile
 	Bench    float64 `json:"benchCPU,omitempty"`    // and the bench, with all simulated nodes and callers
 
@@ -49,6 +51,9 @@ func (r result) String() string {
 	}
 	if r.Managers > 0 {
 		s += fmt.Sprintf("; CPU of the managers %.1f s, of the bench %.1f s", r.Managers, r.Bench)
+	}
+	if r.Bytes > 0 {
+		s += fmt.Sprintf("; %d bytes to hosts for one", r.Bytes)
 	}
 	if r.Shed > 0 {
 		s += fmt.Sprintf("; %d port requests shed", r.Shed)

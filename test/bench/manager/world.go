@@ -26,7 +26,7 @@ import (
 
 // size says how much of everything a world has.
 type size struct {
-	replicas, vips, muxes, agents int
+	replicas, vips, muxes, agents, switches int
 
 	alone bool   // the agents are away while the VIPs are loaded
 	weir  string // the command line that loads the VIPs; empty: the bench does by itself
@@ -34,7 +34,11 @@ type size struct {
 
 // String is "5 replicas, 1000 VIPs, 8 muxes, 1000 agents".
 func (s size) String() string {
-	return fmt.Sprintf("%d replicas, %d VIPs, %d muxes, %d agents", s.replicas, s.vips, s.muxes, s.agents)
+	text := fmt.Sprintf("%d replicas, %d VIPs, %d muxes, %d agents", s.replicas, s.vips, s.muxes, s.agents)
+	if s.switches > 0 {
+		text += fmt.Sprintf(", %d switches", s.switches)
+	}
+	return text
 }
 
 // backendsPerVIP is how many backends each VIP has, on as many hosts if there are so many.
@@ -52,6 +56,7 @@ type world struct {
 	leave    func() // ends the streams of all agents
 	muxes    []*mux
 	agents   []*agent
+	switches []*device
 	results  []result
 }
 
@@ -225,6 +230,16 @@ func (w *world) startNodes(ctx context.Context, urls []string) error {
 		}
 		w.agents = append(w.agents, newAgent(hostName(i), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), c))
 	}
+	for i := range w.size.switches {
+		c, err := client(i, false)
+		if err != nil {
+			return err
+		}
+		w.switches = append(w.switches, newDevice(i, c))
+	}
+	for _, d := range w.switches {
+		w.nodes.Go(func() { d.run(ctx) })
+	}
 	for _, m := range w.muxes {
 		w.nodes.Go(func() { m.run(ctx) })
 	}
@@ -248,6 +263,7 @@ func (w *world) startAgents(ctx context.Context) error {
 	w.nodes.Go(agents.Wait)
 	return poll(ctx, 10*time.Minute, "all nodes are connected", func() bool {
 		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() == 0 }) &&
+			!slices.ContainsFunc(w.switches, func(d *device) bool { return d.runs.Load() == 0 }) &&
 			!slices.ContainsFunc(w.agents, func(a *agent) bool { return a.generation.Load() == 0 })
 	})
 }
@@ -273,6 +289,14 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 	}
 }
 
+// manifest is VIP number i as it is loaded.
+func (w *world) manifest(i int) *weirv1.VIP {
+	if w.size.switches > 0 {
+		return w.hardwareVIP(i, 0)
+	}
+	return w.vip(i, 0)
+}
+
 // load applies all VIPs and waits until the muxes run them.
 func (w *world) load(ctx context.Context) error {
 	begin := time.Now()
@@ -288,7 +312,7 @@ func (w *world) load(ctx context.Context) error {
 	for i := 0; i < w.vips; i += atOnce {
 		var some []*weirv1.VIP
 		for j := i; j < min(i+atOnce, w.vips); j++ {
-			some = append(some, w.vip(j, 0))
+			some = append(some, w.manifest(j))
 		}
 		r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: some})
 		if err != nil {
