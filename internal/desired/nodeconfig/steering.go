@@ -10,22 +10,6 @@ import (
 	"github.com/weirlb/weir/internal/model/steering"
 )
 
-// SteeredOn are the VIPs with backends on a host, or workloads that leave as they, that switches hold, by address.
-func SteeredOn(s desired.State, host string) map[netip.Addr]steering.VIP {
-	var vips map[netip.Addr]steering.VIP
-	for vip := range s.VIPsOn(host) {
-		steered, held := Steered(s, vip)
-		if !held {
-			continue
-		}
-		if vips == nil {
-			vips = map[netip.Addr]steering.VIP{}
-		}
-		vips[vip.Address] = steered
-	}
-	return vips
-}
-
 // Steered is a VIP as its hosts steer it, if switches may send its packets: they are to hold it, or have not been told for
 // long enough that they are not. It has what muxes run, also endpoints that a host has no backend of: a switch knows no
 // ports.

@@ -45,7 +45,7 @@ func Diff(before, after map[netip.Addr]VIP) Update {
 	var u Update
 	for address, vip := range after {
 		was, had := before[address]
-		if c, differs := diffVIP(was, vip); differs || !had {
+		if c, differs := DiffVIP(was, vip); differs || !had {
 			u.Changed = append(u.Changed, c)
 		}
 	}
@@ -59,7 +59,8 @@ func Diff(before, after map[netip.Addr]VIP) Update {
 	return u
 }
 
-func diffVIP(before, after VIP) (c Change, differs bool) {
+// DiffVIP is how one changes, and whether it does; it begins as the zero value.
+func DiffVIP(before, after VIP) (c Change, differs bool) {
 	c.Address, c.Ping = after.Address, after.Ping
 	if slices.Equal(before.Switches, after.Switches) && slices.Equal(before.Peers, after.Peers) {
 		c.KeepsSources = true

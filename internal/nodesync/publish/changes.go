@@ -2,6 +2,7 @@ package publish
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -20,6 +21,7 @@ type changes struct {
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
 	networks  networkChanges        // of muxes
+	steered   []steered.Change      // of VIPs that switches hold, for hosts
 	moves     []network.Move        // of networks' clients, for hosts
 }
 
@@ -27,12 +29,12 @@ type changes struct {
 type hostChange struct {
 	backends map[model.HostBackendKey]*model.HostBackend // nil: removed
 	networks bool                                        // virtual networks changed
-	steering bool                                        // VIPs that switches hold changed
+	steering []netip.Addr                                // VIPs that switches hold, or held, and that changed
 	adds     bool                                        // muxes wait until the host has it
 }
 
 // newChanges computes what changed from old to s. Its cost grows with what was written, not with the State.
-func newChanges(old, s *store.State, delta store.Delta) changes {
+func newChanges(old, s *store.State, delta store.Delta, held *steered.Table) changes {
 	c := changes{hosts: map[string]hostChange{}}
 	vips := touched(old, s, delta)
 	before, after := placed{}, placed{}
@@ -51,10 +53,11 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 			c.host(at.host, at.key, &b, nodeconfig.IsNeededBeforeMuxes(was, b))
 		}
 	}
-	for name := range vips {
-		for host := range steered.Hosts(old.State, s.State, name) {
+	c.steered = held.Changes(old.State, s.State, maps.Keys(vips))
+	for _, vip := range c.steered {
+		for _, host := range vip.Hosts {
 			change := c.hosts[host]
-			change.steering, change.adds = true, true
+			change.steering, change.adds = append(change.steering, vip.Address), true
 			c.hosts[host] = change
 		}
 	}

@@ -39,7 +39,6 @@ type HostFeed struct {
 	networks    sentNetworks
 	networksDue bool // something of them may have changed
 	steered     steered.Sent
-	steeringDue bool // VIPs that switches hold may have changed
 }
 
 // snatDelay is how long a host is not sent ranges that it knows by the response to its request. Meanwhile there may be
@@ -118,7 +117,7 @@ func (f *HostFeed) add(change hostChange) {
 		f.pending[key] = b
 	}
 	f.networksDue = f.networksDue || change.networks
-	f.steeringDue = f.steeringDue || change.steering
+	f.steered.Add(change.steering)
 	if f.dirty = true; len(f.pending) > maxPending {
 		f.snapshotDue, f.pending = true, nil
 	}
@@ -137,8 +136,8 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 		h.mu.Unlock()
 		return wire.HostUpdate{}, false
 	}
-	whole, pending, networks, steering := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue, f.snapshotDue || f.steeringDue
-	f.snapshotDue, f.networksDue, f.steeringDue, f.dirty, f.pending, f.sent = false, false, false, false, nil, s.Generation
+	whole, pending, networks, steers := f.snapshotDue, f.pending, f.snapshotDue || f.networksDue, f.steered.Take(h.steered, s.State, f.host, f.snapshotDue)
+	f.snapshotDue, f.networksDue, f.dirty, f.pending, f.sent = false, false, false, nil, s.Generation
 	delete(h.unsent, f)
 	var moves clientMoves
 	if networks && len(h.moves) > 0 {
@@ -169,9 +168,7 @@ func (f *HostFeed) Next(first model.Generation) (update wire.HostUpdate, due boo
 	}
 	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
 	slices.SortFunc(update.Removed, compare)
-	if steering {
-		f.steered.AddTo(&update, s.State, f.host)
-	}
+	update.Steering = f.steered.Update(steers)
 	f.secrets.AddTo(&update, s, f.host)
 	if leaving := f.networks.addTo(&update, s, f.host, networks, confirmed); leaving != 0 {
 		f.awaitMuxes(leaving)

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
@@ -50,6 +51,7 @@ type Hub struct {
 	snat         snatRelease
 	networks     networkRelease
 	moves        clientMoves
+	steered      *steered.Table // of state
 	digests      digests
 
 	published func(after model.Generation, s *store.State, since time.Time) // called for each
@@ -98,9 +100,11 @@ func (h *Hub) Run(ctx context.Context) error {
 // follow computes the updates of a new State, and checks the gate. It returns after which time the gate has to be
 // checked again; 0: nothing waits for a time.
 func (h *Hub) follow(s *store.State) time.Duration {
-	var changed changes
-	if before := h.state; before != nil && before.Generation != s.Generation {
-		changed = newChanges(before, s, s.DeltaSince(before)) // without the lock: nobody else replaces the State
+	var changed changes // without the lock: nobody else replaces the State
+	if before := h.state; before == nil {
+		h.steered = steered.New(s.State)
+	} else if before.Generation != s.Generation {
+		changed = newChanges(before, s, s.DeltaSince(before), h.steered)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,6 +193,7 @@ func (h *Hub) notifyHosts(s *store.State, c changes, now time.Time) {
 		return
 	}
 	h.digests.add(s)
+	h.steered.Apply(c.steered)
 	h.moves.add(c.moves, now)
 	alone := true
 	for host, changed := range c.hosts {

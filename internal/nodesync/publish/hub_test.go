@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -160,7 +161,7 @@ func TestWhatAddsToHosts(t *testing.T) {
 		next := s.Clone()
 		put(next, c.vip)
 		adds := false
-		for _, change := range newChanges(s, next, store.Delta{VIPs: map[string]bool{"shop": true}}).hosts {
+		for _, change := range newChanges(s, next, store.Delta{VIPs: map[string]bool{"shop": true}}, steered.New(s.State)).hosts {
 			adds = adds || change.adds
 		}
 		if adds != c.want {

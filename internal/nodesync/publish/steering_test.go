@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -40,11 +41,14 @@ func steeredState(generation model.Generation, weight uint32, before *store.Stat
 	return s
 }
 
+// told says whether a host is told of a VIP that switches hold.
+func told(c changes, host string) bool { return len(c.hosts[host].steering) > 0 }
+
 // A host of a VIP in hardware is told where its packets belong, and who may bring and steer them; of a change of weights
 // only which buckets move.
 func TestHostsAreToldWhatToSteer(t *testing.T) {
 	first := steeredState(7, 10, nil)
-	hub := &Hub{state: first}
+	hub := &Hub{state: first, steered: steered.New(first.State)}
 	f := &HostFeed{hub: hub, host: "h1", snapshotDue: true}
 	u, due := f.Next(0)
 	if !due || u.HashKey != first.HashKey {
@@ -63,14 +67,15 @@ func TestHostsAreToldWhatToSteer(t *testing.T) {
 	}
 
 	second := steeredState(8, 9, first)
-	c := newChanges(first, second, store.Delta{Tables: map[model.EndpointKey]bool{desired.Key(second.VIPs.At("web"), second.VIPs.At("web").Endpoints[0]): true}})
-	if !c.hosts["h1"].steering || !c.hosts["h2"].steering || !c.hosts["h1"].adds {
+	c := newChanges(first, second, store.Delta{Tables: map[model.EndpointKey]bool{desired.Key(second.VIPs.At("web"), second.VIPs.At("web").Endpoints[0]): true}}, hub.steered)
+	if !told(c, "h1") || !told(c, "h2") || !c.hosts["h1"].adds {
 		t.Fatalf("hosts to tell: %+v", c.hosts)
 	}
-	if c := newChanges(first, second, store.Delta{Nodes: map[string]bool{"sw1": true}}); len(c.hosts) != 0 {
+	if c := newChanges(first, second, store.Delta{Nodes: map[string]bool{"sw1": true}}, hub.steered); len(c.hosts) != 0 {
 		t.Errorf("hosts are told of a switch that has not changed: %+v", c.hosts)
 	}
 	hub.state = second
+	hub.steered.Apply(c.steered)
 	f.add(c.hosts["h1"])
 	u, _ = f.Next(0)
 	if len(u.Steering.Changed) != 1 || len(u.Steering.Changed[0].Endpoints) != 1 {
@@ -87,7 +92,7 @@ func TestHostsFollowSwitches(t *testing.T) {
 	before := steeredState(7, 10, nil)
 	after := steeredState(8, 10, before)
 	after.PutNode(model.Node{Name: "gone", Role: model.RoleSwitch, Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.2")}})
-	if c := newChanges(before, after, store.Delta{Nodes: map[string]bool{"gone": true}}); !c.hosts["h1"].steering || !c.hosts["h2"].steering {
+	if c := newChanges(before, after, store.Delta{Nodes: map[string]bool{"gone": true}}, steered.New(before.State)); !told(c, "h1") || !told(c, "h2") {
 		t.Errorf("a switch registers: %+v", c.hosts)
 	}
 	of := func(s *store.State) (steering.VIP, bool) { return nodeconfig.Steered(s.State, s.VIPs.At("web")) }
@@ -109,7 +114,7 @@ func TestHostsFollowSwitches(t *testing.T) {
 	if _, held := of(over); held {
 		t.Error("hosts steer a VIP that has left")
 	}
-	if c := newChanges(left, over, store.Delta{Placements: map[netip.Addr]bool{address: true}}); !c.hosts["h1"].steering {
+	if c := newChanges(left, over, store.Delta{Placements: map[netip.Addr]bool{address: true}}, steered.New(left.State)); !told(c, "h1") {
 		t.Errorf("hosts are not told: %+v", c.hosts)
 	}
 }
