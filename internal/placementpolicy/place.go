@@ -29,6 +29,16 @@ func (p Phase) Held() bool {
 	return p == Programming || p == Announcing || p == Hardware || p == Withdrawing
 }
 
+// Moves says whether the next step waits for hosts or the switch.
+func (p Phase) Moves() bool {
+	switch p {
+	case Preparing, Programming, Announcing, Withdrawing, Removing:
+		return true
+	case Hardware, Leaving, Evicted:
+	}
+	return false
+}
+
 // Announced says whether it is told to tell routers.
 func (p Phase) Announced() bool { return p == Announcing || p == Hardware }
 

@@ -32,6 +32,9 @@ const (
 	lookInterval = 200 * time.Millisecond
 	// lookPause is the time between two looks at least: a State may follow the one before at once.
 	lookPause = 20 * time.Millisecond
+	// sweepInterval is how often all VIPs are looked at. In between only those are that are on their way, or that something
+	// was written or reported of: there may be tens of thousands.
+	sweepInterval = 2 * time.Second
 	// mostSteps bounds the VIPs that take a step in one transaction.
 	mostSteps = 256
 )
@@ -66,12 +69,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// at names the place of a VIP in a switch.
-type at struct {
-	vip    netip.Addr
-	device string
-}
-
 // timer is since when this leader has seen the phase of a place, and that the switch runs it.
 type timer struct {
 	phase placementpolicy.Phase
@@ -83,16 +80,22 @@ type timer struct {
 type Watch struct {
 	*Controller
 
-	timers map[at]timer
-	silent map[string]time.Time // by switch, since when it has had no stream
-	told   map[string]bool      // switches of whose silence people were told
-	said   map[string]report    // by switch with a place
-	groups map[netip.Addr]group // of VIPs that are to be in hardware
+	last   *store.State
+	swept  time.Time           // when all VIPs were looked at
+	look   map[netip.Addr]bool // VIPs to look at
+	looked netip.Addr          // the last one
+
+	timers map[netip.Addr]map[string]timer // by VIP and switch
+	silent map[string]time.Time            // by switch, since when it has had no stream
+	told   map[string]bool                 // switches of whose silence people were told
+	said   map[string]report               // by switch with a place
+	groups map[netip.Addr]group            // of VIPs that are to be in hardware
 }
 
 // report is what a switch said last.
 type report struct {
-	stored     time.Time // of the report in the store that was read; zero: it was to this manager
+	detail     *weirv1.NodeStatus // as it came to this manager
+	stored     time.Time          // when it came, if that was to another manager
 	generation model.Generation
 	refused    map[string]string // by VIP, why
 	more       bool              // others are refused too
@@ -112,7 +115,10 @@ type group struct {
 
 // Watch begins to follow where VIPs are.
 func (c *Controller) Watch() *Watch {
-	return &Watch{Controller: c, timers: map[at]timer{}, silent: map[string]time.Time{}, told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{}}
+	return &Watch{
+		Controller: c, look: map[netip.Addr]bool{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
+		told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{},
+	}
 }
 
 // step is what becomes of a VIP.
@@ -125,15 +131,20 @@ type step struct {
 // Step looks at what hosts and switches say, and takes the steps that are due, as of now.
 func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
 	w.observe(s, now)
-	if len(w.due(s, now)) == 0 {
+	w.choose(s, now)
+	vips := w.due(s, now)
+	if len(vips) == 0 {
 		return nil
 	}
 	var done []step
 	_, err := w.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-		done = w.due(s, now)
 		change := store.Change{Placements: map[netip.Addr]placementpolicy.State{}}
-		for _, d := range done {
-			change.Placements[d.vip] = d.next
+		done = nil
+		for _, vip := range vips {
+			if d, changed := w.next(s, vip, now); changed {
+				done = append(done, d)
+				change.Placements[vip] = d.next
+			}
 		}
 		return change, nil
 	})
@@ -149,9 +160,9 @@ func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
 	return nil
 }
 
-// observe notes since when switches are silent, what they say, and since when places are what they are.
+// observe notes since when switches are silent, and what they say.
 func (w *Watch) observe(s *store.State, now time.Time) {
-	said := map[string]report{}
+	said := make(map[string]report, len(w.said))
 	for node := range s.Nodes.Values() {
 		if node.Role == model.RoleSwitch {
 			said[node.Name] = w.read(s, node.Name)
@@ -159,26 +170,67 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 		}
 	}
 	w.said = said
-	seen := map[at]bool{}
-	for vip, state := range s.Placements.All() {
-		for name, place := range state.Places {
-			key := at{vip, name}
-			seen[key] = true
-			t := w.timers[key]
-			if t.phase != place.Phase {
-				t = timer{phase: place.Phase, since: now}
+}
+
+// choose adds the VIPs to look at: of which something was written, and now and then all.
+func (w *Watch) choose(s *store.State, now time.Time) {
+	if last := w.last; last != nil {
+		delta := s.DeltaSince(last)
+		for name := range delta.VIPs {
+			w.look[last.VIPs.At(name).Address], w.look[s.VIPs.At(name).Address] = true, true
+		}
+		for key := range delta.Tables {
+			w.look[key.VIP] = true
+		}
+		for vip := range delta.Placements {
+			w.look[vip] = true
+		}
+		for name := range delta.Nodes {
+			for vip := range s.Placements.VIPsOf(name) {
+				w.look[vip] = true
 			}
-			switch runs := said[name].tells(vip, s.PlacementWritten.At(vip)); {
-			case !runs:
-				t.runs = time.Time{}
-			case t.runs.IsZero():
-				t.runs = now
-			}
-			w.timers[key] = t
 		}
 	}
-	maps.DeleteFunc(w.timers, func(key at, _ timer) bool { return !seen[key] })
+	w.last = s
+	if since := now.Sub(w.swept); since >= 0 && since < sweepInterval {
+		return
+	}
+	w.swept = now
+	for vip := range s.Placements.Keys() {
+		w.look[vip] = true
+	}
+	for name := range s.Placements.Required() {
+		w.look[s.VIPs.At(name).Address] = true
+	}
+	maps.DeleteFunc(w.timers, func(vip netip.Addr, _ map[string]timer) bool { return !s.Placements.Has(vip) })
 	maps.DeleteFunc(w.groups, func(vip netip.Addr, _ group) bool { return !s.Placements.Has(vip) })
+}
+
+// time notes since when the places of a VIP are what they are, and that switches run them. It says whether one is on its way.
+func (w *Watch) time(s *store.State, vip netip.Addr, now time.Time) (moves bool) {
+	places := s.Placements.At(vip).Places
+	before := w.timers[vip]
+	if len(places) == 0 {
+		delete(w.timers, vip)
+		return false
+	}
+	timers := make(map[string]timer, len(places))
+	for name, place := range places {
+		moves = moves || place.Phase.Moves()
+		t := before[name]
+		if t.phase != place.Phase {
+			t = timer{phase: place.Phase, since: now}
+		}
+		switch runs := w.said[name].tells(vip, s.PlacementWritten.At(vip)); {
+		case !runs:
+			t.runs = time.Time{}
+		case t.runs.IsZero():
+			t.runs = now
+		}
+		timers[name] = t
+	}
+	w.timers[vip] = timers
+	return moves
 }
 
 // noteSilence notes whether a switch has a stream, and tells people of one that holds VIPs and has had none for a while.
@@ -209,7 +261,10 @@ func (w *Watch) noteSilence(s *store.State, name string, now time.Time) {
 func (w *Watch) read(s *store.State, name string) report {
 	stored := s.Status.At(name)
 	status, detail, here := w.Latest(name, stored)
-	if before := w.said[name]; !here && !stored.Seen.IsZero() && before.stored.Equal(stored.Seen) {
+	switch before := w.said[name]; {
+	case here && detail != nil && before.detail == detail && before.generation == status.Generation:
+		return before
+	case !here && !stored.Seen.IsZero() && before.stored.Equal(stored.Seen):
 		return before
 	}
 	if !here {
@@ -219,11 +274,16 @@ func (w *Watch) read(s *store.State, name string) report {
 		}
 	}
 	said := report{generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore(), tables: detail.GetSwitch()}
-	if !here {
+	if here {
+		said.detail = detail
+	} else {
 		said.stored = stored.Seen
 	}
 	for _, r := range detail.GetSwitch().GetRefused() {
 		said.refused[r.GetVip()] = refusalText(r)
+		if vip, err := netip.ParseAddr(r.GetVip()); err == nil && s.Placements.Has(vip) {
+			w.look[vip] = true
+		}
 	}
 	return said
 }
@@ -236,20 +296,22 @@ func refusalText(r *weirv1.SwitchRefusal) string {
 	return cmp.Or(events.CutMessage(r.GetReason()), "it does not say why")
 }
 
-// due is what becomes of the VIPs that take a step.
-func (w *Watch) due(s *store.State, now time.Time) (due []step) {
-	vips := map[netip.Addr]bool{}
-	for vip := range s.Placements.Keys() {
-		vips[vip] = true
-	}
-	for name := range s.Placements.Required() {
-		vips[s.VIPs.At(name).Address] = true
-	}
-	for _, vip := range slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare) {
-		if next, changed := w.next(s, vip, now); changed {
-			if due = append(due, next); len(due) == mostSteps {
-				break
-			}
+// due are the VIPs that take a step, of those that are to be looked at: each has its turn. What is on its way is looked at
+// again.
+func (w *Watch) due(s *store.State, now time.Time) (due []netip.Addr) {
+	vips := slices.SortedFunc(maps.Keys(w.look), netip.Addr.Compare)
+	first, _ := slices.BinarySearchFunc(vips, w.looked, func(vip, looked netip.Addr) int {
+		return cmp.Or(vip.Compare(looked), -1) // behind it
+	})
+	for _, vip := range slices.Concat(vips[first:], vips[:first]) {
+		moves := w.time(s, vip, now)
+		if _, changed := w.next(s, vip, now); changed {
+			due = append(due, vip)
+		} else if !moves {
+			delete(w.look, vip)
+		}
+		if w.looked = vip; len(due) == mostSteps {
+			break
 		}
 	}
 	return due
@@ -314,7 +376,7 @@ var texts = map[placementpolicy.Event]struct {
 
 // see is what there is to see of a VIP and a switch.
 func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
-	node, t := s.Nodes.At(name), w.timers[at{address, name}]
+	node, t := s.Nodes.At(name), w.timers[address][name]
 	seen := placementpolicy.Seen{
 		Wanted: vip.InHardware() && slices.Contains(vip.Hardware.Switches, name),
 		Silent: w.silentFor(s, name, now),
