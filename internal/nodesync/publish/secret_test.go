@@ -37,7 +37,7 @@ func secretState() *store.State {
 
 // A host that is compromised has those secrets that its backends and workloads need, and no others.
 func TestSecretsGoWhereTheyAreNeeded(t *testing.T) {
-	hub := &Hub{state: secretState()}
+	hub := hubOf(secretState())
 	for host, want := range map[string]struct{ syn, keys int }{
 		"idle": {}, "web": {syn: 2}, "dns": {}, "never": {}, "fast": {keys: 2}, "client": {keys: 2},
 	} {
@@ -52,7 +52,7 @@ func TestSecretsGoWhereTheyAreNeeded(t *testing.T) {
 // What a host needs later, it is given with the change that it needs it for. What it needs no more is not renewed.
 func TestSecretsFollowTheNeed(t *testing.T) {
 	s := secretState()
-	hub := &Hub{state: s}
+	hub := hubOf(s)
 	f := &HostFeed{hub: hub, host: "idle", snapshotDue: true}
 	f.Next(0)
 	b := model.HostBackend{
@@ -101,7 +101,7 @@ func TestASnapshotWithDrainingBucketsHasTheHashKey(t *testing.T) {
 		Rows:    []desired.Row{{Slot: 1, Backend: b.AddrPort(), Tunnel: b.Address}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.1.2:80")}},
 		Buckets: []model.Slot{2, 2}, Moves: []desired.Move{{Bucket: 0, From: 1}},
 	})
-	f := &HostFeed{hub: &Hub{state: s}, host: "web", snapshotDue: true}
+	f := &HostFeed{hub: hubOf(s), host: "web", snapshotDue: true}
 	if u, _ := f.Next(0); u.HashKey != s.HashKey {
 		t.Error("the host can't tell which sessions are in the bucket that moves")
 	}

@@ -41,6 +41,9 @@ func steeredState(generation model.Generation, weight uint32, before *store.Stat
 	return s
 }
 
+// hubOf has a State to tell hosts of.
+func hubOf(s *store.State) *Hub { return &Hub{state: s, steered: steered.New(s.State)} }
+
 // told says whether a host is told of a VIP that switches hold.
 func told(c changes, host string) bool { return len(c.hosts[host].steering) > 0 }
 
@@ -48,7 +51,7 @@ func told(c changes, host string) bool { return len(c.hosts[host].steering) > 0 
 // only which buckets move.
 func TestHostsAreToldWhatToSteer(t *testing.T) {
 	first := steeredState(7, 10, nil)
-	hub := &Hub{state: first, steered: steered.New(first.State)}
+	hub := hubOf(first)
 	f := &HostFeed{hub: hub, host: "h1", snapshotDue: true}
 	u, due := f.Next(0)
 	if !due || u.HashKey != first.HashKey {
