@@ -16,7 +16,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ bench-flood: build ## Flood one of five tenants in a lab; writes out/bench/flood
 
 bench-manager: build ## Time the control plane with simulated muxes and agents; writes out/bench/manager.json
 	@$(GO) run ./test/bench/manager -out out/bench/manager.json -plots docs/figures
+
+bench-hardware: build ## Time what hosts and simulated switches are told of VIPs in switches; writes out/bench/hardware.json
+	@$(GO) run ./test/bench/manager -only hardware -limit 30m -out out/bench/hardware.json
 
 bench-strangers: build ## Time what requests of strangers cost a manager; writes out/bench/strangers.json
 	@$(GO) run ./test/bench/strangers -out out/bench/strangers.json
