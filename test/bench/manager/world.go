@@ -292,7 +292,7 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 // manifest is VIP number i as it is loaded.
 func (w *world) manifest(i int) *weirv1.VIP {
 	if w.size.switches > 0 {
-		return w.hardwareVIP(i, 0)
+		return devices{w}.hardwareVIP(i, 0)
 	}
 	return w.vip(i, 0)
 }
