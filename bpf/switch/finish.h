@@ -21,6 +21,7 @@ static __always_inline int finish(enum verdict verdict, __u64 bytes, __u32 port)
 		return bpf_redirect(port, 0);
 	case VERDICT_DROP_TOO_BIG:
 	case VERDICT_DROP_NO_HEADROOM:
+	case VERDICT_DROP_TIP:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

@@ -48,6 +48,14 @@ struct {
 	__type(value, struct way);
 } ways SEC(".maps");
 
+/* The VIPs of TIPs, by the host's id. A row that a host names is never written. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct address);
+} inners SEC(".maps");
+
 /* Packets to a VIP that went into tunnels, by the host's id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -30,6 +30,9 @@ type Entry struct {
 	VIP     netip.Addr
 	Source  netip.Addr // of the outer headers, in the family of the members' tunnels
 	Members []Member   // in the order of the ECMP group; at least one, all of one family
+	// Inner makes VIP a TIP (Duet, section 5.2): packets come to it from another switch in IP-in-IP, whose header is taken
+	// off. What is inside must be for Inner. Invalid: VIP is none.
+	Inner netip.Addr
 }
 
 // Member is a next hop of an ECMP group.
@@ -56,6 +59,7 @@ type Capabilities struct {
 	Encapsulations []Encapsulation
 	Outer4, Outer6 bool   // families of the outer header
 	Weights        bool   // members may have different numbers of entries
+	TIPs           bool   // entries may have an Inner
 	Resilient      bool   // a member that leaves moves only its own flows
 	MaxMembers     uint32 // entries of one group
 	Hosts          Table

@@ -20,7 +20,7 @@ func (e Entry) Rows() uint32 {
 
 // Equal tells whether both are the same, order included.
 func (e Entry) Equal(other Entry) bool {
-	return e.VIP == other.VIP && e.Source == other.Source && slices.Equal(e.Members, other.Members)
+	return e.VIP == other.VIP && e.Inner == other.Inner && e.Source == other.Source && slices.Equal(e.Members, other.Members)
 }
 
 // Clone returns a copy that shares nothing with e.
@@ -40,6 +40,9 @@ func (e Entry) Validate() error {
 	if !unicast(e.Source) {
 		return refuse("the outer source %s is not a unicast address", e.Source)
 	}
+	if e.Inner != (netip.Addr{}) && (!unicast(e.Inner) || e.Inner == e.VIP) {
+		return refuse("what is inside is for %s, which is not another unicast address", e.Inner)
+	}
 	if len(e.Members) == 0 {
 		return refuse("it has no members")
 	}
@@ -57,6 +60,8 @@ func (e Entry) Validate() error {
 			return refuse("member %s has no entry of the group", m.Tunnel)
 		case seen[m.Tunnel]:
 			return refuse("tunnel %s is there twice", m.Tunnel)
+		case m.Tunnel == e.VIP:
+			return refuse("tunnel %s leads back to it", m.Tunnel)
 		}
 		seen[m.Tunnel] = true
 	}
@@ -78,6 +83,9 @@ func (c Capabilities) Supports(e Entry) error {
 	}
 	if e.Source.Is6() && !c.Outer6 {
 		return &Refusal{VIP: e.VIP, Reason: "the switch has no IPv6 tunnels"}
+	}
+	if e.Inner.IsValid() && !c.TIPs {
+		return &Refusal{VIP: e.VIP, Reason: "the switch takes off no outer header: it can have no TIP"}
 	}
 	if rows := e.Rows(); rows > c.MaxMembers {
 		return &Refusal{VIP: e.VIP, Table: Members, Need: rows, Free: c.MaxMembers}

@@ -19,6 +19,7 @@ type Path interface {
 type Packet struct {
 	Client, VIP netip.AddrPort
 	Number      uint64
+	From, TIP   netip.Addr // of the outer header that it is sent in; invalid: it is sent in none
 }
 
 // Arrival is a packet that came by a tunnel.

@@ -102,6 +102,7 @@ func cases() []testCase {
 	all = append(all, tableCases()...)
 	all = append(all, limitCases()...)
 	all = append(all, lifeCases()...)
+	all = append(all, tipCases()...)
 	return append(all, packetCases()...)
 }
 

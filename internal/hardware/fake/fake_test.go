@@ -16,6 +16,7 @@ import (
 func TestDriver(t *testing.T) {
 	for name, change := range map[string]func(*hardware.Capabilities){
 		"all":          func(*hardware.Capabilities) {},
+		"no TIPs":      func(c *hardware.Capabilities) { c.TIPs = false },
 		"no weights":   func(c *hardware.Capabilities) { c.Weights = false },
 		"IPv4 tunnels": func(c *hardware.Capabilities) { c.Outer6 = false },
 		"IPv6 tunnels": func(c *hardware.Capabilities) { c.Outer4 = false },

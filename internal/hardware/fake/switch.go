@@ -38,7 +38,7 @@ func New(limits Limits) *Switch {
 	return &Switch{
 		capabilities: hardware.Capabilities{
 			Driver: "fake", Encapsulations: []hardware.Encapsulation{hardware.IPinIP},
-			Outer4: true, Outer6: true, Weights: true, Resilient: true,
+			Outer4: true, Outer6: true, Weights: true, TIPs: true, Resilient: true,
 			MaxMembers: size(limits.Members, ecmp),
 			Hosts:      hardware.Table{Size: size(limits.Hosts, 16384)},
 			ECMP:       hardware.Table{Size: ecmp},

@@ -145,6 +145,7 @@ func (d *Driver) loadProgram() error {
 	}
 	spec.Maps[bpf.SwitchMapHosts].MaxEntries = d.config.Hosts
 	spec.Maps[bpf.SwitchMapHostCounts].MaxEntries = d.config.Hosts
+	spec.Maps[bpf.SwitchMapInners].MaxEntries = d.config.Hosts
 	spec.Maps[bpf.SwitchMapEcmp].MaxEntries = d.config.ECMP
 	spec.Maps[bpf.SwitchMapTunnels].MaxEntries = d.config.Tunnels
 	spec.Maps[bpf.SwitchMapWays].MaxEntries = d.config.Tunnels
@@ -203,7 +204,7 @@ func (d *Driver) Capabilities(ctx context.Context) (hardware.Capabilities, error
 func (d *Driver) capabilities(t *tables) hardware.Capabilities {
 	return hardware.Capabilities{
 		Driver: "xdp", Encapsulations: []hardware.Encapsulation{hardware.IPinIP},
-		Outer4: true, Outer6: true, Weights: true, MaxMembers: min(d.config.Members, d.objects.Ecmp.MaxEntries()),
+		Outer4: true, Outer6: true, Weights: true, TIPs: true, MaxMembers: min(d.config.Members, d.objects.Ecmp.MaxEntries()),
 		Hosts:    hardware.Table{Size: d.objects.Hosts.MaxEntries(), Used: t.inventory.Hosts()},
 		ECMP:     hardware.Table{Size: d.objects.Ecmp.MaxEntries(), Used: t.inventory.ECMP()},
 		Tunnels:  hardware.Table{Size: d.objects.Tunnels.MaxEntries(), Used: t.inventory.Tunnels()},

@@ -204,6 +204,7 @@ func TestPackets(t *testing.T) {
 	w.forwarded()
 	w.passed()
 	w.routed()
+	w.tips()
 	for _, name := range w.verdicts {
 		if !w.counted[name] && name != "drop_no_headroom" {
 			t.Errorf("no packet met verdict %s", name)

@@ -35,17 +35,25 @@ func (d *Driver) Program(ctx context.Context, e hardware.Entry) error {
 		return &hardware.Refusal{VIP: e.VIP, Table: hardware.ECMP, Need: e.Rows(), Free: most}
 	}
 	host := bpf.SwitchHost{Base: base, Size: e.Rows(), Id: t.hosts[e.VIP].Id}
-	if !replaces {
+	if e.Inner.IsValid() {
+		host.Tip = 1
+	}
+	fresh := !replaces || before.Inner != e.Inner
+	if fresh {
 		if host.Id, err = freeRow(func(i int) bool { return t.ids[i] }, len(t.ids)); err != nil {
 			return &hardware.Refusal{VIP: e.VIP, Table: hardware.Hosts, Need: 1}
 		}
 	}
-	if err := d.write(t, e, host, replaces); err != nil {
+	if err := d.write(t, e, host, fresh); err != nil {
 		d.tables = nil
 		return err
 	}
 	if replaces {
-		return d.release(t, before, t.hosts[e.VIP], func() { t.put(e, host) })
+		old := t.hosts[e.VIP]
+		return d.release(t, before, old, func() {
+			t.ids[old.Id] = false
+			t.put(e, host)
+		})
 	}
 	t.put(e, host)
 	return nil
@@ -59,8 +67,8 @@ func (t *tables) put(e hardware.Entry, host bpf.SwitchHost) {
 	t.claim(host)
 }
 
-// write makes before it breaks: tunnels, the group, the host's row.
-func (d *Driver) write(t *tables, e hardware.Entry, host bpf.SwitchHost, replaces bool) error {
+// write makes before it breaks: tunnels, the group, what is kept by a fresh id, the host's row.
+func (d *Driver) write(t *tables, e hardware.Entry, host bpf.SwitchHost, fresh bool) error {
 	indices, rows := make([]uint32, 0, host.Size), make([]uint32, 0, host.Size)
 	for _, m := range e.Members {
 		index, err := d.tunnel(t, row{e.Source, m.Tunnel})
@@ -76,7 +84,10 @@ func (d *Driver) write(t *tables, e hardware.Entry, host bpf.SwitchHost, replace
 	if _, err := d.objects.Ecmp.BatchUpdate(indices, rows, nil); err != nil {
 		return fmt.Errorf("write the group of %s: %w", e.VIP, err)
 	}
-	if !replaces {
+	if fresh {
+		if err := d.objects.Inners.Update(host.Id, bpf.SwitchAddress{Words: abi.Words(e.Inner)}, ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("write what is inside of %s: %w", e.VIP, err)
+		}
 		zero := make([]bpf.SwitchCounter, ebpf.MustPossibleCPU())
 		if err := d.objects.HostCounts.Update(host.Id, zero, ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("clear the counter of %s: %w", e.VIP, err)

@@ -55,7 +55,15 @@ func (d *Driver) load() (*tables, error) {
 		t.hosts[vip] = host
 		t.ids[host.Id] = true
 		t.claim(host)
-		t.inventory.Put(entryOf(vip, members, tunnels))
+		e := entryOf(vip, members, tunnels)
+		if host.Tip != 0 {
+			var inner bpf.SwitchAddress
+			if err := o.Inners.Lookup(host.Id, &inner); err != nil {
+				return nil, fmt.Errorf("read what is inside of %s: %w", vip, err)
+			}
+			e.Inner = abi.Address(inner.Words)
+		}
+		t.inventory.Put(e)
 		for _, index := range distinct(members, len(tunnels)) {
 			t.uses[index]++
 			t.tunnels[tunnels[index]] = index

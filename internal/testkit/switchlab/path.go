@@ -35,6 +35,9 @@ func (l *Lab) Send(p drivertest.Packet) error {
 func (l *Lab) Frame(p drivertest.Packet) []byte {
 	packet := pkt.UDP(p.Client.String(), p.VIP.String(), pkt.Payload(binary.BigEndian.AppendUint64(append([]byte(nil), magic...), p.Number)))
 	packet.Source, packet.Destination = l.clientMAC, l.switchMAC
+	if p.TIP.IsValid() {
+		packet = packet.Inside(pkt.IP{Source: p.From, Destination: p.TIP, TTL: 64})
+	}
 	return packet.Frame()
 }
 

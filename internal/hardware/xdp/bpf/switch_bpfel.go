@@ -39,6 +39,7 @@ type SwitchHost struct {
 	Base uint32
 	Size uint32
 	Id   uint32
+	Tip  uint32
 }
 
 type SwitchTunnel struct {
@@ -67,7 +68,8 @@ const (
 	SwitchVerdictVERDICT_FORWARD_NEIGHBOR SwitchVerdict = 7
 	SwitchVerdictVERDICT_DROP_TOO_BIG     SwitchVerdict = 8
 	SwitchVerdictVERDICT_DROP_NO_HEADROOM SwitchVerdict = 9
-	SwitchVerdictVERDICT_COUNT            SwitchVerdict = 10
+	SwitchVerdictVERDICT_DROP_TIP         SwitchVerdict = 10
+	SwitchVerdictVERDICT_COUNT            SwitchVerdict = 11
 )
 
 type SwitchWay struct {
@@ -86,6 +88,7 @@ const (
 	SwitchMapEcmp         = "ecmp"
 	SwitchMapHostCounts   = "host_counts"
 	SwitchMapHosts        = "hosts"
+	SwitchMapInners       = "inners"
 	SwitchMapTunnels      = "tunnels"
 	SwitchMapVerdicts     = "verdicts"
 	SwitchMapWays         = "ways"
@@ -146,6 +149,7 @@ type SwitchMapSpecs struct {
 	Ecmp       *ebpf.MapSpec `ebpf:"ecmp"`
 	HostCounts *ebpf.MapSpec `ebpf:"host_counts"`
 	Hosts      *ebpf.MapSpec `ebpf:"hosts"`
+	Inners     *ebpf.MapSpec `ebpf:"inners"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 	Ways       *ebpf.MapSpec `ebpf:"ways"`
@@ -182,6 +186,7 @@ type SwitchMaps struct {
 	Ecmp       *ebpf.Map `ebpf:"ecmp"`
 	HostCounts *ebpf.Map `ebpf:"host_counts"`
 	Hosts      *ebpf.Map `ebpf:"hosts"`
+	Inners     *ebpf.Map `ebpf:"inners"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 	Ways       *ebpf.Map `ebpf:"ways"`
@@ -192,6 +197,7 @@ func (m *SwitchMaps) Close() error {
 		m.Ecmp,
 		m.HostCounts,
 		m.Hosts,
+		m.Inners,
 		m.Tunnels,
 		m.Verdicts,
 		m.Ways,
