@@ -3835,7 +3835,9 @@ type SwitchStatus struct {
 	// There are more of them.
 	RefusedMore bool `protobuf:"varint,12,opt,name=refused_more,json=refusedMore,proto3" json:"refused_more,omitempty"`
 	// Members of a group may have different numbers of entries.
-	Weights       bool `protobuf:"varint,13,opt,name=weights,proto3" json:"weights,omitempty"`
+	Weights bool `protobuf:"varint,13,opt,name=weights,proto3" json:"weights,omitempty"`
+	// It can take off an outer header: it can have TIPs.
+	Tips          bool `protobuf:"varint,14,opt,name=tips,proto3" json:"tips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3957,6 +3959,13 @@ func (x *SwitchStatus) GetRefusedMore() bool {
 func (x *SwitchStatus) GetWeights() bool {
 	if x != nil {
 		return x.Weights
+	}
+	return false
+}
+
+func (x *SwitchStatus) GetTips() bool {
+	if x != nil {
+		return x.Tips
 	}
 	return false
 }
@@ -5676,7 +5685,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xd9\x03\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xed\x03\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5693,7 +5702,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	" \x01(\rR\amembers\x120\n" +
 	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\x12!\n" +
 	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
-	"\aweights\x18\r \x01(\bR\aweights\"5\n" +
+	"\aweights\x18\r \x01(\bR\aweights\x12\x12\n" +
+	"\x04tips\x18\x0e \x01(\bR\x04tips\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +

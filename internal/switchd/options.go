@@ -33,6 +33,7 @@ type Options struct {
 	NextHop4  string
 	NextHop6  string
 	VIPs      []string // prefixes
+	TIPs      []string // prefixes
 	AS        uint32
 	RouterID  string
 	Peers     []string
@@ -58,6 +59,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringVar(&o.Source6, "source6", "", "outer source of packets in IPv6")
 	flags.StringSliceVar(&o.VIPs, "vip-prefixes", nil,
 		"prefixes, separated by commas, that VIPs lie in: no other is programmed or announced, whatever a manager tells (required)")
+	flags.StringSliceVar(&o.TIPs, "tip-prefixes", nil,
+		"prefixes, separated by commas, that TIPs of this switch lie in: addresses to which other switches send VIPs' packets; none: it has no TIP")
 	flags.Uint32Var(&o.AS, "as", 0, "AS number of the session with the switch's router (required)")
 	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address other than the router's own (required)")
 	flags.StringArrayVar(&o.Peers, "peer", nil, "the switch's router, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable (required)")
@@ -75,7 +78,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 // settings are the options, read.
 type settings struct {
 	source4, source6 netip.Addr
-	vips             []netip.Prefix
+	vips, tips       []netip.Prefix
 	communities      []model.Community
 	bgp              bgp.Config
 }
@@ -106,7 +109,13 @@ func (o *Options) settings() (s settings, err error) {
 	if !s.source4.IsValid() && !s.source6.IsValid() {
 		return s, errors.New("read --source4 and --source6: one must be set: hosts know the switch's packets by it")
 	}
-	if s.vips, err = prefixes(o.VIPs); err != nil {
+	if len(o.VIPs) == 0 {
+		return s, errors.New("read --vip-prefixes: is required: name the prefixes of the address pools")
+	}
+	if s.vips, err = prefixes("--vip-prefixes", o.VIPs); err != nil {
+		return s, err
+	}
+	if s.tips, err = prefixes("--tip-prefixes", o.TIPs); err != nil {
 		return s, err
 	}
 	for _, text := range o.Community {
@@ -137,21 +146,21 @@ func address(flag, text string, family func(netip.Addr) bool) (a netip.Addr, err
 	return a, nil
 }
 
-// Bounds of --vip-prefixes: no list of addresses, and not the Internet.
+// Bounds of prefixes: no list of addresses, and not the Internet.
 const (
 	maxVIPPrefixes = 256
 	minVIPBits     = 8
 )
 
-// prefixes reads --vip-prefixes.
-func prefixes(texts []string) (all []netip.Prefix, err error) {
-	if len(texts) == 0 || len(texts) > maxVIPPrefixes {
-		return nil, fmt.Errorf("read --vip-prefixes: must be 1 to %d, are %d: name the prefixes of the address pools", maxVIPPrefixes, len(texts))
+// prefixes reads those of a flag.
+func prefixes(flag string, texts []string) (all []netip.Prefix, err error) {
+	if len(texts) > maxVIPPrefixes {
+		return nil, fmt.Errorf("read %s: must be at most %d, are %d: name the prefixes of the address pools", flag, maxVIPPrefixes, len(texts))
 	}
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().Is4In6() || p.Bits() < minVIPBits {
-			return nil, fmt.Errorf("read --vip-prefixes: must be prefixes such as 203.0.113.0/24, at least /%d, has %.60q", minVIPBits, text)
+			return nil, fmt.Errorf("read %s: must be prefixes such as 203.0.113.0/24, at least /%d, has %.60q", flag, minVIPBits, text)
 		}
 		all = append(all, p.Masked())
 	}

@@ -68,7 +68,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	defer file.Close()
 	d, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Source4: s.source4, Source6: s.source6, NextHop4: s.bgp.NextHop4, NextHop6: s.bgp.NextHop6,
-		Communities: s.communities, VIPs: s.vips, Lease: o.Lease, Lead: withdrawLead, DrainTime: o.DrainTime, Driver: driver, Speaker: speaker,
+		Communities: s.communities, VIPs: s.vips, TIPs: s.tips, Lease: o.Lease, Lead: withdrawLead, DrainTime: o.DrainTime, Driver: driver, Speaker: speaker,
 		Manager: client, Told: file, Messages: messages, Heard: heard, Log: log, Telemetry: observed,
 	})
 	if err != nil {

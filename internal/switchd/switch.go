@@ -47,7 +47,7 @@ type Config struct {
 	NextHop4         netip.Addr // of the routes, by the VIP's family; a family without one is not announced
 	NextHop6         netip.Addr
 	Communities      []model.Community // of the routes
-	VIPs             []netip.Prefix    // that VIPs must lie in
+	VIPs, TIPs       []netip.Prefix    // that VIPs, and TIPs, must lie in
 	Lease            time.Duration     // without a manager, until nothing is announced
 	Lead             time.Duration     // between the withdrawal of a VIP and the removal of its entry
 	DrainTime        time.Duration     // between the withdrawal of the routes and the end of the process
@@ -77,7 +77,7 @@ func New(config Config) (*Switch, error) {
 	s := &Switch{config: config, stream: telemetry.NewStream("weir_switch"), report: wake.New()}
 	var err error
 	s.entries, err = entries.New(entries.Config{
-		Driver: config.Driver, Source4: config.Source4, Source6: config.Source6, VIPs: config.VIPs, Announceable: s.announceable,
+		Driver: config.Driver, Source4: config.Source4, Source6: config.Source6, VIPs: config.VIPs, TIPs: config.TIPs, Announceable: s.announceable,
 		Announce: s.announce, Lead: config.Lead, Lease: config.Lease, Told: config.Told, Changed: s.report.Set, Log: config.Log,
 	}, config.Messages, config.Heard)
 	if err != nil {

@@ -21,6 +21,7 @@ type SwitchUpdate struct {
 // SwitchEntry is a VIP as a switch is to hold it.
 type SwitchEntry struct {
 	VIP      netip.Addr
+	Inner    netip.Addr     // valid: VIP is a TIP, and packets come to it in IP-in-IP, for Inner
 	Members  []SwitchMember // in the order of the ECMP group
 	Announce bool           // routers may be told
 }
@@ -38,6 +39,9 @@ func SwitchUpdateToProto(u SwitchUpdate) *weirv1.SyncSwitchResponse {
 	}
 	for _, e := range u.Entries {
 		entry := &weirv1.SwitchEntry{Vip: e.VIP.String(), Announce: e.Announce}
+		if e.Inner.IsValid() {
+			entry.Inner = e.Inner.String()
+		}
 		for _, m := range e.Members {
 			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
 		}
@@ -53,6 +57,9 @@ func SwitchUpdateFromProto(p *weirv1.SyncSwitchResponse) (SwitchUpdate, error) {
 	for i, e := range p.GetEntries() {
 		var f fields
 		entry := SwitchEntry{VIP: f.Address("vip", e.GetVip()), Announce: e.GetAnnounce()}
+		if e.GetInner() != "" {
+			entry.Inner = f.Address("inner", e.GetInner())
+		}
 		for j, m := range e.GetMembers() {
 			path := fmt.Sprintf("members[%d]", j)
 			entry.Members = append(entry.Members, SwitchMember{Tunnel: f.Address(path+".tunnel", m.GetTunnel()), Entries: m.GetEntries()})

@@ -38,6 +38,7 @@ type Config struct {
 	Driver           hardware.Driver
 	Source4, Source6 netip.Addr     // of the outer headers; a family without one is not encapsulated in
 	VIPs             []netip.Prefix // that VIPs must lie in
+	TIPs             []netip.Prefix // that TIPs must lie in
 	Announceable     func(vip netip.Addr) error
 	// Announce makes the VIPs all that routers are told of.
 	Announce func([]netip.Addr) error
@@ -126,7 +127,7 @@ func (c *Controller) Apply(m *weirv1.SyncSwitchResponse) error {
 	}
 	c.keeping = err
 	for vip, e := range next { // what is told anew is tried anew
-		if before, there := c.told[vip]; !there || !slices.Equal(before.Members, e.Members) {
+		if before, there := c.told[vip]; !there || before.Inner != e.Inner || !slices.Equal(before.Members, e.Members) {
 			delete(c.failures, vip)
 		}
 	}
@@ -216,7 +217,7 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 // entry is what the switch is to hold for a VIP. One without weights gives each member the same.
 func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 	told := c.told[vip]
-	e := hardware.Entry{VIP: vip, Source: c.config.Source6}
+	e := hardware.Entry{VIP: vip, Inner: told.Inner, Source: c.config.Source6}
 	for _, m := range told.Members {
 		if m.Tunnel.Is4() {
 			e.Source = c.config.Source4
@@ -231,13 +232,19 @@ func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 
 // check refuses what this switch is not to hold, whoever tells it.
 func (c Config) check(e hardware.Entry) error {
-	inside := func(a netip.Addr) bool {
-		return slices.ContainsFunc(c.VIPs, func(p netip.Prefix) bool { return p.Contains(a) })
+	inside := func(a netip.Addr, prefixes []netip.Prefix) bool {
+		return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
+	vip := e.VIP
 	refuse := func(format string, args ...any) error {
 		return &hardware.Refusal{VIP: e.VIP, Reason: fmt.Sprintf(format, args...)}
 	}
-	if !inside(e.VIP) {
+	if e.Inner.IsValid() {
+		if vip = e.Inner; !inside(e.VIP, c.TIPs) {
+			return refuse("it does not lie in --tip-prefixes of this switch")
+		}
+	}
+	if !inside(vip, c.VIPs) {
 		return refuse("it does not lie in --vip-prefixes of this switch")
 	}
 	if err := c.Announceable(e.VIP); err != nil {
@@ -247,7 +254,7 @@ func (c Config) check(e hardware.Entry) error {
 		return refuse("this switch has no outer source of the family of the tunnels: set --source4 or --source6")
 	}
 	for _, m := range e.Members {
-		if inside(m.Tunnel) {
+		if inside(m.Tunnel, c.VIPs) {
 			return refuse("tunnel %s lies in --vip-prefixes: packets would come back", m.Tunnel)
 		}
 	}

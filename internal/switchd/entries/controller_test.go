@@ -326,6 +326,26 @@ func TestRefusesWhatIsNotForThisSwitch(t *testing.T) {
 	})
 }
 
+// A TIP lies in prefixes of its own, and is for a VIP of this switch; one that is for another VIP is written anew.
+func TestTIPs(t *testing.T) {
+	tip := func(n byte, address, inner string) wire.SwitchEntry {
+		e := entry(n, true, n)
+		e.VIP, e.Inner = netip.MustParseAddr(address), netip.MustParseAddr(inner)
+		return e
+	}
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(tip(1, "192.0.2.1", "203.0.113.1"), tip(2, "203.0.113.2", "203.0.113.1"), tip(3, "192.0.2.3", "198.51.100.1"))
+		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.1"))
+		r.wantReport("192.0.2.3  0 0 it does not lie in --vip-prefixes", "203.0.113.2  0 0 it does not lie in --tip-prefixes")
+		r.change(tip(1, "192.0.2.1", "203.0.113.9"))
+		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.9"))
+		r.end()
+		r.start()
+		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.9"))
+	})
+}
+
 func TestMessageBeyondTheBoundsChangesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.start()

@@ -22,7 +22,7 @@ func (c *Controller) Report() (running model.Generation, refused []*weirv1.Switc
 	defer c.mu.Unlock()
 	table := func(t hardware.Table) *weirv1.SwitchTable { return &weirv1.SwitchTable{Size: t.Size, Used: t.Used} }
 	status = &weirv1.SwitchStatus{
-		Driver: c.able.Driver, Hosts: table(c.able.Hosts), Ecmp: table(c.able.ECMP), Tunnels: table(c.able.Tunnels), Members: c.able.MaxMembers, Weights: c.able.Weights,
+		Driver: c.able.Driver, Hosts: table(c.able.Hosts), Ecmp: table(c.able.ECMP), Tunnels: table(c.able.Tunnels), Members: c.able.MaxMembers, Weights: c.able.Weights, Tips: c.able.TIPs,
 		Programmed: uint32(len(c.good)), Announced: uint32(len(c.announced)), Differences: c.differences, Warnings: c.warnings(time.Now()),
 	}
 	return c.running, c.refused(), status

@@ -119,7 +119,7 @@ func (r *rig) note(format string, args ...any) {
 // config is that of the controller.
 func (r *rig) config() Config {
 	return Config{
-		Driver: noting{r.driver, r}, Source4: tunnel(250), VIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+		Driver: noting{r.driver, r}, Source4: tunnel(250), VIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, TIPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 		Announceable: func(netip.Addr) error { return nil },
 		Announce: func(vips []netip.Addr) error {
 			r.note("announce %s", fmt.Sprint(vips))
@@ -199,7 +199,7 @@ func (r *rig) wantHeld(entries ...wire.SwitchEntry) {
 	}
 	var want []hardware.Entry
 	for _, e := range entries {
-		h := hardware.Entry{VIP: e.VIP, Source: tunnel(250)}
+		h := hardware.Entry{VIP: e.VIP, Inner: e.Inner, Source: tunnel(250)}
 		for _, m := range e.Members {
 			h.Members = append(h.Members, hardware.Member{Tunnel: m.Tunnel, Entries: m.Entries})
 		}
