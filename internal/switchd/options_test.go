@@ -42,7 +42,6 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		{"source6", "10.0.0.1", "read --source6: must be a routable address of that family"},
 		{"vip-prefixes", "0.0.0.0/0", "read --vip-prefixes: must be prefixes such as"},
 		{"vip-prefixes", "203.0.113.0/24,x", "read --vip-prefixes: must be prefixes such as"},
-		{"vip-prefixes", "", "read --vip-prefixes: is required"},
 		{"tip-prefixes", "203.0.113.1", "read --tip-prefixes: must be prefixes such as"},
 		{"as", "0", "read --as: is missing"},
 		{"router-id", "", "read --router-id: is missing"},

@@ -19,6 +19,7 @@ const (
 	benchMapEcmp         = "ecmp"
 	benchMapHostCounts   = "host_counts"
 	benchMapHosts        = "hosts"
+	benchMapInners       = "inners"
 	benchMapTunnels      = "tunnels"
 	benchMapVerdicts     = "verdicts"
 	benchMapWays         = "ways"
@@ -89,6 +90,7 @@ type benchMapSpecs struct {
 	Ecmp       *ebpf.MapSpec `ebpf:"ecmp"`
 	HostCounts *ebpf.MapSpec `ebpf:"host_counts"`
 	Hosts      *ebpf.MapSpec `ebpf:"hosts"`
+	Inners     *ebpf.MapSpec `ebpf:"inners"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 	Ways       *ebpf.MapSpec `ebpf:"ways"`
@@ -129,6 +131,7 @@ type benchMaps struct {
 	Ecmp       *ebpf.Map `ebpf:"ecmp"`
 	HostCounts *ebpf.Map `ebpf:"host_counts"`
 	Hosts      *ebpf.Map `ebpf:"hosts"`
+	Inners     *ebpf.Map `ebpf:"inners"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 	Ways       *ebpf.Map `ebpf:"ways"`
@@ -139,6 +142,7 @@ func (m *benchMaps) Close() error {
 		m.Ecmp,
 		m.HostCounts,
 		m.Hosts,
+		m.Inners,
 		m.Tunnels,
 		m.Verdicts,
 		m.Ways,
