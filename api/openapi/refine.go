@@ -14,9 +14,9 @@ const (
 // words are the values of parameters that are one of some; left out is empty.
 var words = map[string][]any{
 	"/v1/nodes.role":            {"", "mux", "host"},
-	"/v1/events.kind":           {"", "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host", "manager"},
+	"/v1/events.kind":           {"", "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "Fabric", "mux", "host", "manager"},
 	"/v1/events.severity":       {"", "info", "warning"},
-	"/v1/events:watch.kind":     {"", "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host", "manager"},
+	"/v1/events:watch.kind":     {"", "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "Fabric", "mux", "host", "manager"},
 	"/v1/events:watch.severity": {"", "info", "warning"},
 	"/v1/explain.protocol":      {"TCP", "UDP"},
 }

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The network of a data center, for the planner. It is given by parameters, or by lists of switches, links and racks.
+// The network of a data center, for the planner and for placement: auto. It is given by parameters, or by lists of switches, links and racks.
 type Fabric struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A DNS label.
@@ -37,9 +37,11 @@ type Fabric struct {
 	// Names of the switches where traffic from outside enters. Left out: those of the highest tier.
 	External []string `protobuf:"bytes,7,rep,name=external,proto3" json:"external,omitempty"`
 	// Percent of the bandwidth of each link that placement may use. Left out: 80.
-	LinkShare     uint32 `protobuf:"varint,8,opt,name=link_share,json=linkShare,proto3" json:"link_share,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LinkShare uint32 `protobuf:"varint,8,opt,name=link_share,json=linkShare,proto3" json:"link_share,omitempty"`
+	// Output only: the version of the store at which the fabric was last written.
+	ResourceVersion uint64 `protobuf:"varint,9,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Fabric) Reset() {
@@ -124,6 +126,13 @@ func (x *Fabric) GetExternal() []string {
 func (x *Fabric) GetLinkShare() uint32 {
 	if x != nil {
 		return x.LinkShare
+	}
+	return 0
+}
+
+func (x *Fabric) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
 	}
 	return 0
 }
@@ -518,7 +527,7 @@ var File_v1_fabric_proto protoreflect.FileDescriptor
 
 const file_v1_fabric_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/fabric.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\"\xf3\x02\n" +
+	"\x0fv1/fabric.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\"\xa3\x03\n" +
 	"\x06Fabric\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1b.weir.v1.Fabric.LabelsEntryR\x06labels\x12!\n" +
@@ -528,7 +537,8 @@ const file_v1_fabric_proto_rawDesc = "" +
 	"\x05racks\x18\x06 \x03(\v2\x13.weir.v1.FabricRackR\x05racks\x12\x1a\n" +
 	"\bexternal\x18\a \x03(\tR\bexternal\x12\x1d\n" +
 	"\n" +
-	"link_share\x18\b \x01(\rR\tlinkShare\x1a9\n" +
+	"link_share\x18\b \x01(\rR\tlinkShare\x12.\n" +
+	"\x10resource_version\x18\t \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x02\n" +

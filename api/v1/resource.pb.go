@@ -2671,7 +2671,7 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host" or "manager".
+	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "Fabric", "mux", "host" or "manager".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what it happened to.
 	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
@@ -2919,16 +2919,19 @@ func (x *BackendStatus) GetSessionsWithoutCookie() uint64 {
 // Which switches serve a VIP.
 type Hardware struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "require": the switches that are named serve it, and muxes while they can't; "never" (the default): muxes alone do.
+	// "require": the switches that are named serve it, and muxes while they can't; "auto": those that managers choose of the
+	// fabric; "never" (the default): muxes alone do.
 	Placement string `protobuf:"bytes,1,opt,name=placement,proto3" json:"placement,omitempty"`
-	// Names of switches, each with the VIP whole, or with a part of it.
+	// Of "require": names of switches, each with the VIP whole, or with a part of it.
 	Switches []string `protobuf:"bytes,2,rep,name=switches,proto3" json:"switches,omitempty"`
 	// Where a flow of UDP is served that comes by a switch: "home" (the default), at the backend of its bucket, or "local",
 	// at the backend that the switch chose: one hop less, and flows end when the switch chooses another.
 	Udp string `protobuf:"bytes,3,opt,name=udp,proto3" json:"udp,omitempty"`
 	// Each switch has a part of the backends, of equal weight, instead of all: for a VIP with more than a switch has tunnels
 	// for. The switches are to be at the same distance from wherever packets come.
-	Split         bool `protobuf:"varint,4,opt,name=split,proto3" json:"split,omitempty"`
+	Split bool `protobuf:"varint,4,opt,name=split,proto3" json:"split,omitempty"`
+	// Of "auto", how many switches at once may have the VIP: "auto" (the default), "one", or a number up to 64.
+	Spread        string `protobuf:"bytes,5,opt,name=spread,proto3" json:"spread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2989,6 +2992,13 @@ func (x *Hardware) GetSplit() bool {
 		return x.Split
 	}
 	return false
+}
+
+func (x *Hardware) GetSpread() string {
+	if x != nil {
+		return x.Spread
+	}
+	return ""
 }
 
 // A registered mux, host or switch.
@@ -5601,12 +5611,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"l\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x84\x01\n" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
 	"\x03udp\x18\x03 \x01(\tR\x03udp\x12\x14\n" +
-	"\x05split\x18\x04 \x01(\bR\x05split\"\xd6\x01\n" +
+	"\x05split\x18\x04 \x01(\bR\x05split\x12\x16\n" +
+	"\x06spread\x18\x05 \x01(\tR\x06spread\"\xd6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +

@@ -26,6 +26,388 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type UpdateFabricRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// With a resource version, only if the fabric is still of that version.
+	Fabric *Fabric `protobuf:"bytes,2,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	// Say what would change, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateFabricRequest) Reset() {
+	*x = UpdateFabricRequest{}
+	mi := &file_v1_weir_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateFabricRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateFabricRequest) ProtoMessage() {}
+
+func (x *UpdateFabricRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateFabricRequest.ProtoReflect.Descriptor instead.
+func (*UpdateFabricRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *UpdateFabricRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateFabricRequest) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
+}
+
+func (x *UpdateFabricRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type UpdateFabricResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Fabric *Fabric                `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	// The generation that holds the change.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// "created", "updated" or "unchanged".
+	Change        string `protobuf:"bytes,3,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateFabricResponse) Reset() {
+	*x = UpdateFabricResponse{}
+	mi := &file_v1_weir_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateFabricResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateFabricResponse) ProtoMessage() {}
+
+func (x *UpdateFabricResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateFabricResponse.ProtoReflect.Descriptor instead.
+func (*UpdateFabricResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *UpdateFabricResponse) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
+}
+
+func (x *UpdateFabricResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *UpdateFabricResponse) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+type ListFabricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFabricsRequest) Reset() {
+	*x = ListFabricsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFabricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFabricsRequest) ProtoMessage() {}
+
+func (x *ListFabricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFabricsRequest.ProtoReflect.Descriptor instead.
+func (*ListFabricsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+}
+
+type ListFabricsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Fabrics       []*Fabric `protobuf:"bytes,1,rep,name=fabrics,proto3" json:"fabrics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFabricsResponse) Reset() {
+	*x = ListFabricsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFabricsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFabricsResponse) ProtoMessage() {}
+
+func (x *ListFabricsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFabricsResponse.ProtoReflect.Descriptor instead.
+func (*ListFabricsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListFabricsResponse) GetFabrics() []*Fabric {
+	if x != nil {
+		return x.Fabrics
+	}
+	return nil
+}
+
+type GetFabricRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFabricRequest) Reset() {
+	*x = GetFabricRequest{}
+	mi := &file_v1_weir_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFabricRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFabricRequest) ProtoMessage() {}
+
+func (x *GetFabricRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFabricRequest.ProtoReflect.Descriptor instead.
+func (*GetFabricRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetFabricRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetFabricResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fabric        *Fabric                `protobuf:"bytes,1,opt,name=fabric,proto3" json:"fabric,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetFabricResponse) Reset() {
+	*x = GetFabricResponse{}
+	mi := &file_v1_weir_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetFabricResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetFabricResponse) ProtoMessage() {}
+
+func (x *GetFabricResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetFabricResponse.ProtoReflect.Descriptor instead.
+func (*GetFabricResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetFabricResponse) GetFabric() *Fabric {
+	if x != nil {
+		return x.Fabric
+	}
+	return nil
+}
+
+type DeleteFabricRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only if it is still of that version; left out: any.
+	ResourceVersion uint64 `protobuf:"varint,2,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeleteFabricRequest) Reset() {
+	*x = DeleteFabricRequest{}
+	mi := &file_v1_weir_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteFabricRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteFabricRequest) ProtoMessage() {}
+
+func (x *DeleteFabricRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteFabricRequest.ProtoReflect.Descriptor instead.
+func (*DeleteFabricRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DeleteFabricRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteFabricRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type DeleteFabricResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteFabricResponse) Reset() {
+	*x = DeleteFabricResponse{}
+	mi := &file_v1_weir_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteFabricResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteFabricResponse) ProtoMessage() {}
+
+func (x *DeleteFabricResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteFabricResponse.ProtoReflect.Descriptor instead.
+func (*DeleteFabricResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+}
+
 type ListConnectionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the VIP.
@@ -43,7 +425,7 @@ type ListConnectionsRequest struct {
 
 func (x *ListConnectionsRequest) Reset() {
 	*x = ListConnectionsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[0]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -55,7 +437,7 @@ func (x *ListConnectionsRequest) String() string {
 func (*ListConnectionsRequest) ProtoMessage() {}
 
 func (x *ListConnectionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[0]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -68,7 +450,7 @@ func (x *ListConnectionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsRequest.ProtoReflect.Descriptor instead.
 func (*ListConnectionsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{0}
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListConnectionsRequest) GetVip() string {
@@ -120,7 +502,7 @@ type ListConnectionsResponse struct {
 
 func (x *ListConnectionsResponse) Reset() {
 	*x = ListConnectionsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[1]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -132,7 +514,7 @@ func (x *ListConnectionsResponse) String() string {
 func (*ListConnectionsResponse) ProtoMessage() {}
 
 func (x *ListConnectionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[1]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -145,7 +527,7 @@ func (x *ListConnectionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsResponse.ProtoReflect.Descriptor instead.
 func (*ListConnectionsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{1}
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListConnectionsResponse) GetConnections() []*Connection {
@@ -179,7 +561,7 @@ type UnansweredHost struct {
 
 func (x *UnansweredHost) Reset() {
 	*x = UnansweredHost{}
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +573,7 @@ func (x *UnansweredHost) String() string {
 func (*UnansweredHost) ProtoMessage() {}
 
 func (x *UnansweredHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[2]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +586,7 @@ func (x *UnansweredHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnansweredHost.ProtoReflect.Descriptor instead.
 func (*UnansweredHost) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{2}
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UnansweredHost) GetHost() string {
@@ -237,7 +619,7 @@ type ApplyVIPsRequest struct {
 
 func (x *ApplyVIPsRequest) Reset() {
 	*x = ApplyVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +631,7 @@ func (x *ApplyVIPsRequest) String() string {
 func (*ApplyVIPsRequest) ProtoMessage() {}
 
 func (x *ApplyVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +644,7 @@ func (x *ApplyVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ApplyVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ApplyVIPsRequest) GetVips() []*VIP {
@@ -322,7 +704,7 @@ type ApplyVIPsResponse struct {
 
 func (x *ApplyVIPsResponse) Reset() {
 	*x = ApplyVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +716,7 @@ func (x *ApplyVIPsResponse) String() string {
 func (*ApplyVIPsResponse) ProtoMessage() {}
 
 func (x *ApplyVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +729,7 @@ func (x *ApplyVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ApplyVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ApplyVIPsResponse) GetGeneration() uint64 {
@@ -409,7 +791,7 @@ type AppliedVirtualNetwork struct {
 
 func (x *AppliedVirtualNetwork) Reset() {
 	*x = AppliedVirtualNetwork{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +803,7 @@ func (x *AppliedVirtualNetwork) String() string {
 func (*AppliedVirtualNetwork) ProtoMessage() {}
 
 func (x *AppliedVirtualNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +816,7 @@ func (x *AppliedVirtualNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedVirtualNetwork.ProtoReflect.Descriptor instead.
 func (*AppliedVirtualNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AppliedVirtualNetwork) GetName() string {
@@ -484,7 +866,7 @@ type AppliedOverlay struct {
 
 func (x *AppliedOverlay) Reset() {
 	*x = AppliedOverlay{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +878,7 @@ func (x *AppliedOverlay) String() string {
 func (*AppliedOverlay) ProtoMessage() {}
 
 func (x *AppliedOverlay) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +891,7 @@ func (x *AppliedOverlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedOverlay.ProtoReflect.Descriptor instead.
 func (*AppliedOverlay) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AppliedOverlay) GetName() string {
@@ -542,7 +924,7 @@ type AppliedVIP struct {
 
 func (x *AppliedVIP) Reset() {
 	*x = AppliedVIP{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +936,7 @@ func (x *AppliedVIP) String() string {
 func (*AppliedVIP) ProtoMessage() {}
 
 func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +949,7 @@ func (x *AppliedVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedVIP.ProtoReflect.Descriptor instead.
 func (*AppliedVIP) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AppliedVIP) GetName() string {
@@ -610,7 +992,7 @@ type AppliedAddressPool struct {
 
 func (x *AppliedAddressPool) Reset() {
 	*x = AppliedAddressPool{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +1004,7 @@ func (x *AppliedAddressPool) String() string {
 func (*AppliedAddressPool) ProtoMessage() {}
 
 func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +1017,7 @@ func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedAddressPool.ProtoReflect.Descriptor instead.
 func (*AppliedAddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppliedAddressPool) GetName() string {
@@ -667,7 +1049,7 @@ type AppliedPrefixList struct {
 
 func (x *AppliedPrefixList) Reset() {
 	*x = AppliedPrefixList{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +1061,7 @@ func (x *AppliedPrefixList) String() string {
 func (*AppliedPrefixList) ProtoMessage() {}
 
 func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +1074,7 @@ func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedPrefixList.ProtoReflect.Descriptor instead.
 func (*AppliedPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AppliedPrefixList) GetName() string {
@@ -748,7 +1130,7 @@ type EndpointEffect struct {
 
 func (x *EndpointEffect) Reset() {
 	*x = EndpointEffect{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +1142,7 @@ func (x *EndpointEffect) String() string {
 func (*EndpointEffect) ProtoMessage() {}
 
 func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +1155,7 @@ func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
 func (*EndpointEffect) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndpointEffect) GetEndpoint() *EndpointKey {
@@ -855,7 +1237,7 @@ type CreateVIPRequest struct {
 
 func (x *CreateVIPRequest) Reset() {
 	*x = CreateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1249,7 @@ func (x *CreateVIPRequest) String() string {
 func (*CreateVIPRequest) ProtoMessage() {}
 
 func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1262,7 @@ func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPRequest.ProtoReflect.Descriptor instead.
 func (*CreateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateVIPRequest) GetVip() *VIP {
@@ -901,7 +1283,7 @@ type CreateVIPResponse struct {
 
 func (x *CreateVIPResponse) Reset() {
 	*x = CreateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1295,7 @@ func (x *CreateVIPResponse) String() string {
 func (*CreateVIPResponse) ProtoMessage() {}
 
 func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1308,7 @@ func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPResponse.ProtoReflect.Descriptor instead.
 func (*CreateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateVIPResponse) GetVip() *VIP {
@@ -954,7 +1336,7 @@ type UpdateVIPRequest struct {
 
 func (x *UpdateVIPRequest) Reset() {
 	*x = UpdateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1348,7 @@ func (x *UpdateVIPRequest) String() string {
 func (*UpdateVIPRequest) ProtoMessage() {}
 
 func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1361,7 @@ func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateVIPRequest) GetName() string {
@@ -1007,7 +1389,7 @@ type UpdateVIPResponse struct {
 
 func (x *UpdateVIPResponse) Reset() {
 	*x = UpdateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1401,7 @@ func (x *UpdateVIPResponse) String() string {
 func (*UpdateVIPResponse) ProtoMessage() {}
 
 func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1414,7 @@ func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateVIPResponse) GetVip() *VIP {
@@ -1062,7 +1444,7 @@ type PatchVIPRequest struct {
 
 func (x *PatchVIPRequest) Reset() {
 	*x = PatchVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1456,7 @@ func (x *PatchVIPRequest) String() string {
 func (*PatchVIPRequest) ProtoMessage() {}
 
 func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1469,7 @@ func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPRequest.ProtoReflect.Descriptor instead.
 func (*PatchVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PatchVIPRequest) GetName() string {
@@ -1122,7 +1504,7 @@ type PatchVIPResponse struct {
 
 func (x *PatchVIPResponse) Reset() {
 	*x = PatchVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1516,7 @@ func (x *PatchVIPResponse) String() string {
 func (*PatchVIPResponse) ProtoMessage() {}
 
 func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1529,7 @@ func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPResponse.ProtoReflect.Descriptor instead.
 func (*PatchVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PatchVIPResponse) GetVip() *VIP {
@@ -1188,7 +1570,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1582,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1595,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -1285,7 +1667,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1679,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1692,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -1347,7 +1729,7 @@ type WatchVIPsRequest struct {
 
 func (x *WatchVIPsRequest) Reset() {
 	*x = WatchVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1741,7 @@ func (x *WatchVIPsRequest) String() string {
 func (*WatchVIPsRequest) ProtoMessage() {}
 
 func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1754,7 @@ func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchVIPsRequest) GetTenant() string {
@@ -1417,7 +1799,7 @@ type WatchVIPsResponse struct {
 
 func (x *WatchVIPsResponse) Reset() {
 	*x = WatchVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1811,7 @@ func (x *WatchVIPsResponse) String() string {
 func (*WatchVIPsResponse) ProtoMessage() {}
 
 func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1824,7 @@ func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchVIPsResponse) GetType() string {
@@ -1475,7 +1857,7 @@ type CreateAddressPoolRequest struct {
 
 func (x *CreateAddressPoolRequest) Reset() {
 	*x = CreateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1869,7 @@ func (x *CreateAddressPoolRequest) String() string {
 func (*CreateAddressPoolRequest) ProtoMessage() {}
 
 func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1882,7 @@ func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
@@ -1519,7 +1901,7 @@ type CreateAddressPoolResponse struct {
 
 func (x *CreateAddressPoolResponse) Reset() {
 	*x = CreateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1913,7 @@ func (x *CreateAddressPoolResponse) String() string {
 func (*CreateAddressPoolResponse) ProtoMessage() {}
 
 func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1926,7 @@ func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
@@ -1565,7 +1947,7 @@ type UpdateAddressPoolRequest struct {
 
 func (x *UpdateAddressPoolRequest) Reset() {
 	*x = UpdateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1959,7 @@ func (x *UpdateAddressPoolRequest) String() string {
 func (*UpdateAddressPoolRequest) ProtoMessage() {}
 
 func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1972,7 @@ func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateAddressPoolRequest) GetName() string {
@@ -1616,7 +1998,7 @@ type UpdateAddressPoolResponse struct {
 
 func (x *UpdateAddressPoolResponse) Reset() {
 	*x = UpdateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +2010,7 @@ func (x *UpdateAddressPoolResponse) String() string {
 func (*UpdateAddressPoolResponse) ProtoMessage() {}
 
 func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +2023,7 @@ func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{24}
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
@@ -1665,7 +2047,7 @@ type ListAddressPoolsRequest struct {
 
 func (x *ListAddressPoolsRequest) Reset() {
 	*x = ListAddressPoolsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +2059,7 @@ func (x *ListAddressPoolsRequest) String() string {
 func (*ListAddressPoolsRequest) ProtoMessage() {}
 
 func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +2072,7 @@ func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
@@ -1732,7 +2114,7 @@ type ListAddressPoolsResponse struct {
 
 func (x *ListAddressPoolsResponse) Reset() {
 	*x = ListAddressPoolsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +2126,7 @@ func (x *ListAddressPoolsResponse) String() string {
 func (*ListAddressPoolsResponse) ProtoMessage() {}
 
 func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +2139,7 @@ func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
@@ -1783,7 +2165,7 @@ type GetAddressPoolRequest struct {
 
 func (x *GetAddressPoolRequest) Reset() {
 	*x = GetAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +2177,7 @@ func (x *GetAddressPoolRequest) String() string {
 func (*GetAddressPoolRequest) ProtoMessage() {}
 
 func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +2190,7 @@ func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetAddressPoolRequest) GetName() string {
@@ -1827,7 +2209,7 @@ type GetAddressPoolResponse struct {
 
 func (x *GetAddressPoolResponse) Reset() {
 	*x = GetAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2221,7 @@ func (x *GetAddressPoolResponse) String() string {
 func (*GetAddressPoolResponse) ProtoMessage() {}
 
 func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2234,7 @@ func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetAddressPoolResponse) GetPool() *AddressPool {
@@ -1873,7 +2255,7 @@ type DeleteAddressPoolRequest struct {
 
 func (x *DeleteAddressPoolRequest) Reset() {
 	*x = DeleteAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2267,7 @@ func (x *DeleteAddressPoolRequest) String() string {
 func (*DeleteAddressPoolRequest) ProtoMessage() {}
 
 func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2280,7 @@ func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteAddressPoolRequest) GetName() string {
@@ -1923,7 +2305,7 @@ type DeleteAddressPoolResponse struct {
 
 func (x *DeleteAddressPoolResponse) Reset() {
 	*x = DeleteAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2317,7 @@ func (x *DeleteAddressPoolResponse) String() string {
 func (*DeleteAddressPoolResponse) ProtoMessage() {}
 
 func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2330,7 @@ func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 type CreatePrefixListRequest struct {
@@ -1960,7 +2342,7 @@ type CreatePrefixListRequest struct {
 
 func (x *CreatePrefixListRequest) Reset() {
 	*x = CreatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2354,7 @@ func (x *CreatePrefixListRequest) String() string {
 func (*CreatePrefixListRequest) ProtoMessage() {}
 
 func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2367,7 @@ func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreatePrefixListRequest) GetPrefixList() *PrefixList {
@@ -2007,7 +2389,7 @@ type CreatePrefixListResponse struct {
 
 func (x *CreatePrefixListResponse) Reset() {
 	*x = CreatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2401,7 @@ func (x *CreatePrefixListResponse) String() string {
 func (*CreatePrefixListResponse) ProtoMessage() {}
 
 func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2414,7 @@ func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2060,7 +2442,7 @@ type UpdatePrefixListRequest struct {
 
 func (x *UpdatePrefixListRequest) Reset() {
 	*x = UpdatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2454,7 @@ func (x *UpdatePrefixListRequest) String() string {
 func (*UpdatePrefixListRequest) ProtoMessage() {}
 
 func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2467,7 @@ func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UpdatePrefixListRequest) GetName() string {
@@ -2114,7 +2496,7 @@ type UpdatePrefixListResponse struct {
 
 func (x *UpdatePrefixListResponse) Reset() {
 	*x = UpdatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2508,7 @@ func (x *UpdatePrefixListResponse) String() string {
 func (*UpdatePrefixListResponse) ProtoMessage() {}
 
 func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2521,7 @@ func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UpdatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2170,7 +2552,7 @@ type ChangePrefixListRequest struct {
 
 func (x *ChangePrefixListRequest) Reset() {
 	*x = ChangePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2564,7 @@ func (x *ChangePrefixListRequest) String() string {
 func (*ChangePrefixListRequest) ProtoMessage() {}
 
 func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2577,7 @@ func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ChangePrefixListRequest) GetName() string {
@@ -2241,7 +2623,7 @@ type ChangePrefixListResponse struct {
 
 func (x *ChangePrefixListResponse) Reset() {
 	*x = ChangePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2635,7 @@ func (x *ChangePrefixListResponse) String() string {
 func (*ChangePrefixListResponse) ProtoMessage() {}
 
 func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2648,7 @@ func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ChangePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2313,7 +2695,7 @@ type ListPrefixListsRequest struct {
 
 func (x *ListPrefixListsRequest) Reset() {
 	*x = ListPrefixListsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2707,7 @@ func (x *ListPrefixListsRequest) String() string {
 func (*ListPrefixListsRequest) ProtoMessage() {}
 
 func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2720,7 @@ func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsRequest.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListPrefixListsRequest) GetTenant() string {
@@ -2388,7 +2770,7 @@ type ListPrefixListsResponse struct {
 
 func (x *ListPrefixListsResponse) Reset() {
 	*x = ListPrefixListsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2782,7 @@ func (x *ListPrefixListsResponse) String() string {
 func (*ListPrefixListsResponse) ProtoMessage() {}
 
 func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2795,7 @@ func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsResponse.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListPrefixListsResponse) GetPrefixLists() []*PrefixList {
@@ -2439,7 +2821,7 @@ type GetPrefixListRequest struct {
 
 func (x *GetPrefixListRequest) Reset() {
 	*x = GetPrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2833,7 @@ func (x *GetPrefixListRequest) String() string {
 func (*GetPrefixListRequest) ProtoMessage() {}
 
 func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2846,7 @@ func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListRequest.ProtoReflect.Descriptor instead.
 func (*GetPrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetPrefixListRequest) GetName() string {
@@ -2483,7 +2865,7 @@ type GetPrefixListResponse struct {
 
 func (x *GetPrefixListResponse) Reset() {
 	*x = GetPrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2877,7 @@ func (x *GetPrefixListResponse) String() string {
 func (*GetPrefixListResponse) ProtoMessage() {}
 
 func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2890,7 @@ func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListResponse.ProtoReflect.Descriptor instead.
 func (*GetPrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetPrefixListResponse) GetPrefixList() *PrefixList {
@@ -2529,7 +2911,7 @@ type DeletePrefixListRequest struct {
 
 func (x *DeletePrefixListRequest) Reset() {
 	*x = DeletePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2923,7 @@ func (x *DeletePrefixListRequest) String() string {
 func (*DeletePrefixListRequest) ProtoMessage() {}
 
 func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2936,7 @@ func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeletePrefixListRequest) GetName() string {
@@ -2579,7 +2961,7 @@ type DeletePrefixListResponse struct {
 
 func (x *DeletePrefixListResponse) Reset() {
 	*x = DeletePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2973,7 @@ func (x *DeletePrefixListResponse) String() string {
 func (*DeletePrefixListResponse) ProtoMessage() {}
 
 func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2986,7 @@ func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
 }
 
 type CreateVirtualNetworkRequest struct {
@@ -2616,7 +2998,7 @@ type CreateVirtualNetworkRequest struct {
 
 func (x *CreateVirtualNetworkRequest) Reset() {
 	*x = CreateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +3010,7 @@ func (x *CreateVirtualNetworkRequest) String() string {
 func (*CreateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +3023,7 @@ func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
@@ -2662,7 +3044,7 @@ type CreateVirtualNetworkResponse struct {
 
 func (x *CreateVirtualNetworkResponse) Reset() {
 	*x = CreateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +3056,7 @@ func (x *CreateVirtualNetworkResponse) String() string {
 func (*CreateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +3069,7 @@ func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2715,7 +3097,7 @@ type UpdateVirtualNetworkRequest struct {
 
 func (x *UpdateVirtualNetworkRequest) Reset() {
 	*x = UpdateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +3109,7 @@ func (x *UpdateVirtualNetworkRequest) String() string {
 func (*UpdateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +3122,7 @@ func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *UpdateVirtualNetworkRequest) GetName() string {
@@ -2768,7 +3150,7 @@ type UpdateVirtualNetworkResponse struct {
 
 func (x *UpdateVirtualNetworkResponse) Reset() {
 	*x = UpdateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +3162,7 @@ func (x *UpdateVirtualNetworkResponse) String() string {
 func (*UpdateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +3175,7 @@ func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UpdateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2823,7 +3205,7 @@ type PatchVirtualNetworkRequest struct {
 
 func (x *PatchVirtualNetworkRequest) Reset() {
 	*x = PatchVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3217,7 @@ func (x *PatchVirtualNetworkRequest) String() string {
 func (*PatchVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3230,7 @@ func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+	return file_v1_weir_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PatchVirtualNetworkRequest) GetName() string {
@@ -2883,7 +3265,7 @@ type PatchVirtualNetworkResponse struct {
 
 func (x *PatchVirtualNetworkResponse) Reset() {
 	*x = PatchVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +3277,7 @@ func (x *PatchVirtualNetworkResponse) String() string {
 func (*PatchVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +3290,7 @@ func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+	return file_v1_weir_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PatchVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -2941,7 +3323,7 @@ type ListVirtualNetworksRequest struct {
 
 func (x *ListVirtualNetworksRequest) Reset() {
 	*x = ListVirtualNetworksRequest{}
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3335,7 @@ func (x *ListVirtualNetworksRequest) String() string {
 func (*ListVirtualNetworksRequest) ProtoMessage() {}
 
 func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3348,7 @@ func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksRequest.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+	return file_v1_weir_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListVirtualNetworksRequest) GetTenant() string {
@@ -3015,7 +3397,7 @@ type ListVirtualNetworksResponse struct {
 
 func (x *ListVirtualNetworksResponse) Reset() {
 	*x = ListVirtualNetworksResponse{}
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3409,7 @@ func (x *ListVirtualNetworksResponse) String() string {
 func (*ListVirtualNetworksResponse) ProtoMessage() {}
 
 func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3422,7 @@ func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksResponse.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+	return file_v1_weir_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListVirtualNetworksResponse) GetNetworks() []*VirtualNetwork {
@@ -3066,7 +3448,7 @@ type GetVirtualNetworkRequest struct {
 
 func (x *GetVirtualNetworkRequest) Reset() {
 	*x = GetVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3460,7 @@ func (x *GetVirtualNetworkRequest) String() string {
 func (*GetVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3473,7 @@ func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetVirtualNetworkRequest) GetName() string {
@@ -3110,7 +3492,7 @@ type GetVirtualNetworkResponse struct {
 
 func (x *GetVirtualNetworkResponse) Reset() {
 	*x = GetVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3504,7 @@ func (x *GetVirtualNetworkResponse) String() string {
 func (*GetVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3517,7 @@ func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{52}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -3156,7 +3538,7 @@ type DeleteVirtualNetworkRequest struct {
 
 func (x *DeleteVirtualNetworkRequest) Reset() {
 	*x = DeleteVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3550,7 @@ func (x *DeleteVirtualNetworkRequest) String() string {
 func (*DeleteVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3563,7 @@ func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{53}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DeleteVirtualNetworkRequest) GetName() string {
@@ -3206,7 +3588,7 @@ type DeleteVirtualNetworkResponse struct {
 
 func (x *DeleteVirtualNetworkResponse) Reset() {
 	*x = DeleteVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3600,7 @@ func (x *DeleteVirtualNetworkResponse) String() string {
 func (*DeleteVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3613,7 @@ func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{54}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 type UpdateOverlayRequest struct {
@@ -3244,7 +3626,7 @@ type UpdateOverlayRequest struct {
 
 func (x *UpdateOverlayRequest) Reset() {
 	*x = UpdateOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3638,7 @@ func (x *UpdateOverlayRequest) String() string {
 func (*UpdateOverlayRequest) ProtoMessage() {}
 
 func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3651,7 @@ func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayRequest.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{55}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *UpdateOverlayRequest) GetOverlay() *Overlay {
@@ -3290,7 +3672,7 @@ type UpdateOverlayResponse struct {
 
 func (x *UpdateOverlayResponse) Reset() {
 	*x = UpdateOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3684,7 @@ func (x *UpdateOverlayResponse) String() string {
 func (*UpdateOverlayResponse) ProtoMessage() {}
 
 func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3697,7 @@ func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayResponse.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{56}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UpdateOverlayResponse) GetOverlay() *Overlay {
@@ -3340,7 +3722,7 @@ type GetOverlayRequest struct {
 
 func (x *GetOverlayRequest) Reset() {
 	*x = GetOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3734,7 @@ func (x *GetOverlayRequest) String() string {
 func (*GetOverlayRequest) ProtoMessage() {}
 
 func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3747,7 @@ func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayRequest.ProtoReflect.Descriptor instead.
 func (*GetOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{57}
+	return file_v1_weir_proto_rawDescGZIP(), []int{65}
 }
 
 type GetOverlayResponse struct {
@@ -3377,7 +3759,7 @@ type GetOverlayResponse struct {
 
 func (x *GetOverlayResponse) Reset() {
 	*x = GetOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3771,7 @@ func (x *GetOverlayResponse) String() string {
 func (*GetOverlayResponse) ProtoMessage() {}
 
 func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3784,7 @@ func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayResponse.ProtoReflect.Descriptor instead.
 func (*GetOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{58}
+	return file_v1_weir_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetOverlayResponse) GetOverlay() *Overlay {
@@ -3422,7 +3804,7 @@ type DeleteOverlayRequest struct {
 
 func (x *DeleteOverlayRequest) Reset() {
 	*x = DeleteOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3816,7 @@ func (x *DeleteOverlayRequest) String() string {
 func (*DeleteOverlayRequest) ProtoMessage() {}
 
 func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3829,7 @@ func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+	return file_v1_weir_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeleteOverlayRequest) GetResourceVersion() uint64 {
@@ -3465,7 +3847,7 @@ type DeleteOverlayResponse struct {
 
 func (x *DeleteOverlayResponse) Reset() {
 	*x = DeleteOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3477,7 +3859,7 @@ func (x *DeleteOverlayResponse) String() string {
 func (*DeleteOverlayResponse) ProtoMessage() {}
 
 func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3490,12 +3872,12 @@ func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{60}
+	return file_v1_weir_proto_rawDescGZIP(), []int{68}
 }
 
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host" or "manager". Left out: all.
+	// "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "Fabric", "mux", "host" or "manager". Left out: all.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what they happened to. Left out: all.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
@@ -3513,7 +3895,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3907,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3920,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{61}
+	return file_v1_weir_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListEventsRequest) GetKind() string {
@@ -3596,7 +3978,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3990,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +4003,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{62}
+	return file_v1_weir_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -3659,7 +4041,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +4053,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +4066,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{63}
+	return file_v1_weir_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WatchEventsRequest) GetKind() string {
@@ -3735,7 +4117,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +4129,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +4142,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{64}
+	return file_v1_weir_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WatchEventsResponse) GetType() string {
@@ -3793,7 +4175,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +4187,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4200,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{65}
+	return file_v1_weir_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -3837,7 +4219,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +4231,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +4244,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{66}
+	return file_v1_weir_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -3883,7 +4265,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3895,7 +4277,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3908,7 +4290,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{67}
+	return file_v1_weir_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -3935,7 +4317,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3947,7 +4329,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3960,7 +4342,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{68}
+	return file_v1_weir_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -3979,7 +4361,7 @@ type GetSNATRequest struct {
 
 func (x *GetSNATRequest) Reset() {
 	*x = GetSNATRequest{}
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3991,7 +4373,7 @@ func (x *GetSNATRequest) String() string {
 func (*GetSNATRequest) ProtoMessage() {}
 
 func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4004,7 +4386,7 @@ func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
 func (*GetSNATRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{69}
+	return file_v1_weir_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetSNATRequest) GetName() string {
@@ -4028,7 +4410,7 @@ type GetSNATResponse struct {
 
 func (x *GetSNATResponse) Reset() {
 	*x = GetSNATResponse{}
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4422,7 @@ func (x *GetSNATResponse) String() string {
 func (*GetSNATResponse) ProtoMessage() {}
 
 func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4435,7 @@ func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
 func (*GetSNATResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{70}
+	return file_v1_weir_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetSNATResponse) GetName() string {
@@ -4107,7 +4489,7 @@ type WorkloadPorts struct {
 
 func (x *WorkloadPorts) Reset() {
 	*x = WorkloadPorts{}
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4501,7 @@ func (x *WorkloadPorts) String() string {
 func (*WorkloadPorts) ProtoMessage() {}
 
 func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4514,7 @@ func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
 func (*WorkloadPorts) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{71}
+	return file_v1_weir_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WorkloadPorts) GetAddress() string {
@@ -4206,7 +4588,7 @@ type ReclaimPortsRequest struct {
 
 func (x *ReclaimPortsRequest) Reset() {
 	*x = ReclaimPortsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4600,7 @@ func (x *ReclaimPortsRequest) String() string {
 func (*ReclaimPortsRequest) ProtoMessage() {}
 
 func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4613,7 @@ func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{72}
+	return file_v1_weir_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ReclaimPortsRequest) GetName() string {
@@ -4273,7 +4655,7 @@ type ReclaimPortsResponse struct {
 
 func (x *ReclaimPortsResponse) Reset() {
 	*x = ReclaimPortsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4667,7 @@ func (x *ReclaimPortsResponse) String() string {
 func (*ReclaimPortsResponse) ProtoMessage() {}
 
 func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4680,7 @@ func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{73}
+	return file_v1_weir_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
@@ -4325,7 +4707,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4719,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4732,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{74}
+	return file_v1_weir_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -4369,7 +4751,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4763,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4776,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{75}
+	return file_v1_weir_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -4413,7 +4795,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4807,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4820,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{76}
+	return file_v1_weir_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -4457,7 +4839,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +4851,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +4864,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{77}
+	return file_v1_weir_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -4501,7 +4883,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4895,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +4908,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{78}
+	return file_v1_weir_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -4544,7 +4926,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4556,7 +4938,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4569,7 +4951,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{79}
+	return file_v1_weir_proto_rawDescGZIP(), []int{87}
 }
 
 type GetStatusRequest struct {
@@ -4580,7 +4962,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4974,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4987,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{80}
+	return file_v1_weir_proto_rawDescGZIP(), []int{88}
 }
 
 type GetStatusResponse struct {
@@ -4634,7 +5016,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +5028,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +5041,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{81}
+	return file_v1_weir_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -4759,7 +5141,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +5153,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +5166,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{82}
+	return file_v1_weir_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -4852,7 +5234,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +5246,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +5259,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{83}
+	return file_v1_weir_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -4945,7 +5327,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4957,7 +5339,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4970,7 +5352,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{84}
+	return file_v1_weir_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -5048,7 +5430,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5060,7 +5442,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5073,7 +5455,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{85}
+	return file_v1_weir_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -5099,7 +5481,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5111,7 +5493,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5124,7 +5506,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{86}
+	return file_v1_weir_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -5151,7 +5533,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5163,7 +5545,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5176,7 +5558,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{87}
+	return file_v1_weir_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -5225,7 +5607,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5619,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5632,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{88}
+	return file_v1_weir_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -5271,7 +5653,28 @@ var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\x94\x01\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x0fv1/fabric.proto\x1a\x12v1/placement.proto\x1a\x11v1/resource.proto\"k\n" +
+	"\x13UpdateFabricRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x06fabric\x18\x02 \x01(\v2\x0f.weir.v1.FabricR\x06fabric\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"w\n" +
+	"\x14UpdateFabricResponse\x12'\n" +
+	"\x06fabric\x18\x01 \x01(\v2\x0f.weir.v1.FabricR\x06fabric\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06change\x18\x03 \x01(\tR\x06change\"\x14\n" +
+	"\x12ListFabricsRequest\"@\n" +
+	"\x13ListFabricsResponse\x12)\n" +
+	"\afabrics\x18\x01 \x03(\v2\x0f.weir.v1.FabricR\afabrics\"&\n" +
+	"\x10GetFabricRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"<\n" +
+	"\x11GetFabricResponse\x12'\n" +
+	"\x06fabric\x18\x01 \x01(\v2\x0f.weir.v1.FabricR\x06fabric\"T\n" +
+	"\x13DeleteFabricRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x16\n" +
+	"\x14DeleteFabricResponse\"\x94\x01\n" +
 	"\x16ListConnectionsRequest\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x12\n" +
@@ -5651,7 +6054,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x84\"\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x9e(\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -5684,7 +6087,14 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\rUpdateOverlay\x12\x1d.weir.v1.UpdateOverlayRequest\x1a\x1e.weir.v1.UpdateOverlayResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\aoverlay\x1a\v/v1/overlay\x12]\n" +
 	"\n" +
 	"GetOverlay\x12\x1a.weir.v1.GetOverlayRequest\x1a\x1b.weir.v1.GetOverlayResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/overlay\x90\x02\x02\x12c\n" +
-	"\rDeleteOverlay\x12\x1d.weir.v1.DeleteOverlayRequest\x1a\x1e.weir.v1.DeleteOverlayResponse\"\x13\x82\xd3\xe4\x93\x02\r*\v/v1/overlay\x12\\\n" +
+	"\rDeleteOverlay\x12\x1d.weir.v1.DeleteOverlayRequest\x1a\x1e.weir.v1.DeleteOverlayResponse\"\x13\x82\xd3\xe4\x93\x02\r*\v/v1/overlay\x12o\n" +
+	"\fUpdateFabric\x12\x1c.weir.v1.UpdateFabricRequest\x1a\x1d.weir.v1.UpdateFabricResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x06fabric\x1a\x12/v1/fabrics/{name}\x12`\n" +
+	"\vListFabrics\x12\x1b.weir.v1.ListFabricsRequest\x1a\x1c.weir.v1.ListFabricsResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/fabrics\x90\x02\x02\x12a\n" +
+	"\tGetFabric\x12\x19.weir.v1.GetFabricRequest\x1a\x1a.weir.v1.GetFabricResponse\"\x1d\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/fabrics/{name}\x90\x02\x02\x12g\n" +
+	"\fDeleteFabric\x12\x1c.weir.v1.DeleteFabricRequest\x1a\x1d.weir.v1.DeleteFabricResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/fabrics/{name}\x12p\n" +
+	"\rPlanPlacement\x12\x1d.weir.v1.PlanPlacementRequest\x1a\x1e.weir.v1.PlanPlacementResponse\" \x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/placement:plan\x90\x02\x02\x12}\n" +
+	"\x11OptimizePlacement\x12!.weir.v1.OptimizePlacementRequest\x1a\".weir.v1.OptimizePlacementResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/placement:optimize\x12\x87\x01\n" +
+	"\x10ExplainPlacement\x12 .weir.v1.ExplainPlacementRequest\x1a!.weir.v1.ExplainPlacementResponse\".\x82\xd3\xe4\x93\x02%:\x01*\" /v1/vips/{vip}/placement:explain\x90\x02\x02\x12\\\n" +
 	"\n" +
 	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/events\x90\x02\x02\x12d\n" +
@@ -5712,262 +6122,295 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_v1_weir_proto_goTypes = []any{
-	(*ListConnectionsRequest)(nil),       // 0: weir.v1.ListConnectionsRequest
-	(*ListConnectionsResponse)(nil),      // 1: weir.v1.ListConnectionsResponse
-	(*UnansweredHost)(nil),               // 2: weir.v1.UnansweredHost
-	(*ApplyVIPsRequest)(nil),             // 3: weir.v1.ApplyVIPsRequest
-	(*ApplyVIPsResponse)(nil),            // 4: weir.v1.ApplyVIPsResponse
-	(*AppliedVirtualNetwork)(nil),        // 5: weir.v1.AppliedVirtualNetwork
-	(*AppliedOverlay)(nil),               // 6: weir.v1.AppliedOverlay
-	(*AppliedVIP)(nil),                   // 7: weir.v1.AppliedVIP
-	(*AppliedAddressPool)(nil),           // 8: weir.v1.AppliedAddressPool
-	(*AppliedPrefixList)(nil),            // 9: weir.v1.AppliedPrefixList
-	(*EndpointEffect)(nil),               // 10: weir.v1.EndpointEffect
-	(*CreateVIPRequest)(nil),             // 11: weir.v1.CreateVIPRequest
-	(*CreateVIPResponse)(nil),            // 12: weir.v1.CreateVIPResponse
-	(*UpdateVIPRequest)(nil),             // 13: weir.v1.UpdateVIPRequest
-	(*UpdateVIPResponse)(nil),            // 14: weir.v1.UpdateVIPResponse
-	(*PatchVIPRequest)(nil),              // 15: weir.v1.PatchVIPRequest
-	(*PatchVIPResponse)(nil),             // 16: weir.v1.PatchVIPResponse
-	(*ListVIPsRequest)(nil),              // 17: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),             // 18: weir.v1.ListVIPsResponse
-	(*WatchVIPsRequest)(nil),             // 19: weir.v1.WatchVIPsRequest
-	(*WatchVIPsResponse)(nil),            // 20: weir.v1.WatchVIPsResponse
-	(*CreateAddressPoolRequest)(nil),     // 21: weir.v1.CreateAddressPoolRequest
-	(*CreateAddressPoolResponse)(nil),    // 22: weir.v1.CreateAddressPoolResponse
-	(*UpdateAddressPoolRequest)(nil),     // 23: weir.v1.UpdateAddressPoolRequest
-	(*UpdateAddressPoolResponse)(nil),    // 24: weir.v1.UpdateAddressPoolResponse
-	(*ListAddressPoolsRequest)(nil),      // 25: weir.v1.ListAddressPoolsRequest
-	(*ListAddressPoolsResponse)(nil),     // 26: weir.v1.ListAddressPoolsResponse
-	(*GetAddressPoolRequest)(nil),        // 27: weir.v1.GetAddressPoolRequest
-	(*GetAddressPoolResponse)(nil),       // 28: weir.v1.GetAddressPoolResponse
-	(*DeleteAddressPoolRequest)(nil),     // 29: weir.v1.DeleteAddressPoolRequest
-	(*DeleteAddressPoolResponse)(nil),    // 30: weir.v1.DeleteAddressPoolResponse
-	(*CreatePrefixListRequest)(nil),      // 31: weir.v1.CreatePrefixListRequest
-	(*CreatePrefixListResponse)(nil),     // 32: weir.v1.CreatePrefixListResponse
-	(*UpdatePrefixListRequest)(nil),      // 33: weir.v1.UpdatePrefixListRequest
-	(*UpdatePrefixListResponse)(nil),     // 34: weir.v1.UpdatePrefixListResponse
-	(*ChangePrefixListRequest)(nil),      // 35: weir.v1.ChangePrefixListRequest
-	(*ChangePrefixListResponse)(nil),     // 36: weir.v1.ChangePrefixListResponse
-	(*ListPrefixListsRequest)(nil),       // 37: weir.v1.ListPrefixListsRequest
-	(*ListPrefixListsResponse)(nil),      // 38: weir.v1.ListPrefixListsResponse
-	(*GetPrefixListRequest)(nil),         // 39: weir.v1.GetPrefixListRequest
-	(*GetPrefixListResponse)(nil),        // 40: weir.v1.GetPrefixListResponse
-	(*DeletePrefixListRequest)(nil),      // 41: weir.v1.DeletePrefixListRequest
-	(*DeletePrefixListResponse)(nil),     // 42: weir.v1.DeletePrefixListResponse
-	(*CreateVirtualNetworkRequest)(nil),  // 43: weir.v1.CreateVirtualNetworkRequest
-	(*CreateVirtualNetworkResponse)(nil), // 44: weir.v1.CreateVirtualNetworkResponse
-	(*UpdateVirtualNetworkRequest)(nil),  // 45: weir.v1.UpdateVirtualNetworkRequest
-	(*UpdateVirtualNetworkResponse)(nil), // 46: weir.v1.UpdateVirtualNetworkResponse
-	(*PatchVirtualNetworkRequest)(nil),   // 47: weir.v1.PatchVirtualNetworkRequest
-	(*PatchVirtualNetworkResponse)(nil),  // 48: weir.v1.PatchVirtualNetworkResponse
-	(*ListVirtualNetworksRequest)(nil),   // 49: weir.v1.ListVirtualNetworksRequest
-	(*ListVirtualNetworksResponse)(nil),  // 50: weir.v1.ListVirtualNetworksResponse
-	(*GetVirtualNetworkRequest)(nil),     // 51: weir.v1.GetVirtualNetworkRequest
-	(*GetVirtualNetworkResponse)(nil),    // 52: weir.v1.GetVirtualNetworkResponse
-	(*DeleteVirtualNetworkRequest)(nil),  // 53: weir.v1.DeleteVirtualNetworkRequest
-	(*DeleteVirtualNetworkResponse)(nil), // 54: weir.v1.DeleteVirtualNetworkResponse
-	(*UpdateOverlayRequest)(nil),         // 55: weir.v1.UpdateOverlayRequest
-	(*UpdateOverlayResponse)(nil),        // 56: weir.v1.UpdateOverlayResponse
-	(*GetOverlayRequest)(nil),            // 57: weir.v1.GetOverlayRequest
-	(*GetOverlayResponse)(nil),           // 58: weir.v1.GetOverlayResponse
-	(*DeleteOverlayRequest)(nil),         // 59: weir.v1.DeleteOverlayRequest
-	(*DeleteOverlayResponse)(nil),        // 60: weir.v1.DeleteOverlayResponse
-	(*ListEventsRequest)(nil),            // 61: weir.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),           // 62: weir.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),           // 63: weir.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),          // 64: weir.v1.WatchEventsResponse
-	(*GetVIPRequest)(nil),                // 65: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),               // 66: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),             // 67: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),            // 68: weir.v1.DeleteVIPResponse
-	(*GetSNATRequest)(nil),               // 69: weir.v1.GetSNATRequest
-	(*GetSNATResponse)(nil),              // 70: weir.v1.GetSNATResponse
-	(*WorkloadPorts)(nil),                // 71: weir.v1.WorkloadPorts
-	(*ReclaimPortsRequest)(nil),          // 72: weir.v1.ReclaimPortsRequest
-	(*ReclaimPortsResponse)(nil),         // 73: weir.v1.ReclaimPortsResponse
-	(*ListNodesRequest)(nil),             // 74: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),            // 75: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),               // 76: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),              // 77: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),            // 78: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),           // 79: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),             // 80: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 81: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),                 // 82: weir.v1.HostBackends
-	(*ExplainRequest)(nil),               // 83: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),              // 84: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),         // 85: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),        // 86: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 87: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 88: weir.v1.CaptureResponse
-	(*Connection)(nil),                   // 89: weir.v1.Connection
-	(*VIP)(nil),                          // 90: weir.v1.VIP
-	(*AddressPool)(nil),                  // 91: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 92: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 93: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 94: weir.v1.Overlay
-	(*EndpointKey)(nil),                  // 95: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 96: google.protobuf.Struct
-	(*Event)(nil),                        // 97: weir.v1.Event
-	(*SNATStatus)(nil),                   // 98: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 99: weir.v1.SNATUse
-	(*Node)(nil),                         // 100: weir.v1.Node
-	(*Backend)(nil),                      // 101: weir.v1.Backend
-	(*PacketExplanation)(nil),            // 102: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 103: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 104: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 105: weir.v1.CapturedPacket
+	(*UpdateFabricRequest)(nil),          // 0: weir.v1.UpdateFabricRequest
+	(*UpdateFabricResponse)(nil),         // 1: weir.v1.UpdateFabricResponse
+	(*ListFabricsRequest)(nil),           // 2: weir.v1.ListFabricsRequest
+	(*ListFabricsResponse)(nil),          // 3: weir.v1.ListFabricsResponse
+	(*GetFabricRequest)(nil),             // 4: weir.v1.GetFabricRequest
+	(*GetFabricResponse)(nil),            // 5: weir.v1.GetFabricResponse
+	(*DeleteFabricRequest)(nil),          // 6: weir.v1.DeleteFabricRequest
+	(*DeleteFabricResponse)(nil),         // 7: weir.v1.DeleteFabricResponse
+	(*ListConnectionsRequest)(nil),       // 8: weir.v1.ListConnectionsRequest
+	(*ListConnectionsResponse)(nil),      // 9: weir.v1.ListConnectionsResponse
+	(*UnansweredHost)(nil),               // 10: weir.v1.UnansweredHost
+	(*ApplyVIPsRequest)(nil),             // 11: weir.v1.ApplyVIPsRequest
+	(*ApplyVIPsResponse)(nil),            // 12: weir.v1.ApplyVIPsResponse
+	(*AppliedVirtualNetwork)(nil),        // 13: weir.v1.AppliedVirtualNetwork
+	(*AppliedOverlay)(nil),               // 14: weir.v1.AppliedOverlay
+	(*AppliedVIP)(nil),                   // 15: weir.v1.AppliedVIP
+	(*AppliedAddressPool)(nil),           // 16: weir.v1.AppliedAddressPool
+	(*AppliedPrefixList)(nil),            // 17: weir.v1.AppliedPrefixList
+	(*EndpointEffect)(nil),               // 18: weir.v1.EndpointEffect
+	(*CreateVIPRequest)(nil),             // 19: weir.v1.CreateVIPRequest
+	(*CreateVIPResponse)(nil),            // 20: weir.v1.CreateVIPResponse
+	(*UpdateVIPRequest)(nil),             // 21: weir.v1.UpdateVIPRequest
+	(*UpdateVIPResponse)(nil),            // 22: weir.v1.UpdateVIPResponse
+	(*PatchVIPRequest)(nil),              // 23: weir.v1.PatchVIPRequest
+	(*PatchVIPResponse)(nil),             // 24: weir.v1.PatchVIPResponse
+	(*ListVIPsRequest)(nil),              // 25: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),             // 26: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),             // 27: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),            // 28: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),     // 29: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil),    // 30: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),     // 31: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil),    // 32: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),      // 33: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),     // 34: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),        // 35: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),       // 36: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),     // 37: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil),    // 38: weir.v1.DeleteAddressPoolResponse
+	(*CreatePrefixListRequest)(nil),      // 39: weir.v1.CreatePrefixListRequest
+	(*CreatePrefixListResponse)(nil),     // 40: weir.v1.CreatePrefixListResponse
+	(*UpdatePrefixListRequest)(nil),      // 41: weir.v1.UpdatePrefixListRequest
+	(*UpdatePrefixListResponse)(nil),     // 42: weir.v1.UpdatePrefixListResponse
+	(*ChangePrefixListRequest)(nil),      // 43: weir.v1.ChangePrefixListRequest
+	(*ChangePrefixListResponse)(nil),     // 44: weir.v1.ChangePrefixListResponse
+	(*ListPrefixListsRequest)(nil),       // 45: weir.v1.ListPrefixListsRequest
+	(*ListPrefixListsResponse)(nil),      // 46: weir.v1.ListPrefixListsResponse
+	(*GetPrefixListRequest)(nil),         // 47: weir.v1.GetPrefixListRequest
+	(*GetPrefixListResponse)(nil),        // 48: weir.v1.GetPrefixListResponse
+	(*DeletePrefixListRequest)(nil),      // 49: weir.v1.DeletePrefixListRequest
+	(*DeletePrefixListResponse)(nil),     // 50: weir.v1.DeletePrefixListResponse
+	(*CreateVirtualNetworkRequest)(nil),  // 51: weir.v1.CreateVirtualNetworkRequest
+	(*CreateVirtualNetworkResponse)(nil), // 52: weir.v1.CreateVirtualNetworkResponse
+	(*UpdateVirtualNetworkRequest)(nil),  // 53: weir.v1.UpdateVirtualNetworkRequest
+	(*UpdateVirtualNetworkResponse)(nil), // 54: weir.v1.UpdateVirtualNetworkResponse
+	(*PatchVirtualNetworkRequest)(nil),   // 55: weir.v1.PatchVirtualNetworkRequest
+	(*PatchVirtualNetworkResponse)(nil),  // 56: weir.v1.PatchVirtualNetworkResponse
+	(*ListVirtualNetworksRequest)(nil),   // 57: weir.v1.ListVirtualNetworksRequest
+	(*ListVirtualNetworksResponse)(nil),  // 58: weir.v1.ListVirtualNetworksResponse
+	(*GetVirtualNetworkRequest)(nil),     // 59: weir.v1.GetVirtualNetworkRequest
+	(*GetVirtualNetworkResponse)(nil),    // 60: weir.v1.GetVirtualNetworkResponse
+	(*DeleteVirtualNetworkRequest)(nil),  // 61: weir.v1.DeleteVirtualNetworkRequest
+	(*DeleteVirtualNetworkResponse)(nil), // 62: weir.v1.DeleteVirtualNetworkResponse
+	(*UpdateOverlayRequest)(nil),         // 63: weir.v1.UpdateOverlayRequest
+	(*UpdateOverlayResponse)(nil),        // 64: weir.v1.UpdateOverlayResponse
+	(*GetOverlayRequest)(nil),            // 65: weir.v1.GetOverlayRequest
+	(*GetOverlayResponse)(nil),           // 66: weir.v1.GetOverlayResponse
+	(*DeleteOverlayRequest)(nil),         // 67: weir.v1.DeleteOverlayRequest
+	(*DeleteOverlayResponse)(nil),        // 68: weir.v1.DeleteOverlayResponse
+	(*ListEventsRequest)(nil),            // 69: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),           // 70: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),           // 71: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),          // 72: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),                // 73: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),               // 74: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),             // 75: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),            // 76: weir.v1.DeleteVIPResponse
+	(*GetSNATRequest)(nil),               // 77: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),              // 78: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),                // 79: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),          // 80: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),         // 81: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),             // 82: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),            // 83: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),               // 84: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),              // 85: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),            // 86: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),           // 87: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),             // 88: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 89: weir.v1.GetStatusResponse
+	(*HostBackends)(nil),                 // 90: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 91: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 92: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 93: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 94: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 95: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 96: weir.v1.CaptureResponse
+	(*Fabric)(nil),                       // 97: weir.v1.Fabric
+	(*Connection)(nil),                   // 98: weir.v1.Connection
+	(*VIP)(nil),                          // 99: weir.v1.VIP
+	(*AddressPool)(nil),                  // 100: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 101: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 102: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 103: weir.v1.Overlay
+	(*EndpointKey)(nil),                  // 104: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 105: google.protobuf.Struct
+	(*Event)(nil),                        // 106: weir.v1.Event
+	(*SNATStatus)(nil),                   // 107: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 108: weir.v1.SNATUse
+	(*Node)(nil),                         // 109: weir.v1.Node
+	(*Backend)(nil),                      // 110: weir.v1.Backend
+	(*PacketExplanation)(nil),            // 111: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 112: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 113: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 114: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 115: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 116: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 117: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 118: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 119: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 120: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	89,  // 0: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
-	2,   // 1: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
-	90,  // 2: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	91,  // 3: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	92,  // 4: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	93,  // 5: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	94,  // 6: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
-	7,   // 7: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	8,   // 8: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
-	9,   // 9: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
-	5,   // 10: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
-	6,   // 11: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
-	10,  // 12: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	95,  // 13: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	90,  // 14: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	90,  // 15: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	90,  // 16: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	90,  // 17: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	96,  // 18: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	90,  // 19: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	90,  // 20: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	90,  // 21: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	91,  // 22: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	91,  // 23: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	91,  // 24: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	91,  // 25: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	91,  // 26: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	91,  // 27: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	92,  // 28: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	92,  // 29: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	92,  // 30: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	92,  // 31: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	92,  // 32: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	92,  // 33: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	92,  // 34: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	93,  // 35: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	93,  // 36: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	93,  // 37: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	93,  // 38: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	96,  // 39: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	93,  // 40: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	93,  // 41: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	93,  // 42: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	94,  // 43: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	94,  // 44: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	94,  // 45: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	97,  // 46: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	97,  // 47: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	90,  // 48: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	98,  // 49: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	71,  // 50: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	99,  // 51: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	100, // 52: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	100, // 53: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	100, // 54: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	82,  // 55: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	101, // 56: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	102, // 57: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	103, // 58: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	104, // 59: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	105, // 60: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	3,   // 61: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	11,  // 62: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	13,  // 63: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	15,  // 64: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	17,  // 65: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	65,  // 66: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	67,  // 67: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	19,  // 68: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	69,  // 69: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	72,  // 70: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	21,  // 71: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	23,  // 72: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	25,  // 73: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	27,  // 74: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	29,  // 75: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	31,  // 76: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	33,  // 77: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	35,  // 78: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	37,  // 79: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	39,  // 80: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	41,  // 81: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	43,  // 82: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	45,  // 83: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	47,  // 84: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	49,  // 85: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	51,  // 86: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	53,  // 87: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	55,  // 88: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	57,  // 89: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	59,  // 90: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	61,  // 91: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	63,  // 92: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	74,  // 93: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	76,  // 94: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	78,  // 95: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	80,  // 96: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	83,  // 97: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	85,  // 98: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	87,  // 99: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	0,   // 100: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	4,   // 101: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	12,  // 102: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	14,  // 103: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	16,  // 104: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	18,  // 105: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	66,  // 106: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	68,  // 107: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	20,  // 108: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	70,  // 109: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	73,  // 110: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	22,  // 111: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	24,  // 112: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	26,  // 113: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	28,  // 114: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	30,  // 115: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	32,  // 116: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	34,  // 117: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	36,  // 118: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	38,  // 119: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	40,  // 120: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	42,  // 121: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	44,  // 122: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	46,  // 123: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	48,  // 124: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	50,  // 125: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	52,  // 126: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	54,  // 127: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	56,  // 128: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	58,  // 129: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	60,  // 130: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	62,  // 131: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	64,  // 132: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	75,  // 133: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	77,  // 134: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	79,  // 135: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	81,  // 136: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	84,  // 137: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	86,  // 138: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	88,  // 139: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	1,   // 140: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	101, // [101:141] is the sub-list for method output_type
-	61,  // [61:101] is the sub-list for method input_type
-	61,  // [61:61] is the sub-list for extension type_name
-	61,  // [61:61] is the sub-list for extension extendee
-	0,   // [0:61] is the sub-list for field type_name
+	97,  // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
+	97,  // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
+	97,  // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
+	97,  // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
+	98,  // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	10,  // 5: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
+	99,  // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	100, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	101, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	102, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	103, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	15,  // 11: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
+	16,  // 12: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
+	17,  // 13: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
+	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
+	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
+	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	104, // 17: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	99,  // 18: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	99,  // 19: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	99,  // 20: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	99,  // 21: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	105, // 22: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	99,  // 23: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	99,  // 24: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	99,  // 25: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	100, // 26: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	100, // 27: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	100, // 28: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	100, // 29: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	100, // 30: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	100, // 31: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	101, // 32: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	101, // 33: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	101, // 34: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	101, // 35: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	101, // 36: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	101, // 37: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	101, // 38: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	102, // 39: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	102, // 40: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	102, // 41: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	102, // 42: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	105, // 43: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	102, // 44: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	102, // 45: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	102, // 46: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	103, // 47: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	103, // 48: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	103, // 49: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	106, // 50: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	106, // 51: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	99,  // 52: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	107, // 53: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	79,  // 54: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	108, // 55: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	109, // 56: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	109, // 57: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	109, // 58: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	90,  // 59: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	110, // 60: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	111, // 61: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	112, // 62: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	113, // 63: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	114, // 64: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	11,  // 65: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 66: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 67: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 68: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 69: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	73,  // 70: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	75,  // 71: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	27,  // 72: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	77,  // 73: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	80,  // 74: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	29,  // 75: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	31,  // 76: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	33,  // 77: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	35,  // 78: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	37,  // 79: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	39,  // 80: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	41,  // 81: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	43,  // 82: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	45,  // 83: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	47,  // 84: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	49,  // 85: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	51,  // 86: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	53,  // 87: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	55,  // 88: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	57,  // 89: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	59,  // 90: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	61,  // 91: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	63,  // 92: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	65,  // 93: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	67,  // 94: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 95: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 96: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 97: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 98: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	115, // 99: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	116, // 100: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	117, // 101: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	69,  // 102: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	71,  // 103: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	82,  // 104: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	84,  // 105: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 106: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	88,  // 107: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	91,  // 108: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	93,  // 109: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	95,  // 110: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	8,   // 111: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 112: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 113: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 114: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 115: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 116: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	74,  // 117: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	76,  // 118: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	28,  // 119: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	78,  // 120: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	81,  // 121: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	30,  // 122: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	32,  // 123: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	34,  // 124: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	36,  // 125: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	38,  // 126: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	40,  // 127: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	42,  // 128: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	44,  // 129: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	46,  // 130: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	48,  // 131: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	50,  // 132: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	52,  // 133: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	54,  // 134: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	56,  // 135: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	58,  // 136: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	60,  // 137: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	62,  // 138: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	64,  // 139: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	66,  // 140: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	68,  // 141: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 142: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 143: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 144: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 145: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	118, // 146: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	119, // 147: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	120, // 148: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	70,  // 149: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	72,  // 150: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	83,  // 151: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	85,  // 152: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 153: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	89,  // 154: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	92,  // 155: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	94,  // 156: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	96,  // 157: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	9,   // 158: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	112, // [112:159] is the sub-list for method output_type
+	65,  // [65:112] is the sub-list for method input_type
+	65,  // [65:65] is the sub-list for extension type_name
+	65,  // [65:65] is the sub-list for extension extendee
+	0,   // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -5975,6 +6418,8 @@ func file_v1_weir_proto_init() {
 	if File_v1_weir_proto != nil {
 		return
 	}
+	file_v1_fabric_proto_init()
+	file_v1_placement_proto_init()
 	file_v1_resource_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5982,7 +6427,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   89,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -51,6 +51,13 @@ const (
 	WeirService_UpdateOverlay_FullMethodName        = "/weir.v1.WeirService/UpdateOverlay"
 	WeirService_GetOverlay_FullMethodName           = "/weir.v1.WeirService/GetOverlay"
 	WeirService_DeleteOverlay_FullMethodName        = "/weir.v1.WeirService/DeleteOverlay"
+	WeirService_UpdateFabric_FullMethodName         = "/weir.v1.WeirService/UpdateFabric"
+	WeirService_ListFabrics_FullMethodName          = "/weir.v1.WeirService/ListFabrics"
+	WeirService_GetFabric_FullMethodName            = "/weir.v1.WeirService/GetFabric"
+	WeirService_DeleteFabric_FullMethodName         = "/weir.v1.WeirService/DeleteFabric"
+	WeirService_PlanPlacement_FullMethodName        = "/weir.v1.WeirService/PlanPlacement"
+	WeirService_OptimizePlacement_FullMethodName    = "/weir.v1.WeirService/OptimizePlacement"
+	WeirService_ExplainPlacement_FullMethodName     = "/weir.v1.WeirService/ExplainPlacement"
 	WeirService_ListEvents_FullMethodName           = "/weir.v1.WeirService/ListEvents"
 	WeirService_WatchEvents_FullMethodName          = "/weir.v1.WeirService/WatchEvents"
 	WeirService_ListNodes_FullMethodName            = "/weir.v1.WeirService/ListNodes"
@@ -126,6 +133,18 @@ type WeirServiceClient interface {
 	GetOverlay(ctx context.Context, in *GetOverlayRequest, opts ...grpc.CallOption) (*GetOverlayResponse, error)
 	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
 	DeleteOverlay(ctx context.Context, in *DeleteOverlayRequest, opts ...grpc.CallOption) (*DeleteOverlayResponse, error)
+	// Makes the fabric, or replaces it as a whole. There is one at most.
+	UpdateFabric(ctx context.Context, in *UpdateFabricRequest, opts ...grpc.CallOption) (*UpdateFabricResponse, error)
+	ListFabrics(ctx context.Context, in *ListFabricsRequest, opts ...grpc.CallOption) (*ListFabricsResponse, error)
+	GetFabric(ctx context.Context, in *GetFabricRequest, opts ...grpc.CallOption) (*GetFabricResponse, error)
+	// Deletes the fabric: VIPs of placement auto go back to muxes.
+	DeleteFabric(ctx context.Context, in *DeleteFabricRequest, opts ...grpc.CallOption) (*DeleteFabricResponse, error)
+	// Says where VIPs of placement auto would be if they were placed now, and changes nothing.
+	PlanPlacement(ctx context.Context, in *PlanPlacementRequest, opts ...grpc.CallOption) (*PlanPlacementResponse, error)
+	// Places all VIPs of placement auto anew, wherever they are, and begins to move them.
+	OptimizePlacement(ctx context.Context, in *OptimizePlacementRequest, opts ...grpc.CallOption) (*OptimizePlacementResponse, error)
+	// Says why a VIP is in its switches, or with the muxes.
+	ExplainPlacement(ctx context.Context, in *ExplainPlacementRequest, opts ...grpc.CallOption) (*ExplainPlacementResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -464,6 +483,76 @@ func (c *weirServiceClient) DeleteOverlay(ctx context.Context, in *DeleteOverlay
 	return out, nil
 }
 
+func (c *weirServiceClient) UpdateFabric(ctx context.Context, in *UpdateFabricRequest, opts ...grpc.CallOption) (*UpdateFabricResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateFabricResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdateFabric_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ListFabrics(ctx context.Context, in *ListFabricsRequest, opts ...grpc.CallOption) (*ListFabricsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFabricsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListFabrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) GetFabric(ctx context.Context, in *GetFabricRequest, opts ...grpc.CallOption) (*GetFabricResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetFabricResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetFabric_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) DeleteFabric(ctx context.Context, in *DeleteFabricRequest, opts ...grpc.CallOption) (*DeleteFabricResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteFabricResponse)
+	err := c.cc.Invoke(ctx, WeirService_DeleteFabric_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) PlanPlacement(ctx context.Context, in *PlanPlacementRequest, opts ...grpc.CallOption) (*PlanPlacementResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanPlacementResponse)
+	err := c.cc.Invoke(ctx, WeirService_PlanPlacement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) OptimizePlacement(ctx context.Context, in *OptimizePlacementRequest, opts ...grpc.CallOption) (*OptimizePlacementResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OptimizePlacementResponse)
+	err := c.cc.Invoke(ctx, WeirService_OptimizePlacement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ExplainPlacement(ctx context.Context, in *ExplainPlacementRequest, opts ...grpc.CallOption) (*ExplainPlacementResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainPlacementResponse)
+	err := c.cc.Invoke(ctx, WeirService_ExplainPlacement_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *weirServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEventsResponse)
@@ -645,6 +734,18 @@ type WeirServiceServer interface {
 	GetOverlay(context.Context, *GetOverlayRequest) (*GetOverlayResponse, error)
 	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
 	DeleteOverlay(context.Context, *DeleteOverlayRequest) (*DeleteOverlayResponse, error)
+	// Makes the fabric, or replaces it as a whole. There is one at most.
+	UpdateFabric(context.Context, *UpdateFabricRequest) (*UpdateFabricResponse, error)
+	ListFabrics(context.Context, *ListFabricsRequest) (*ListFabricsResponse, error)
+	GetFabric(context.Context, *GetFabricRequest) (*GetFabricResponse, error)
+	// Deletes the fabric: VIPs of placement auto go back to muxes.
+	DeleteFabric(context.Context, *DeleteFabricRequest) (*DeleteFabricResponse, error)
+	// Says where VIPs of placement auto would be if they were placed now, and changes nothing.
+	PlanPlacement(context.Context, *PlanPlacementRequest) (*PlanPlacementResponse, error)
+	// Places all VIPs of placement auto anew, wherever they are, and begins to move them.
+	OptimizePlacement(context.Context, *OptimizePlacementRequest) (*OptimizePlacementResponse, error)
+	// Says why a VIP is in its switches, or with the muxes.
+	ExplainPlacement(context.Context, *ExplainPlacementRequest) (*ExplainPlacementResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -762,6 +863,27 @@ func (UnimplementedWeirServiceServer) GetOverlay(context.Context, *GetOverlayReq
 }
 func (UnimplementedWeirServiceServer) DeleteOverlay(context.Context, *DeleteOverlayRequest) (*DeleteOverlayResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteOverlay not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdateFabric(context.Context, *UpdateFabricRequest) (*UpdateFabricResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateFabric not implemented")
+}
+func (UnimplementedWeirServiceServer) ListFabrics(context.Context, *ListFabricsRequest) (*ListFabricsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFabrics not implemented")
+}
+func (UnimplementedWeirServiceServer) GetFabric(context.Context, *GetFabricRequest) (*GetFabricResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetFabric not implemented")
+}
+func (UnimplementedWeirServiceServer) DeleteFabric(context.Context, *DeleteFabricRequest) (*DeleteFabricResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteFabric not implemented")
+}
+func (UnimplementedWeirServiceServer) PlanPlacement(context.Context, *PlanPlacementRequest) (*PlanPlacementResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PlanPlacement not implemented")
+}
+func (UnimplementedWeirServiceServer) OptimizePlacement(context.Context, *OptimizePlacementRequest) (*OptimizePlacementResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method OptimizePlacement not implemented")
+}
+func (UnimplementedWeirServiceServer) ExplainPlacement(context.Context, *ExplainPlacementRequest) (*ExplainPlacementResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainPlacement not implemented")
 }
 func (UnimplementedWeirServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -1346,6 +1468,132 @@ func _WeirService_DeleteOverlay_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_UpdateFabric_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateFabricRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdateFabric(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdateFabric_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdateFabric(ctx, req.(*UpdateFabricRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ListFabrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFabricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListFabrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListFabrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListFabrics(ctx, req.(*ListFabricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_GetFabric_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetFabricRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetFabric(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetFabric_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetFabric(ctx, req.(*GetFabricRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_DeleteFabric_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteFabricRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DeleteFabric(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DeleteFabric_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DeleteFabric(ctx, req.(*DeleteFabricRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_PlanPlacement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanPlacementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).PlanPlacement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_PlanPlacement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).PlanPlacement(ctx, req.(*PlanPlacementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_OptimizePlacement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OptimizePlacementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).OptimizePlacement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_OptimizePlacement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).OptimizePlacement(ctx, req.(*OptimizePlacementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ExplainPlacement_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainPlacementRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ExplainPlacement(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ExplainPlacement_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ExplainPlacement(ctx, req.(*ExplainPlacementRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEventsRequest)
 	if err := dec(in); err != nil {
@@ -1634,6 +1882,34 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteOverlay",
 			Handler:    _WeirService_DeleteOverlay_Handler,
+		},
+		{
+			MethodName: "UpdateFabric",
+			Handler:    _WeirService_UpdateFabric_Handler,
+		},
+		{
+			MethodName: "ListFabrics",
+			Handler:    _WeirService_ListFabrics_Handler,
+		},
+		{
+			MethodName: "GetFabric",
+			Handler:    _WeirService_GetFabric_Handler,
+		},
+		{
+			MethodName: "DeleteFabric",
+			Handler:    _WeirService_DeleteFabric_Handler,
+		},
+		{
+			MethodName: "PlanPlacement",
+			Handler:    _WeirService_PlanPlacement_Handler,
+		},
+		{
+			MethodName: "OptimizePlacement",
+			Handler:    _WeirService_OptimizePlacement_Handler,
+		},
+		{
+			MethodName: "ExplainPlacement",
+			Handler:    _WeirService_ExplainPlacement_Handler,
 		},
 		{
 			MethodName: "ListEvents",

@@ -13,7 +13,7 @@ import (
 
 // nouns are what the names in calls are of, by the procedure's noun.
 var nouns = map[string]string{
-	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Fabric": "fabric", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
 }
 
 // nounOf is what a name in a call is of.
@@ -43,6 +43,8 @@ func subject(procedure string, message any) string {
 		add("network", r.GetNetwork().GetName())
 	case *weirv1.UpdateOverlayRequest, *weirv1.DeleteOverlayRequest:
 		add("overlay", vnet.OverlayName)
+	case *weirv1.OptimizePlacementRequest:
+		add("placement", "auto")
 	case *weirv1.CreateUserRequest:
 		add("user", r.GetUser().GetName())
 	case *weirv1.CreateTokenRequest:

@@ -1,13 +1,50 @@
 package compile
 
 import (
+	"fmt"
 	"math"
+
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/fabric"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/traffic"
 )
+
+// KeptFabric is the network of a data center as managers keep it: as its user wrote it, and as it is computed with.
+type KeptFabric struct {
+	Message *weirv1.Fabric // without what is output only; read only
+	Network *fabric.Fabric // nil: this release can't read the message
+}
+
+// MaxFabricBytes bounds a fabric that managers keep: etcd takes requests of 1.5 MiB.
+const MaxFabricBytes = 1 << 20
+
+// NewFabric reads and checks a fabric that managers are to keep.
+func NewFabric(m *weirv1.Fabric) (KeptFabric, error) {
+	if m == nil {
+		return KeptFabric{}, &model.FieldError{Field: "name", Reason: "is required"}
+	}
+	kept := proto.CloneOf(m)
+	kept.ResourceVersion = 0
+	if size := proto.Size(kept); size > MaxFabricBytes {
+		return KeptFabric{}, &model.FieldError{
+			Field: networkField(m), Reason: fmt.Sprintf("is of %d bytes, at most %d are kept: describe it by clos", size, MaxFabricBytes),
+		}
+	}
+	network, err := Fabric(kept)
+	return KeptFabric{kept, network}, err
+}
+
+// StoredFabric is to NewFabric what StoredVIP is to VIP.
+func StoredFabric(m *weirv1.Fabric) (KeptFabric, error) {
+	network, err := Fabric(m)
+	if err != nil {
+		network = nil
+	}
+	return KeptFabric{m, network}, nil
+}
 
 // Fabric reads and checks the network of a data center.
 func Fabric(m *weirv1.Fabric) (*fabric.Fabric, error) {

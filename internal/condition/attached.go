@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // Reasons of an attachment that is in force and does not work yet, or not everywhere.
@@ -52,7 +53,7 @@ func attached(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 			c = Condition{missing.Status, missing.Reason, share + "; " + missing.Message}
 		}
 	}
-	return c.toProto("attached", store.Condition{}), true
+	return c.toProto("attached", vipstatus.Condition{}), true
 }
 
 // isServed says whether muxes and hosts have all of a VIP that is attached, or what is missing.

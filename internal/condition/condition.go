@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // Status of a condition.
@@ -167,8 +168,8 @@ func healthy(s *store.State, vip model.VIP) (c Condition, serving, backends uint
 }
 
 // Noted is what is to be in the store of the conditions, and whether it is there already.
-func (c Conditions) Noted(before store.Conditions, now time.Time) (store.Conditions, bool) {
-	next := store.Conditions{
+func (c Conditions) Noted(before vipstatus.Conditions, now time.Time) (vipstatus.Conditions, bool) {
+	next := vipstatus.Conditions{
 		Programmed: c.Programmed.noted(before.Programmed, now), Healthy: c.Healthy.noted(before.Healthy, now), Backends: c.Serving,
 	}
 	same := next.Backends == before.Backends && next.Programmed.Reason == before.Programmed.Reason &&
@@ -177,15 +178,15 @@ func (c Conditions) Noted(before store.Conditions, now time.Time) (store.Conditi
 	return next, same
 }
 
-func (c Condition) noted(before store.Condition, now time.Time) store.Condition {
+func (c Condition) noted(before vipstatus.Condition, now time.Time) vipstatus.Condition {
 	if before.Status != c.Status {
 		before.Since = now
 	}
-	return store.Condition{Status: c.Status, Reason: c.Reason, Since: before.Since}
+	return vipstatus.Condition{Status: c.Status, Reason: c.Reason, Since: before.Since}
 }
 
 // toProto writes the condition; noted is what the leader noted of it last.
-func (c Condition) toProto(kind string, noted store.Condition) *weirv1.Condition {
+func (c Condition) toProto(kind string, noted vipstatus.Condition) *weirv1.Condition {
 	p := &weirv1.Condition{Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message}
 	if noted.Status == c.Status && !noted.Since.IsZero() {
 		p.LastTransitionTime = timestamppb.New(noted.Since)
@@ -197,7 +198,7 @@ func (c Condition) toProto(kind string, noted store.Condition) *weirv1.Condition
 func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 	noted, record := s.Conditions.At(vip.Name), s.Records.At(vip.Name)
 	accepted := Condition{True, reasonAdmitted, fmt.Sprintf("version %d fits with everything else", s.Written.At(vip.Name))}
-	p := accepted.toProto("accepted", store.Condition{Status: True, Since: record.Created})
+	p := accepted.toProto("accepted", vipstatus.Condition{Status: True, Since: record.Created})
 	if record.Created.IsZero() { // written by an older manager
 		p.LastTransitionTime = nil
 	}

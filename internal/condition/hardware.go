@@ -16,12 +16,14 @@ import (
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // hardware says whether switches serve a VIP; false: none is to, and none has anything of it.
 func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
-	places := s.Placements.At(vip.Address).Places
-	if !vip.InHardware() && len(places) == 0 {
+	state := s.Placements.At(vip.Address)
+	places, wanted := state.Places, wantedSwitches(state, vip)
+	if !vip.InHardware() && !vip.ChosenSwitches() && len(places) == 0 {
 		return nil, false
 	}
 	serving, worst, lines := 0, "", []string(nil)
@@ -39,9 +41,11 @@ func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	}
 	c := Condition{False, cmp.Or(worst, "Placing"), strings.Join(lines, "; ")}
 	switch {
-	case !vip.InHardware():
+	case len(wanted) == 0 && vip.ChosenSwitches():
+		c.Reason, c.Message = "Unplaced", strings.Join(append([]string{cmp.Or(state.Unplaced, "managers have not looked at it yet")}, lines...), "; ")
+	case len(wanted) == 0:
 		c.Reason = "Leaving"
-	case serving == len(vip.Hardware.Switches):
+	case !slices.ContainsFunc(wanted, func(name string) bool { return places[name].Phase != placementpolicy.Hardware }):
 		c.Status, c.Reason = True, "Placed"
 		if mux := announcing(s, vip.Address); mux != "" {
 			c.Reason = "SharedWithMuxes"
@@ -50,7 +54,18 @@ func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	case serving > 0:
 		c.Status, c.Reason = True, "PartlyPlaced"
 	}
-	return c.toProto("hardware", store.Condition{Status: c.Status, Since: since}), true
+	return c.toProto("hardware", vipstatus.Condition{Status: c.Status, Since: since}), true
+}
+
+// wantedSwitches are those that are to serve the VIP.
+func wantedSwitches(state placementpolicy.State, vip model.VIP) []string {
+	switch {
+	case vip.InHardware():
+		return vip.Hardware.Switches
+	case vip.ChosenSwitches():
+		return state.Chosen
+	}
+	return nil
 }
 
 // placeText is where a VIP is of a switch, and a reason if it is not on its way.
@@ -62,7 +77,7 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 	case place.Phase == placementpolicy.Hardware:
 	case place.Phase == placementpolicy.Evicted || place.Attempts > 0:
 		why, reason = place.Reason, "Refused"
-	case vip.InHardware() && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
+	case (vip.InHardware() || vip.ChosenSwitches()) && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
 		why, reason = switchconfig.GroupOf(s.State, vip).Unfit(node), "Unfit"
 	}
 	if reason == "" && !s.Streams.At(name) {

@@ -7,6 +7,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // StepReasons are those of events and conditions, by action.
@@ -33,9 +34,9 @@ func overloaded(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	state := s.Steps.At(vip.Name).Of(vip)
 	if state.Action == "" {
 		c := Condition{False, "AsUsual", "no step of the overload policy is in force"}
-		return c.toProto("overloaded", store.Condition{Status: False, Since: state.Ended}), true
+		return c.toProto("overloaded", vipstatus.Condition{Status: False, Since: state.Ended}), true
 	}
 	c := Condition{True, StepReasons[state.Action], fmt.Sprintf("%s, until %s at least: %s",
 		StepText(vip, state.Action), state.Until.UTC().Format(time.RFC3339), state.Evidence)}
-	return c.toProto("overloaded", store.Condition{Status: True, Since: state.Began}), true
+	return c.toProto("overloaded", vipstatus.Condition{Status: True, Since: state.Began}), true
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // Answered is an endpoint whose SYNs muxes answer with cookies, as they report.
@@ -70,5 +71,5 @@ func SYNCookies(answered []Answered) *weirv1.Condition {
 		}
 	}
 	c.Message = strings.Join(lines[:min(len(lines), 4)], "; ")
-	return c.toProto("synCookies", store.Condition{})
+	return c.toProto("synCookies", vipstatus.Condition{})
 }

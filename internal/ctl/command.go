@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/describe"
 	"github.com/weirlb/weir/internal/ctl/diagnose"
 	"github.com/weirlb/weir/internal/ctl/get"
+	"github.com/weirlb/weir/internal/ctl/placement"
 	"github.com/weirlb/weir/internal/ctl/plan"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/snat"
@@ -41,7 +42,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.AddCommand(
 		change.ApplyCommand(s), change.EditCommand(s), change.PatchCommand(s), change.DeleteCommand(s),
 		change.PrefixListCommand(s),
-		get.Command(s), get.PlacementCommand(s), describe.Command(s), snat.Command(s), plan.Command(s),
+		get.Command(s), placement.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
 		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s),
 		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s),
 		cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),

@@ -5,6 +5,7 @@
 //	snat             show and reclaim the ports of source NAT
 //	diagnose         status, top, explain, capture, doctor
 //	cluster          users, tokens, certificates, audit, backup, versions
+//	placement        where VIPs are of switches, why, and where they would be
 //	plan             plan a network from files, and record traffic
 //
 // and what they share:

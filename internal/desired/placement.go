@@ -17,16 +17,25 @@ type Placements struct {
 	sorted.Map[netip.Addr, placementpolicy.State]
 	bySwitch sorted.Map[switchPlace, none]
 	required sorted.Map[string, none] // VIPs that are to be in hardware, by name
+	auto     sorted.Map[string, none] // VIPs whose switches managers choose, by name
 }
 
-// ReplaceVIP takes over whether vip is to be in hardware, in the place of old.
+// ReplaceVIP takes over whether vip is to be in hardware, and who says where, in the place of old.
 func (p *Placements) ReplaceVIP(old, vip model.VIP) {
 	if is := vip.InHardware(); is != old.InHardware() || old.Name != vip.Name {
 		if p.required.Delete(old.Name); is {
 			p.required.Set(vip.Name, none{})
 		}
 	}
+	if is := vip.ChosenSwitches(); is != old.ChosenSwitches() || old.Name != vip.Name {
+		if p.auto.Delete(old.Name); is {
+			p.auto.Set(vip.Name, none{})
+		}
+	}
 }
+
+// Auto are the names of the VIPs whose switches managers choose, in order.
+func (p Placements) Auto() iter.Seq[string] { return p.auto.Keys() }
 
 // Required are the names of the VIPs that are to be in hardware, in order.
 func (p Placements) Required() iter.Seq[string] { return p.required.Keys() }
@@ -43,7 +52,7 @@ func (p switchPlace) Compare(other switchPlace) int {
 
 // Clone returns Placements that may be written to.
 func (p Placements) Clone() Placements {
-	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.required.Clone()}
+	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.required.Clone(), p.auto.Clone()}
 }
 
 // Put takes over where a VIP is; without a place it is forgotten.
@@ -52,7 +61,7 @@ func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
 		p.bySwitch.Delete(switchPlace{name, vip})
 	}
 	p.Delete(vip)
-	if len(state.Places) == 0 {
+	if state.Empty() {
 		return
 	}
 	p.Set(vip, state)

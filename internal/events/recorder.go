@@ -18,6 +18,7 @@ const (
 	KindPrefixList = "PrefixList"
 	KindNetwork    = "VirtualNetwork"
 	KindOverlay    = "Overlay"
+	KindFabric     = "Fabric"
 	KindManager    = "manager"
 )
 

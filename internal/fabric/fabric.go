@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -148,4 +149,16 @@ func (f *Fabric) LeafSwitches() []int32 {
 		}
 	}
 	return switches
+}
+
+// WithLimits is the fabric with the tables of switches as limits has them, by name; others keep theirs.
+func (f *Fabric) WithLimits(limits map[string]Limits) *Fabric {
+	next := *f
+	next.Switches = slices.Clone(f.Switches)
+	for i := range next.Switches {
+		if l, ok := limits[next.Switches[i].Name]; ok {
+			next.Switches[i].Limits = l
+		}
+	}
+	return &next
 }

@@ -36,6 +36,8 @@ const (
 	workloads   = 16384   // of a virtual network
 	attachments = 4096    // of a VIP, and of a virtual network
 	rows        = 16384   // of a table of a node, by tenant or backend
+	switches    = 16384   // of a fabric, and its racks
+	links       = 1 << 17 // of a fabric
 	verdicts    = 1024
 	warnings    = 64
 	events      = 64
@@ -168,6 +170,23 @@ var Fields = map[protoreflect.FullName]Field{
 	"PatchVirtualNetworkRequest.name":  {Text: name},
 	"GetVirtualNetworkRequest.name":    {Text: name},
 	"DeleteVirtualNetworkRequest.name": {Text: name},
+	"UpdateFabricRequest.name":         {Text: name},
+	"GetFabricRequest.name":            {Text: name},
+	"DeleteFabricRequest.name":         {Text: name},
+	"ExplainPlacementRequest.vip":      {Text: name},
+	"Fabric.name":                      {Text: name},
+	"Fabric.labels":                    {List: 64, Text: name},
+	"Fabric.switches":                  {List: switches},
+	"Fabric.links":                     {List: links},
+	"Fabric.racks":                     {List: switches},
+	"Fabric.external":                  {List: switches, Text: name},
+	"FabricSwitch.name":                {Text: name},
+	"FabricLink.a":                     {Text: name},
+	"FabricLink.b":                     {Text: name},
+	"FabricRack.name":                  {Text: name},
+	"FabricRack.switch":                {Text: name},
+	"FabricRack.prefixes":              {List: 64, Text: address},
+	"Hardware.spread":                  {Text: word},
 	"GetSNATRequest.name":              {Text: name},
 	"ReclaimPortsRequest.name":         {Text: name},
 	"ReclaimPortsRequest.address":      {Text: address},

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
 	"github.com/weirlb/weir/internal/controller/backlog"
+	"github.com/weirlb/weir/internal/controller/choice"
 	"github.com/weirlb/weir/internal/controller/hostnumber"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
@@ -85,6 +86,7 @@ type Manager struct {
 	status     *status.Controller
 	overload   *overload.Controller
 	placements *placement.Controller
+	choices    *choice.Controller
 	backlogs   *backlog.Controller
 	replica    *replica.Replica
 	events     *events.Recorder
@@ -173,6 +175,7 @@ func (m *Manager) makeParts() {
 	m.placements = &placement.Controller{
 		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Events: m.events, Now: clock, Log: m.log,
 	}
+	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
 	m.backlogs = &backlog.Controller{
 		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
 	}
@@ -181,7 +184,7 @@ func (m *Manager) makeParts() {
 	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
 		Version: m.cfg.Version, Store: m.store, StoreName: m.cluster.String, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
-		Uses: m.allocator.ReportedUses, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+		Uses: m.allocator.ReportedUses, Chooser: m.choices, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
@@ -275,7 +278,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.cluster.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.choices.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

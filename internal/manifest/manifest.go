@@ -26,7 +26,7 @@ const (
 	KindPrefixList = "PrefixList"
 	KindNetwork    = "VirtualNetwork"
 	KindOverlay    = "Overlay"
-	KindFabric     = "Fabric" // for the planner: managers have none
+	KindFabric     = "Fabric"
 )
 
 // kinds are all that documents may be of.

@@ -6,6 +6,7 @@ type Hardware struct {
 	Switches  []string  // names of nodes, each once
 	UDP       UDPHome   // never empty
 	Split     bool      // each switch has a part of the backends
+	Spread    int       // of PlacementAuto: so many switches at once at most; 0: as many as fit best
 }
 
 // Placement says whether switches serve a VIP.
@@ -15,6 +16,7 @@ type Placement string
 const (
 	PlacementNever   Placement = "never"
 	PlacementRequire Placement = "require" // the switches that are named, and muxes while they can't
+	PlacementAuto    Placement = "auto"    // those that managers choose
 )
 
 // UDPHome says where a flow of UDP is served that comes by a switch.
@@ -26,7 +28,12 @@ const (
 	UDPLocal  UDPHome = "local" // at the backend that the switch chose
 )
 
-// InHardware says whether switches are to serve the VIP.
+// InHardware says whether the switches that the VIP names are to serve it.
 func (vip VIP) InHardware() bool {
 	return vip.Hardware != nil && vip.Hardware.Placement == PlacementRequire
+}
+
+// ChosenSwitches says whether managers choose the switches that serve the VIP.
+func (vip VIP) ChosenSwitches() bool {
+	return vip.Hardware != nil && vip.Hardware.Placement == PlacementAuto
 }

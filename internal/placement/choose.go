@@ -2,6 +2,7 @@ package placement
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weirlb/weir/internal/fabric"
 )
@@ -19,7 +20,7 @@ func (a choice) before(b choice) bool {
 
 // tables is the cost of a candidate without its links.
 func (e *engine) tables(flow *fabric.Flow, c *candidate) float64 {
-	n, lost, cost := need(flow, c), loss(flow, c), 0.0
+	n, lost, cost := need(flow, c, e.policy.Whole), loss(flow, c), 0.0
 	for _, m := range c.members {
 		cost = max(cost, float64(e.entries[m]+n)*e.inverses[m], float64(e.switchLoss[m]+lost)*e.switchInverse)
 	}
@@ -65,6 +66,17 @@ func (e *engine) try(it *item, at int) (float64, *misfit) {
 	return cost, nil
 }
 
+// mayUse says that the VIP's policy allows a candidate.
+func (it *item) mayUse(c *candidate) bool {
+	if it.policy.Most > 0 && len(c.members) > it.policy.Most {
+		return false
+	}
+	return !slices.ContainsFunc(c.members, func(m int32) bool {
+		_, avoided := slices.BinarySearch(it.avoid, m)
+		return avoided
+	})
+}
+
 // trial is what a flow puts on links at a candidate.
 type trial struct {
 	flow     *fabric.Flow
@@ -96,7 +108,7 @@ func (e *engine) keepTrial(flow *fabric.Flow, at int) {
 }
 
 func (e *engine) tryTables(flow *fabric.Flow, c *candidate) *misfit {
-	n, lost := need(flow, c), loss(flow, c)
+	n, lost := need(flow, c, e.policy.Whole), loss(flow, c)
 	for _, m := range c.members {
 		if e.entries[m]+n > e.sizes[m] {
 			return newMisfit(SwitchTable, m, n, e.entries[m], e.sizes[m])
@@ -128,7 +140,7 @@ func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
 // chooseAmong chooses among some of the candidates.
 func (e *engine) chooseAmong(it *item, floor float64, among func(*candidate) bool) (choice, *misfit) {
 	for i := range e.bounds {
-		if c := &e.cands[i]; c.closed || !among(c) {
+		if c := &e.cands[i]; c.closed || !among(c) || !it.mayUse(c) {
 			e.bounds[i] = math.Inf(1)
 		} else {
 			e.bounds[i] = max(floor, e.tables(it.flow, c))

@@ -45,6 +45,7 @@ type item struct {
 	rate    traffic.Rate
 	flow    *fabric.Flow
 	policy  VIPPolicy
+	avoid   []int32 // switches that it can't be on, ascending
 	hash    uint64
 	pin     int // candidate, -1 for none
 	current int
@@ -154,9 +155,9 @@ func (e *engine) find(switches []string) (int, error) {
 }
 
 // need is the entries that a VIP takes on each of its switches.
-func need(flow *fabric.Flow, c *candidate) int64 {
+func need(flow *fabric.Flow, c *candidate, whole bool) int64 {
 	n := int64(len(c.members))
-	if n == 1 { // by far most candidates: a division would be felt
+	if n == 1 || whole { // by far most candidates: a division would be felt
 		return flow.Backends
 	}
 	return (flow.Backends + n - 1) / n
@@ -193,7 +194,7 @@ func (e *engine) apply(flow *fabric.Flow, at int, sign int64) {
 // applyTables is apply without links.
 func (e *engine) applyTables(flow *fabric.Flow, c *candidate, sign int64) {
 	e.hosts += sign
-	n, lost := sign*need(flow, c), fabric.Load(sign)*loss(flow, c)
+	n, lost := sign*need(flow, c, e.policy.Whole), fabric.Load(sign)*loss(flow, c)
 	for _, m := range c.members {
 		e.entries[m] += n
 		e.switchLoss[m] += lost

@@ -157,7 +157,7 @@ type option struct {
 func (x *exchange) options(it *item) []option {
 	e := x.e
 	for at := range e.bounds {
-		if c := &e.cands[at]; c.closed || len(c.members) == 0 || at == it.at {
+		if c := &e.cands[at]; c.closed || len(c.members) == 0 || at == it.at || !it.mayUse(c) {
 			e.bounds[at] = math.Inf(1)
 		} else {
 			e.bounds[at] = e.tables(it.flow, c)
@@ -185,7 +185,7 @@ func (x *exchange) options(it *item) []option {
 
 func (x *exchange) option(flow *fabric.Flow, at int) option {
 	c := &x.e.cands[at]
-	o := option{at: at, need: need(flow, c), lost: loss(flow, c)}
+	o := option{at: at, need: need(flow, c, x.e.policy.Whole), lost: loss(flow, c)}
 	t := x.e.trial(flow, at)
 	x.links += len(t.loads.Touched)
 	o.links = slices.Clone(t.loads.Touched)
@@ -205,7 +205,7 @@ func (x *exchange) hasRoomAlone(flow *fabric.Flow, at int) bool {
 	e := x.e
 	c := &e.cands[at]
 	for _, m := range c.members {
-		if need(flow, c) > e.sizes[m] || loss(flow, c) > e.switchBudget {
+		if need(flow, c, e.policy.Whole) > e.sizes[m] || loss(flow, c) > e.switchBudget {
 			return false
 		}
 	}

@@ -129,7 +129,7 @@ func (e *engine) bottleneck(flow *fabric.Flow, at int, times int64) *misfit {
 			top = m
 		}
 	}
-	need, lost := times*need(flow, c), times*int64(loss(flow, c))
+	need, lost := times*need(flow, c, e.policy.Whole), times*int64(loss(flow, c))
 	for _, sw := range c.members {
 		take(newMisfit(SwitchTable, sw, need, e.entries[sw], e.sizes[sw]))
 		if e.switchBudget != unlimited && loss(flow, c) > 0 {

@@ -46,9 +46,10 @@ type Step struct {
 // long as one has room. When none has, the VIP of least traffic among those left goes via software. Each round
 // takes a step, and a VIP goes via software once at most: it ends.
 //
-// A resource that the old placement overfills under today's demands may stay so, but is not filled further.
-func Migrate(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, to Where) ([]Step, error) {
-	e, items, err := prepare(ctx, f, demands, from, Policy{})
+// A resource that the old placement overfills under today's demands may stay so, but is not filled further. Of the policy it
+// matters whether switches hold VIPs whole.
+func Migrate(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, to Where, policy Policy) ([]Step, error) {
+	e, items, err := prepare(ctx, f, demands, from, Policy{Whole: policy.Whole})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (m *migration) advance(it *item) bool {
 func (m *migration) hasRoom(it *item) bool {
 	e, c := m.engine, &m.engine.cands[it.pin]
 	for _, sw := range c.members {
-		if e.entries[sw]+need(it.flow, c) > e.sizes[sw] {
+		if e.entries[sw]+need(it.flow, c, e.policy.Whole) > e.sizes[sw] {
 			return false
 		}
 	}
@@ -161,6 +162,73 @@ func (m *migration) take(kind StepKind, it *item, to int) {
 	if to >= 0 {
 		step.To = e.cands[to].members
 		e.place(it, to)
+	}
+	m.steps = append(m.steps, step)
+}
+
+// Ready are steps of a migration that may be taken at once now, so many at most, in ascending order of traffic: each has room
+// while all others, and the VIPs that are on their way, are at both of their places. From is where VIPs are, also where those
+// on their way come from; policy is that of the placement. If nothing is on its way and nothing has room, the VIP of least
+// traffic goes via software.
+func Ready(
+	ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, under, to Where, policy Policy, most int,
+) ([]Step, error) {
+	e, items, err := prepare(ctx, f, demands, from, Policy{Whole: policy.Whole})
+	if err != nil {
+		return nil, err
+	}
+	m := migration{engine: e}
+	for _, it := range items {
+		it.pin = -1
+		if names := to[it.vip]; len(names) > 0 {
+			if it.pin, err = e.find(names); err != nil {
+				return nil, fmt.Errorf("new place of vip %q: %w", it.vip, err)
+			}
+		}
+		if it.current >= 0 {
+			e.place(it, it.current)
+		}
+		if next, moves := under[it.vip]; moves {
+			if at, err := e.find(next); err == nil { // else it goes to software, or to a switch that is gone
+				e.apply(it.flow, at, 1)
+			}
+		} else if it.pin != it.at {
+			m.left = append(m.left, it)
+		}
+	}
+	slices.Reverse(m.left) // ascending by rate
+	for _, it := range m.left {
+		if len(m.steps) == most {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m.begin(it)
+	}
+	if len(m.steps) == 0 && len(under) == 0 {
+		if i := slices.IndexFunc(m.left, func(it *item) bool { return it.at >= 0 }); i >= 0 {
+			m.take(ViaSoftware, m.left[i], -1)
+		}
+	}
+	return m.steps, nil
+}
+
+// begin notes the step that brings an item to its place, if there is room. The item keeps what it uses where it is.
+func (m *migration) begin(it *item) {
+	step := Step{Kind: Withdraw, VIP: it.vip, Rate: it.rate}
+	if it.at >= 0 {
+		step.From = m.engine.cands[it.at].members
+	}
+	if it.pin >= 0 {
+		if !m.hasRoom(it) {
+			return
+		}
+		if step.Kind = Move; it.at < 0 {
+			step.Kind = Announce
+		}
+		step.To = m.engine.cands[it.pin].members
+		m.engine.apply(it.flow, it.pin, 1)
 	}
 	m.steps = append(m.steps, step)
 }

@@ -81,6 +81,12 @@ func (e *engine) newItem(d traffic.Demand, current []string) (*item, error) {
 			return nil, fmt.Errorf("pin of vip %q: %w: correct or remove the pin", d.VIP, err)
 		}
 	}
+	for _, name := range it.policy.Avoid {
+		if sw, ok := e.byName[name]; ok {
+			it.avoid = append(it.avoid, sw)
+		}
+	}
+	slices.Sort(it.avoid)
 	if len(current) > 0 {
 		if at, err := e.find(current); err == nil { // else its switches are gone, and it has no place
 			it.current = at
@@ -168,6 +174,10 @@ func (e *engine) stays(it *item) bool {
 	}
 	if c := e.cands[it.current]; c.closed && it.current < e.estimated && !slices.Equal(it.policy.Pin, names(e.f, c.members)) {
 		it.why = &misfit{policy: "its switch takes no VIP"}
+		return false
+	}
+	if !it.mayUse(&e.cands[it.current]) {
+		it.why = &misfit{policy: "it may not be on its switches any more"}
 		return false
 	}
 	if _, it.why = e.try(it, it.current); it.why != nil {

@@ -235,7 +235,7 @@ func TestMigrationOverfillsNothingInAnyStep(t *testing.T) {
 		demands := drawDemands(r, f, 50)
 		from := place(t, f, demands, nil, Policy{Spread: Spread(r.IntN(3)), Seed: 1})
 		to := place(t, f, demands, nil, Policy{Algorithm: Random, Spread: Spread(r.IntN(3)), Seed: 2})
-		order, err := Migrate(context.Background(), f, demands, from.Where(f), to.Where(f))
+		order, err := Migrate(context.Background(), f, demands, from.Where(f), to.Where(f), Policy{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func demand(vip string, rate traffic.Rate, backends int32) traffic.Demand {
 func TestDeadlockOfTablesIsBrokenBySoftware(t *testing.T) {
 	f := pair(t)
 	demands := []traffic.Demand{demand("v1", 2000, 6), demand("v2", 1000, 6)}
-	steps, err := Migrate(context.Background(), f, demands, Where{"v1": {"core-1"}, "v2": {"core-2"}}, Where{"v1": {"core-2"}, "v2": {"core-1"}})
+	steps, err := Migrate(context.Background(), f, demands, Where{"v1": {"core-1"}, "v2": {"core-2"}}, Where{"v1": {"core-2"}, "v2": {"core-1"}}, Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ type Policy struct {
 	Seed          uint64 // of the order of candidates that tie
 	VIPs          map[string]VIPPolicy
 	Exclude       []string // switches that take no VIP
+	Whole         bool     // each switch of a set holds all backends of a VIP, not its part of them
 }
 
 // check refuses what can't be meant.
@@ -84,6 +85,8 @@ type VIPPolicy struct {
 	Never   bool     // stays with the software muxes
 	Require bool     // goes before others
 	Pin     []string // exactly these switches
+	Most    int      // so many switches at once at most; 0: no bound
+	Avoid   []string // switches that it can't be on
 }
 
 // Where is the switches that announce each VIP, by names. A VIP that is not in it is with the software muxes.

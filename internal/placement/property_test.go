@@ -278,7 +278,7 @@ func TestMigrationsFitInEveryStep(t *testing.T) {
 		_, f := rapidFabric(rt)
 		demands := rapidDemands(rt, f)
 		from, to := rapidPlace(rt, f, demands, nil, rapidPolicy(rt)), rapidPlace(rt, f, demands, nil, rapidPolicy(rt))
-		steps, err := Migrate(rt.Context(), f, demands, from.Where(f), to.Where(f))
+		steps, err := Migrate(rt.Context(), f, demands, from.Where(f), to.Where(f), Policy{})
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -56,6 +56,33 @@ type State struct {
 	VIP    string           `json:"vip"` // its name
 	Tenant string           `json:"tenant"`
 	Places map[string]Place `json:"places"` // by switch
+
+	// Of placement auto: what the leader chose.
+	Chosen   []string `json:"chosen,omitempty"`   // switches, in order
+	Unplaced string   `json:"unplaced,omitempty"` // why none are chosen
+	KbitPerS uint64   `json:"kbitPerS,omitempty"` // traffic when it was last measured
+}
+
+// Empty says whether there is nothing to keep.
+func (s State) Empty() bool { return len(s.Places) == 0 && len(s.Chosen) == 0 && s.Unplaced == "" }
+
+// Wants says whether the switch, of a VIP of placement auto, is to have it: it was chosen, or serves the VIP until all that
+// were chosen do.
+func (s State) Wants(name string) bool {
+	if slices.Contains(s.Chosen, name) {
+		return true
+	}
+	return s.Places[name].Phase.Announced() && slices.ContainsFunc(s.Chosen, func(to string) bool { return s.Places[to].Phase != Hardware })
+}
+
+// Moves says whether the VIP, of placement auto, is on its way: switches that were chosen do not serve it yet, or others do.
+func (s State) Moves() bool {
+	for name, p := range s.Places {
+		if p.Phase.Held() && !slices.Contains(s.Chosen, name) || p.Phase == Removing {
+			return true
+		}
+	}
+	return slices.ContainsFunc(s.Chosen, func(to string) bool { return s.Places[to].Phase != Hardware })
 }
 
 // Switches are those that have a place, in order.
@@ -63,7 +90,8 @@ func (s State) Switches() []string { return slices.Sorted(maps.Keys(s.Places)) }
 
 // Equal says whether both are the same.
 func (s State) Equal(other State) bool {
-	return s.VIP == other.VIP && s.Tenant == other.Tenant && maps.Equal(s.Places, other.Places)
+	return s.VIP == other.VIP && s.Tenant == other.Tenant && maps.Equal(s.Places, other.Places) &&
+		slices.Equal(s.Chosen, other.Chosen) && s.Unplaced == other.Unplaced && s.KbitPerS == other.KbitPerS
 }
 
 // Bounds of time.

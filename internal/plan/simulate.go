@@ -54,7 +54,7 @@ func (s *Simulation) Next(ctx context.Context, i traffic.Interval) (Moment, erro
 		}
 		m.Transit = m.Moved
 		if !s.ViaSoftware {
-			steps, err := placement.Migrate(ctx, s.Fabric, i.Demands, s.current, next)
+			steps, err := placement.Migrate(ctx, s.Fabric, i.Demands, s.current, next, placement.Policy{})
 			if err != nil {
 				return Moment{}, err
 			}

@@ -1,5 +1,5 @@
 // Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and writes.
-// Virtual networks are served by package network, and written here along with VIPs.
+// Virtual networks are served by package network, and written here along with VIPs; the fabric by package placed.
 //
 //	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
 //	ListVIPs, WatchVIPs  ... ─▶ State as users are shown it, with status and conditions
@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/network"
+	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -52,6 +53,7 @@ type Config struct {
 	Stopping  <-chan struct{} // closed when watches shall end
 
 	Watches Watches
+	Chooser placed.Chooser
 }
 
 func (m *Config) view() *store.State { return m.Hub.WithProgress(m.Store.State()) }
@@ -84,6 +86,8 @@ type Service struct {
 	*Pools
 	*PrefixLists
 	*network.Networks
+	*placed.Fabrics
+	*placed.Placements
 	*Events
 	*Nodes
 }
@@ -92,5 +96,6 @@ type Service struct {
 func New(cfg *Config) *Service {
 	w := &writer{Config: cfg}
 	w.networks = &network.Networks{Store: cfg.Store, Recorder: cfg.Recorder, Tenants: w.Tenants, Log: cfg.Log}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, &Events{cfg}, &Nodes{Config: cfg}}
+	fabrics := &placed.Fabrics{Store: cfg.Store, Recorder: cfg.Recorder, Log: cfg.Log}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}, &Events{cfg}, &Nodes{Config: cfg}}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/journal"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -194,7 +195,7 @@ func (m *VIPs) awaitRevision(ctx context.Context, revision uint64) error {
 }
 
 // changed is what a change of a VIP is to a watch: nothing, if it chooses the VIP neither before nor after.
-func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
+func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, change journal.Change) *weirv1.WatchVIPsResponse {
 	vip, there := state.VIPs.Get(change.Name)
 	before := change.Before != nil && fits(ctx, f, *change.Before)
 	after := there && fits(ctx, f, vip)

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/election"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
@@ -151,7 +152,7 @@ func TestOldLeaderWritesNoConditions(t *testing.T) {
 	url := etcdtest.Start(t)
 	leader, _ := open(t, etcd.Config{Name: "m1", Endpoints: []string{url}})
 	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Election.Epoch(); return epoch != 0 })
-	conditions := map[string]Conditions{"sea": {Backends: 1}}
+	conditions := map[string]vipstatus.Conditions{"sea": {Backends: 1}}
 	if err := leader.Conditions.Put(t.Context(), conditions, nil); err != nil {
 		t.Fatal(err)
 	}

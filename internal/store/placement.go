@@ -31,7 +31,7 @@ func (b *builder) decodePlacement(key, address string, value []byte, generation 
 func (c Change) placementOperations(s *State, ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
 	for vip, state := range c.Placements {
 		key := keyspace.Placements + vip.String()
-		if len(state.Places) == 0 {
+		if state.Empty() {
 			ops = append(ops, clientv3.OpDelete(key))
 			continue
 		}
@@ -47,7 +47,7 @@ func (b *builder) putPlacement(vip netip.Addr, state placementpolicy.State, gene
 		b.note(at.Name)
 	}
 	b.next.Placements.Put(vip, state)
-	if b.next.PlacementWritten.Delete(vip); len(state.Places) > 0 {
+	if b.next.PlacementWritten.Delete(vip); !state.Empty() {
 		b.next.PlacementWritten.Set(vip, generation)
 	}
 	b.delta.Placements[vip] = true

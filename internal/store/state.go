@@ -19,8 +19,10 @@ import (
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store/codec"
+	"github.com/weirlb/weir/internal/store/journal"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // State is everything in the store, as of one revision. It is read only.
@@ -44,9 +46,10 @@ type State struct {
 	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
 	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
 	NetworkWritten    sorted.Map[string, model.Generation]            // when each virtual network was last written, by name
+	Fabrics           sorted.Map[string, Fabric]                      // by name
 	PlacementWritten  sorted.Map[netip.Addr, model.Generation]        // when the placement of a VIP was last written, by address
 	OverlayWritten    model.Generation                                // when the overlay was last written; 0: there is none
-	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
+	Conditions        sorted.Map[string, vipstatus.Conditions]        // of each VIP, as the leader noted them, by name
 	Excluded          sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
 	Ready             sorted.Map[string, model.Generation]            // by manager, what all its hosts have
 	PortsWritten      sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
@@ -78,7 +81,7 @@ func (s *State) Clone() *State {
 	next.Excluded, next.Ready = s.Excluded.Clone(), s.Ready.Clone()
 	next.PortsWritten, next.PlacementWritten = s.PortsWritten.Clone(), s.PlacementWritten.Clone()
 	next.unknown, next.NetworkWritten = s.unknown.Clone(), s.NetworkWritten.Clone()
-	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
+	next.PrefixListWritten, next.chunks, next.Fabrics = s.PrefixListWritten.Clone(), s.chunks.Clone(), s.Fabrics.Clone()
 	return &next
 }
 
@@ -86,7 +89,7 @@ func (s *State) Clone() *State {
 type builder struct {
 	next  *State
 	delta Delta
-	vips  []VIPChange // for the journal
+	vips  []journal.Change // for the journal
 }
 
 func follow(s *State) *builder { return &builder{next: s.Clone(), delta: newDelta()} }
@@ -131,8 +134,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case keyspace.PrefixLists:
 		err = b.putPrefixListOf(key, kv.Value, generation)
 	case keyspace.Conditions:
-		var c Conditions
-		c, err = codec.Decode[Conditions](key, kv.Value)
+		var c vipstatus.Conditions
+		c, err = codec.Decode[vipstatus.Conditions](key, kv.Value)
 		s.Conditions.Set(name, c)
 		b.note(name)
 	case keyspace.Ports:
@@ -142,6 +145,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		if steps, err = codec.Decode[overloadpolicy.State](key, kv.Value); err == nil {
 			b.putSteps(name, steps)
 		}
+	case keyspace.Fabrics:
+		err = fabrics{b}.decode(key, name, kv.Value, generation)
 	case keyspace.Placements:
 		err = b.decodePlacement(key, name, kv.Value, generation)
 	default:
@@ -274,6 +279,8 @@ func (b *builder) remove(key string) error {
 		b.note(name)
 	case keyspace.Steps:
 		b.putSteps(name, overloadpolicy.State{})
+	case keyspace.Fabrics:
+		s.Fabrics.Delete(name)
 	case keyspace.Placements:
 		return b.decodePlacement(key, name, nil, 0)
 	case keyspace.Tables:

@@ -19,10 +19,12 @@ import (
 	"github.com/weirlb/weir/internal/store/auditlog"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/store/journal"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/store/presence"
 	"github.com/weirlb/weir/internal/store/truststore"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 	"github.com/weirlb/weir/internal/syncookie"
 )
 
@@ -52,12 +54,12 @@ type Store struct {
 	Status     *nodestatus.Writer // of nodes
 	Health     *HealthWriter      // of hosts' backends
 	Chunks     *ChunkWriter       // of prefix lists
-	Conditions *ConditionWriter   // of VIPs
+	Conditions *vipstatus.Writer  // of VIPs
 	Presence   *presence.Registry // of the nodes whose stream this manager holds
 	Events     *eventlog.Log
 	Audit      *auditlog.Log
 
-	journal    journal // of VIPs, for those who watch them
+	journal    *journal.Journal // of VIPs, for those who watch them
 	congestion congestion
 }
 
@@ -80,8 +82,8 @@ func newStore(client *etcd.Client, cfg Config) *Store {
 	c.Election = election.New(client, election.Document{Name: cfg.Name, Address: cfg.Address}, c.elected, cfg.Log)
 	return &Store{
 		cache: c, writer: &writer{cache: c, queue: newWrites()}, Status: nodestatus.New(client, cfg.Log), Health: &HealthWriter{c}, Chunks: &ChunkWriter{cache: c},
-		Conditions: &ConditionWriter{c.Election}, Presence: presence.New(client, cfg.Log),
-		Events: eventlog.New(client, c.Election), Audit: auditlog.New(client), journal: newJournal(),
+		Conditions: vipstatus.New(c.Election), Presence: presence.New(client, cfg.Log),
+		Events: eventlog.New(client, c.Election), Audit: auditlog.New(client), journal: journal.New(),
 	}
 }
 
@@ -199,7 +201,7 @@ func (s *Store) load(ctx context.Context) error {
 		b.delta.add(old.FullDelta())
 	}
 	s.show(b)
-	s.journal.begin(b.next.revision)
+	s.journal.Begin(b.next.revision)
 	return nil
 }
 
@@ -207,7 +209,7 @@ func (s *Store) load(ctx context.Context) error {
 func (s *Store) show(b *builder) {
 	s.congestion.note(b.delta, b.next, time.Now())
 	s.set(b)
-	s.journal.add(b)
+	s.journal.Add(b.vips, b.next.revision)
 }
 
 // follow keeps the State current.

@@ -54,6 +54,9 @@ type Change struct {
 	Steps map[string]overloadpolicy.State
 	// Placements are of VIPs in switches, by address; without a place nothing is kept.
 	Placements map[netip.Addr]placementpolicy.State
+	// Fabrics are networks of data centers; DeleteFabrics are names.
+	Fabrics       []compile.KeptFabric
+	DeleteFabrics []string
 	// DeleteTenants have neither VIPs, prefix lists nor users.
 	DeleteTenants []string
 	// Restored is the next step of a restore: Settled, or none, when it is over; nil: as it was.
@@ -105,6 +108,7 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
 	ops, errs := c.networkOperations(s, ops, []error{err})
 	ops, errs = c.placementOperations(s, ops, errs)
+	ops, errs = c.fabricOperations(s, ops, errs)
 	ops, errs = c.secretOperations(c.tenantOperations(c.restoredOperation(ops, errs)))
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)

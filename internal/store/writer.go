@@ -335,7 +335,7 @@ func (f *folded) versions(ops []clientv3.Op) bool {
 		key := string(op.KeyBytes())
 		_, written := f.ops[key]
 		return written && (strings.HasPrefix(key, keyspace.VIPs) || strings.HasPrefix(key, keyspace.Pools) || strings.HasPrefix(key, keyspace.PrefixLists) ||
-			strings.HasPrefix(key, keyspace.Networks) || key == keyspace.Overlay)
+			strings.HasPrefix(key, keyspace.Networks) || strings.HasPrefix(key, keyspace.Fabrics) || key == keyspace.Overlay)
 	})
 }
 
@@ -384,6 +384,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	}
 	b.applyPrefixLists(c, generation)
 	networks{b}.apply(c, generation)
+	fabrics{b}.apply(c, generation)
 	if c.FastpathKeys != nil {
 		b.next.FastpathKeys = c.FastpathKeys
 	}

@@ -114,6 +114,25 @@ const (
 	// WeirServiceDeleteOverlayProcedure is the fully-qualified name of the WeirService's DeleteOverlay
 	// RPC.
 	WeirServiceDeleteOverlayProcedure = "/weir.v1.WeirService/DeleteOverlay"
+	// WeirServiceUpdateFabricProcedure is the fully-qualified name of the WeirService's UpdateFabric
+	// RPC.
+	WeirServiceUpdateFabricProcedure = "/weir.v1.WeirService/UpdateFabric"
+	// WeirServiceListFabricsProcedure is the fully-qualified name of the WeirService's ListFabrics RPC.
+	WeirServiceListFabricsProcedure = "/weir.v1.WeirService/ListFabrics"
+	// WeirServiceGetFabricProcedure is the fully-qualified name of the WeirService's GetFabric RPC.
+	WeirServiceGetFabricProcedure = "/weir.v1.WeirService/GetFabric"
+	// WeirServiceDeleteFabricProcedure is the fully-qualified name of the WeirService's DeleteFabric
+	// RPC.
+	WeirServiceDeleteFabricProcedure = "/weir.v1.WeirService/DeleteFabric"
+	// WeirServicePlanPlacementProcedure is the fully-qualified name of the WeirService's PlanPlacement
+	// RPC.
+	WeirServicePlanPlacementProcedure = "/weir.v1.WeirService/PlanPlacement"
+	// WeirServiceOptimizePlacementProcedure is the fully-qualified name of the WeirService's
+	// OptimizePlacement RPC.
+	WeirServiceOptimizePlacementProcedure = "/weir.v1.WeirService/OptimizePlacement"
+	// WeirServiceExplainPlacementProcedure is the fully-qualified name of the WeirService's
+	// ExplainPlacement RPC.
+	WeirServiceExplainPlacementProcedure = "/weir.v1.WeirService/ExplainPlacement"
 	// WeirServiceListEventsProcedure is the fully-qualified name of the WeirService's ListEvents RPC.
 	WeirServiceListEventsProcedure = "/weir.v1.WeirService/ListEvents"
 	// WeirServiceWatchEventsProcedure is the fully-qualified name of the WeirService's WatchEvents RPC.
@@ -197,6 +216,18 @@ type WeirServiceClient interface {
 	GetOverlay(context.Context, *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error)
 	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
 	DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error)
+	// Makes the fabric, or replaces it as a whole. There is one at most.
+	UpdateFabric(context.Context, *v1.UpdateFabricRequest) (*v1.UpdateFabricResponse, error)
+	ListFabrics(context.Context, *v1.ListFabricsRequest) (*v1.ListFabricsResponse, error)
+	GetFabric(context.Context, *v1.GetFabricRequest) (*v1.GetFabricResponse, error)
+	// Deletes the fabric: VIPs of placement auto go back to muxes.
+	DeleteFabric(context.Context, *v1.DeleteFabricRequest) (*v1.DeleteFabricResponse, error)
+	// Says where VIPs of placement auto would be if they were placed now, and changes nothing.
+	PlanPlacement(context.Context, *v1.PlanPlacementRequest) (*v1.PlanPlacementResponse, error)
+	// Places all VIPs of placement auto anew, wherever they are, and begins to move them.
+	OptimizePlacement(context.Context, *v1.OptimizePlacementRequest) (*v1.OptimizePlacementResponse, error)
+	// Says why a VIP is in its switches, or with the muxes.
+	ExplainPlacement(context.Context, *v1.ExplainPlacementRequest) (*v1.ExplainPlacementResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -420,6 +451,52 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("DeleteOverlay")),
 			connect.WithClientOptions(opts...),
 		),
+		updateFabric: connect.NewClient[v1.UpdateFabricRequest, v1.UpdateFabricResponse](
+			httpClient,
+			baseURL+WeirServiceUpdateFabricProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdateFabric")),
+			connect.WithClientOptions(opts...),
+		),
+		listFabrics: connect.NewClient[v1.ListFabricsRequest, v1.ListFabricsResponse](
+			httpClient,
+			baseURL+WeirServiceListFabricsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListFabrics")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		getFabric: connect.NewClient[v1.GetFabricRequest, v1.GetFabricResponse](
+			httpClient,
+			baseURL+WeirServiceGetFabricProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetFabric")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		deleteFabric: connect.NewClient[v1.DeleteFabricRequest, v1.DeleteFabricResponse](
+			httpClient,
+			baseURL+WeirServiceDeleteFabricProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DeleteFabric")),
+			connect.WithClientOptions(opts...),
+		),
+		planPlacement: connect.NewClient[v1.PlanPlacementRequest, v1.PlanPlacementResponse](
+			httpClient,
+			baseURL+WeirServicePlanPlacementProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("PlanPlacement")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		optimizePlacement: connect.NewClient[v1.OptimizePlacementRequest, v1.OptimizePlacementResponse](
+			httpClient,
+			baseURL+WeirServiceOptimizePlacementProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("OptimizePlacement")),
+			connect.WithClientOptions(opts...),
+		),
+		explainPlacement: connect.NewClient[v1.ExplainPlacementRequest, v1.ExplainPlacementResponse](
+			httpClient,
+			baseURL+WeirServiceExplainPlacementProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ExplainPlacement")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		listEvents: connect.NewClient[v1.ListEventsRequest, v1.ListEventsResponse](
 			httpClient,
 			baseURL+WeirServiceListEventsProcedure,
@@ -522,6 +599,13 @@ type weirServiceClient struct {
 	updateOverlay        *connect.Client[v1.UpdateOverlayRequest, v1.UpdateOverlayResponse]
 	getOverlay           *connect.Client[v1.GetOverlayRequest, v1.GetOverlayResponse]
 	deleteOverlay        *connect.Client[v1.DeleteOverlayRequest, v1.DeleteOverlayResponse]
+	updateFabric         *connect.Client[v1.UpdateFabricRequest, v1.UpdateFabricResponse]
+	listFabrics          *connect.Client[v1.ListFabricsRequest, v1.ListFabricsResponse]
+	getFabric            *connect.Client[v1.GetFabricRequest, v1.GetFabricResponse]
+	deleteFabric         *connect.Client[v1.DeleteFabricRequest, v1.DeleteFabricResponse]
+	planPlacement        *connect.Client[v1.PlanPlacementRequest, v1.PlanPlacementResponse]
+	optimizePlacement    *connect.Client[v1.OptimizePlacementRequest, v1.OptimizePlacementResponse]
+	explainPlacement     *connect.Client[v1.ExplainPlacementRequest, v1.ExplainPlacementResponse]
 	listEvents           *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
 	watchEvents          *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
 	listNodes            *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
@@ -800,6 +884,69 @@ func (c *weirServiceClient) DeleteOverlay(ctx context.Context, req *v1.DeleteOve
 	return nil, err
 }
 
+// UpdateFabric calls weir.v1.WeirService.UpdateFabric.
+func (c *weirServiceClient) UpdateFabric(ctx context.Context, req *v1.UpdateFabricRequest) (*v1.UpdateFabricResponse, error) {
+	response, err := c.updateFabric.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListFabrics calls weir.v1.WeirService.ListFabrics.
+func (c *weirServiceClient) ListFabrics(ctx context.Context, req *v1.ListFabricsRequest) (*v1.ListFabricsResponse, error) {
+	response, err := c.listFabrics.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetFabric calls weir.v1.WeirService.GetFabric.
+func (c *weirServiceClient) GetFabric(ctx context.Context, req *v1.GetFabricRequest) (*v1.GetFabricResponse, error) {
+	response, err := c.getFabric.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteFabric calls weir.v1.WeirService.DeleteFabric.
+func (c *weirServiceClient) DeleteFabric(ctx context.Context, req *v1.DeleteFabricRequest) (*v1.DeleteFabricResponse, error) {
+	response, err := c.deleteFabric.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PlanPlacement calls weir.v1.WeirService.PlanPlacement.
+func (c *weirServiceClient) PlanPlacement(ctx context.Context, req *v1.PlanPlacementRequest) (*v1.PlanPlacementResponse, error) {
+	response, err := c.planPlacement.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// OptimizePlacement calls weir.v1.WeirService.OptimizePlacement.
+func (c *weirServiceClient) OptimizePlacement(ctx context.Context, req *v1.OptimizePlacementRequest) (*v1.OptimizePlacementResponse, error) {
+	response, err := c.optimizePlacement.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ExplainPlacement calls weir.v1.WeirService.ExplainPlacement.
+func (c *weirServiceClient) ExplainPlacement(ctx context.Context, req *v1.ExplainPlacementRequest) (*v1.ExplainPlacementResponse, error) {
+	response, err := c.explainPlacement.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListEvents calls weir.v1.WeirService.ListEvents.
 func (c *weirServiceClient) ListEvents(ctx context.Context, req *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {
 	response, err := c.listEvents.CallUnary(ctx, connect.NewRequest(req))
@@ -941,6 +1088,18 @@ type WeirServiceHandler interface {
 	GetOverlay(context.Context, *v1.GetOverlayRequest) (*v1.GetOverlayResponse, error)
 	// Deletes the overlay. Refused while a VIP is attached to a virtual network.
 	DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error)
+	// Makes the fabric, or replaces it as a whole. There is one at most.
+	UpdateFabric(context.Context, *v1.UpdateFabricRequest) (*v1.UpdateFabricResponse, error)
+	ListFabrics(context.Context, *v1.ListFabricsRequest) (*v1.ListFabricsResponse, error)
+	GetFabric(context.Context, *v1.GetFabricRequest) (*v1.GetFabricResponse, error)
+	// Deletes the fabric: VIPs of placement auto go back to muxes.
+	DeleteFabric(context.Context, *v1.DeleteFabricRequest) (*v1.DeleteFabricResponse, error)
+	// Says where VIPs of placement auto would be if they were placed now, and changes nothing.
+	PlanPlacement(context.Context, *v1.PlanPlacementRequest) (*v1.PlanPlacementResponse, error)
+	// Places all VIPs of placement auto anew, wherever they are, and begins to move them.
+	OptimizePlacement(context.Context, *v1.OptimizePlacementRequest) (*v1.OptimizePlacementResponse, error)
+	// Says why a VIP is in its switches, or with the muxes.
+	ExplainPlacement(context.Context, *v1.ExplainPlacementRequest) (*v1.ExplainPlacementResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -1160,6 +1319,52 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("DeleteOverlay")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceUpdateFabricHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdateFabricProcedure,
+		svc.UpdateFabric,
+		connect.WithSchema(weirServiceMethods.ByName("UpdateFabric")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceListFabricsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListFabricsProcedure,
+		svc.ListFabrics,
+		connect.WithSchema(weirServiceMethods.ByName("ListFabrics")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetFabricHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetFabricProcedure,
+		svc.GetFabric,
+		connect.WithSchema(weirServiceMethods.ByName("GetFabric")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceDeleteFabricHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDeleteFabricProcedure,
+		svc.DeleteFabric,
+		connect.WithSchema(weirServiceMethods.ByName("DeleteFabric")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServicePlanPlacementHandler := connect.NewUnaryHandlerSimple(
+		WeirServicePlanPlacementProcedure,
+		svc.PlanPlacement,
+		connect.WithSchema(weirServiceMethods.ByName("PlanPlacement")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceOptimizePlacementHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceOptimizePlacementProcedure,
+		svc.OptimizePlacement,
+		connect.WithSchema(weirServiceMethods.ByName("OptimizePlacement")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceExplainPlacementHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceExplainPlacementProcedure,
+		svc.ExplainPlacement,
+		connect.WithSchema(weirServiceMethods.ByName("ExplainPlacement")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListEventsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListEventsProcedure,
 		svc.ListEvents,
@@ -1289,6 +1494,20 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceGetOverlayHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteOverlayProcedure:
 			weirServiceDeleteOverlayHandler.ServeHTTP(w, r)
+		case WeirServiceUpdateFabricProcedure:
+			weirServiceUpdateFabricHandler.ServeHTTP(w, r)
+		case WeirServiceListFabricsProcedure:
+			weirServiceListFabricsHandler.ServeHTTP(w, r)
+		case WeirServiceGetFabricProcedure:
+			weirServiceGetFabricHandler.ServeHTTP(w, r)
+		case WeirServiceDeleteFabricProcedure:
+			weirServiceDeleteFabricHandler.ServeHTTP(w, r)
+		case WeirServicePlanPlacementProcedure:
+			weirServicePlanPlacementHandler.ServeHTTP(w, r)
+		case WeirServiceOptimizePlacementProcedure:
+			weirServiceOptimizePlacementHandler.ServeHTTP(w, r)
+		case WeirServiceExplainPlacementProcedure:
+			weirServiceExplainPlacementHandler.ServeHTTP(w, r)
 		case WeirServiceListEventsProcedure:
 			weirServiceListEventsHandler.ServeHTTP(w, r)
 		case WeirServiceWatchEventsProcedure:
@@ -1436,6 +1655,34 @@ func (UnimplementedWeirServiceHandler) GetOverlay(context.Context, *v1.GetOverla
 
 func (UnimplementedWeirServiceHandler) DeleteOverlay(context.Context, *v1.DeleteOverlayRequest) (*v1.DeleteOverlayResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteOverlay is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdateFabric(context.Context, *v1.UpdateFabricRequest) (*v1.UpdateFabricResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdateFabric is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListFabrics(context.Context, *v1.ListFabricsRequest) (*v1.ListFabricsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListFabrics is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetFabric(context.Context, *v1.GetFabricRequest) (*v1.GetFabricResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetFabric is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DeleteFabric(context.Context, *v1.DeleteFabricRequest) (*v1.DeleteFabricResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteFabric is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) PlanPlacement(context.Context, *v1.PlanPlacementRequest) (*v1.PlanPlacementResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PlanPlacement is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) OptimizePlacement(context.Context, *v1.OptimizePlacementRequest) (*v1.OptimizePlacementResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.OptimizePlacement is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ExplainPlacement(context.Context, *v1.ExplainPlacementRequest) (*v1.ExplainPlacementResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ExplainPlacement is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {

@@ -325,7 +325,14 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 	if there {
 		d.next.VIP, d.next.Tenant = vip.Name, vip.Tenant
 	}
-	for _, name := range s.SwitchesAt(address) {
+	names := s.SwitchesAt(address)
+	if there && vip.ChosenSwitches() {
+		d.next.Chosen, d.next.Unplaced, d.next.KbitPerS = before.Chosen, before.Unplaced, before.KbitPerS
+		names = append(names, before.Chosen...)
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	for _, name := range names {
 		was := before.Places[name]
 		is, event := was.Next(w.see(s, vip, address, name, was, now), now)
 		if is.Phase != "" {
@@ -342,7 +349,8 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 	if there && vip.InHardware() {
 		w.share(s, vip, d.next, now)
 	}
-	return d, !maps.Equal(before.Places, d.next.Places)
+	before.VIP, before.Tenant = d.next.VIP, d.next.Tenant // names alone are no change
+	return d, !before.Equal(d.next)
 }
 
 // share gives the switches of a VIP their parts of its members.
@@ -378,7 +386,7 @@ var texts = map[placementpolicy.Event]struct {
 func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
 	node, t := s.Nodes.At(name), w.timers[address][name]
 	seen := placementpolicy.Seen{
-		Wanted: vip.InHardware() && slices.Contains(vip.Hardware.Switches, name),
+		Wanted: vip.InHardware() && slices.Contains(vip.Hardware.Switches, name) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
 		Silent: w.silentFor(s, name, now),
 	}
 	if seen.Wanted {

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
 // DefaultInterval is the time between two looks at what changed: a condition that comes and goes between them
@@ -96,7 +97,7 @@ func (n *comparison) recordChanges(ctx context.Context, s *store.State) error {
 			n.Events.Record(e)
 		}
 	}
-	conditions, now := map[string]store.Conditions{}, n.Now()
+	conditions, now := map[string]vipstatus.Conditions{}, n.Now()
 	var gone []string
 	for name := range names {
 		before, noted := s.Conditions.Get(name)
@@ -182,7 +183,7 @@ func (n *comparison) touched(s *store.State, muxes muxFloor) map[string]bool {
 }
 
 // conditionEvents are what a VIP's conditions tell, after those that were noted before.
-func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditions) []eventlog.Event {
+func conditionEvents(vip model.VIP, before vipstatus.Conditions, c condition.Conditions) []eventlog.Event {
 	var happened []eventlog.Event
 	add := func(now condition.Condition, before string) {
 		if before == now.Reason || now.Reason == condition.ReasonPending {

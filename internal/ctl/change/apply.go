@@ -26,10 +26,10 @@ func ApplyCommand(s *session.Session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or update VIPs, pools, prefix lists, virtual networks and tenants from manifests",
+		Short: "Create or update VIPs, pools, prefix lists, networks, the fabric and tenants from manifests",
 		Long: `Create or update the VIPs, address pools, prefix lists, virtual networks and the overlay
 that manifests describe: all of them, or none if there is anything wrong with one. Tenants are applied before them, by themselves:
-all of them or none.
+all of them or none; then the fabric.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
 given several times. A file may hold several documents. The form of Figure 6 of the
@@ -81,6 +81,9 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 		return err
 	}
 	resources = slices.DeleteFunc(resources, isTenant)
+	if resources, err = applyFabrics(s, cmd, resources, dryRun); err != nil {
+		return err
+	}
 	if len(resources) == 0 {
 		return nil
 	}
@@ -171,6 +174,33 @@ func applyTenants(s *session.Session, cmd *cobra.Command, resources []manifest.R
 		}
 		return nil
 	})
+}
+
+// applyFabrics applies fabrics, each in a transaction of its own, and returns the other resources.
+func applyFabrics(s *session.Session, cmd *cobra.Command, resources []manifest.Resource, dryRun bool) (left []manifest.Resource, err error) {
+	for _, r := range resources {
+		m, is := r.Message.(*weirv1.Fabric)
+		if !is {
+			left = append(left, r)
+			continue
+		}
+		err := s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+			response, err := client.UpdateFabric(ctx, &weirv1.UpdateFabricRequest{Name: m.GetName(), Fabric: m, DryRun: dryRun})
+			if err != nil {
+				return fmt.Errorf("apply: %w", manifestfile.LocateIn(err, r))
+			}
+			change := response.GetChange()
+			if dryRun {
+				change = wouldBe(change)
+			}
+			fmt.Fprintf(progress(s, cmd), "fabric %s %s\n", m.GetName(), change)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
 }
 
 // progress is where lines for people go that do not belong to the result: nowhere else than the result's table.

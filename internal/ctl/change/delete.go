@@ -21,12 +21,12 @@ func DeleteCommand(s *session.Session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete VIPs, pools, prefix lists, virtual networks and tenants, or forget nodes",
+		Short: "Delete VIPs, pools, prefix lists, networks, the fabric and tenants, or forget nodes",
 		Long: `Delete VIPs, address pools, prefix lists, virtual networks and tenants, or forget nodes
 that are gone for good.
 
 With -f, delete the VIPs that manifests describe, then their virtual networks and the
-overlay, then their prefix lists, then their pools, then their tenants.`,
+overlay, then their prefix lists, then their pools, then the fabric and their tenants.`,
 		Example: `  weir delete vip shop
   weir delete -f shop.yaml
   weir delete node mux7`,
@@ -60,12 +60,15 @@ overlay, then their prefix lists, then their pools, then their tenants.`,
 		if err := deleteEach(s, cmd, pool, names[manifest.KindPool]); err != nil {
 			return err
 		}
+		if err := deleteEach(s, cmd, fabric, names[manifest.KindFabric]); err != nil {
+			return err
+		}
 		return deleteEach(s, cmd, tenant, names[manifest.KindTenant])
 	}
 	manifestfile.AddFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
 	cmd.AddCommand(deleteVIPCommand(s))
-	for _, k := range []kind{node, manager, pool, prefixList, network, overlay, tenant} {
+	for _, k := range []kind{node, manager, pool, prefixList, network, overlay, fabric, tenant} {
 		cmd.AddCommand(k.deleteCommand(s))
 	}
 	return cmd
@@ -156,6 +159,13 @@ it needs an empty data directory.`,
 				return fmt.Errorf("there is one overlay only, named %s", vnet.OverlayName)
 			}
 			_, err := client.DeleteOverlay(ctx, &weirv1.DeleteOverlayRequest{})
+			return err
+		},
+	}
+	fabric = kind{
+		name: "fabric", short: "Delete the fabric: VIPs of placement auto go back to muxes", one: true, names: session.FabricNames,
+		remove: func(ctx context.Context, client *rpc.Client, name string) error {
+			_, err := client.DeleteFabric(ctx, &weirv1.DeleteFabricRequest{Name: name})
 			return err
 		},
 	}

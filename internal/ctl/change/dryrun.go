@@ -6,16 +6,13 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 // printDryRun says what applying would do to each VIP and to the tables of its endpoints.
 func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 	for _, vip := range vips {
-		what := "would be " + vip.GetChange()
-		if vip.GetChange() == "unchanged" {
-			what = "would stay as it is"
-		}
-		fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), what)
+		fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), wouldBe(vip.GetChange()))
 		if len(vip.GetEffects()) == 0 {
 			continue
 		}
@@ -31,6 +28,14 @@ func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 		}
 	}
 	return nil
+}
+
+// wouldBe is what a change would be.
+func wouldBe(change string) string {
+	if change == rpc.Unchanged {
+		return "would stay as it is"
+	}
+	return "would be " + change
 }
 
 // bucketsMoved is "128 of 512 (25.0%)".

@@ -13,7 +13,7 @@ import (
 func Command(s *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List VIPs, address pools, prefix lists, networks, tenants, events, nodes or switches, a line each",
+		Short: "List VIPs, address pools, prefix lists, networks, fabrics, tenants, events, nodes or switches, a line each",
 		Example: `  weir get vips
   weir get vips -l team=web --watch
   weir get pools
@@ -22,7 +22,7 @@ func Command(s *session.Session) *cobra.Command {
   weir get vip shop -o yaml > shop.yaml`,
 	}
 	session.Group(cmd)
-	cmd.AddCommand(vipsCommand(s), poolsCommand(s), prefixListsCommand(s), networksCommand(s), overlayCommand(s),
+	cmd.AddCommand(vipsCommand(s), poolsCommand(s), prefixListsCommand(s), networksCommand(s), overlayCommand(s), fabricsCommand(s),
 		tenantsCommand(s), eventsCommand(s), nodesCommand(s), switchesCommand(s), managersCommand(s))
 	return cmd
 }

@@ -46,25 +46,9 @@ func AddFlag(cmd *cobra.Command, names *[]string, usage string) {
 	cmd.MarkFlagFilename("filename", "yaml", "yml", "json") //nolint:errcheck // the flag stands one line above
 }
 
-// Read reads what ReadAnyKind does, for commands that send it to a manager. A manager has no fabrics.
-func Read(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
-	resources, err := ReadAnyKind(cmd, names)
-	var problems manifest.Problems
-	for _, r := range resources {
-		if r.Kind() == manifest.KindFabric {
-			reason := "a manager has none of the kind Fabric: weir plan --fabric reads it"
-			problems = append(problems, r.Locate(&model.FieldError{Field: "name", Reason: reason}))
-		}
-	}
-	if len(problems) > 0 {
-		return nil, &ProblemError{what: "read the manifests", problems: problems}
-	}
-	return resources, err
-}
-
-// ReadAnyKind reads all documents of the files named, of the files in folders named, and of stdin
+// Read reads all documents of the files named, of the files in folders named, and of stdin
 // where the name is "-". It tells warnings to the command's standard error.
-func ReadAnyKind(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
+func Read(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
 	var resources []manifest.Resource
 	var problems manifest.Problems
 	for _, name := range names {
@@ -151,6 +135,19 @@ func readError(name string, err error) error {
 		err = path.Err
 	}
 	return fmt.Errorf("read %s: %w", name, err)
+}
+
+// LocateIn gives a manager's refusal of one resource the lines of its file.
+func LocateIn(err error, r manifest.Resource) error {
+	var refused *rpc.Error
+	if !errors.As(err, &refused) || len(refused.Fields) == 0 {
+		return err
+	}
+	var problems manifest.Problems
+	for _, field := range refused.Fields {
+		problems = append(problems, r.Locate(&model.FieldError{Field: field.Field, Reason: field.Reason}))
+	}
+	return &ProblemError{what: "the manager refused", problems: problems}
 }
 
 // Locate gives a manager's refusal of resources the lines of their files.

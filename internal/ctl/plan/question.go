@@ -34,7 +34,7 @@ func progress(cmd *cobra.Command) func(string) {
 // readFabric reads the network that the flags name.
 func readFabric(cmd *cobra.Command, input *planinput.Input) (*fabric.Fabric, error) {
 	return input.Fabric(func(file string) ([]manifest.Resource, error) {
-		return manifestfile.ReadAnyKind(cmd, []string{file})
+		return manifestfile.Read(cmd, []string{file})
 	})
 }
 

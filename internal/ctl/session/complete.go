@@ -99,6 +99,12 @@ func NetworkNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 	return names(networks, err, (*weirv1.VirtualNetwork).GetName)
 }
 
+// FabricNames is a NameLister of fabrics.
+func FabricNames(ctx context.Context, client *rpc.Client) ([]string, error) {
+	response, err := client.ListFabrics(ctx, &weirv1.ListFabricsRequest{})
+	return names(response.GetFabrics(), err, (*weirv1.Fabric).GetName)
+}
+
 // TenantNames is a NameLister of tenants.
 func TenantNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 	response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})

@@ -33,6 +33,9 @@ func Placements(vips []*weirv1.VIP, now time.Time) *Table {
 			placed[p.GetSwitch()] = true
 			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), SwitchPart(p), Ago(p.GetSince(), now), p.GetReason())
 		}
+		if len(placed) == 0 && vip.GetHardware().GetPlacement() == "auto" {
+			t.Add(vip.GetName(), vip.GetAddress(), "", "software", "", hardwareReason(vip))
+		}
 		for _, name := range vip.GetHardware().GetSwitches() {
 			if !placed[name] && vip.GetHardware().GetPlacement() == "require" {
 				t.Add(vip.GetName(), vip.GetAddress(), name, "software", "", "", hardwareReason(vip))

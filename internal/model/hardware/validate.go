@@ -25,9 +25,10 @@ func Validate(vip model.VIP) error {
 		return nil
 	}
 	var r refusals
-	if h.Placement != model.PlacementNever && h.Placement != model.PlacementRequire {
-		r.refuse("hardware.placement", "must be %s or %s, is %.64q", model.PlacementNever, model.PlacementRequire, string(h.Placement))
+	if h.Placement != model.PlacementNever && h.Placement != model.PlacementRequire && h.Placement != model.PlacementAuto {
+		r.refuse("hardware.placement", "must be %s, %s or %s, is %.64q", model.PlacementNever, model.PlacementRequire, model.PlacementAuto, string(h.Placement))
 	}
+	r.chosen(h)
 	if h.UDP != model.UDPAtHome && h.UDP != model.UDPLocal {
 		r.refuse("hardware.udp", "must be %s or %s, is %.64q", model.UDPAtHome, model.UDPLocal, string(h.UDP))
 	}
@@ -40,12 +41,45 @@ func Validate(vip model.VIP) error {
 		r.switches(h.Switches)
 	}
 	if vip.InHardware() {
-		r.whole(vip)
-		for i, e := range vip.Endpoints {
-			r.endpoint(fmt.Sprintf("endpoints[%d]", i), e)
-		}
+		r.obstacles(vip)
 	}
 	return errors.Join(r...)
+}
+
+// chosen refuses what does not go together with switches that managers choose.
+func (r *refusals) chosen(h *model.Hardware) {
+	switch auto := h.Placement == model.PlacementAuto; {
+	case !auto && h.Spread != 0:
+		r.refuse("hardware.spread", "is of placement %s alone", model.PlacementAuto)
+	case h.Spread < 0 || h.Spread > MaxSwitches:
+		r.refuse("hardware.spread", "must be auto, one or a number from 1 to %d", MaxSwitches)
+	case auto && len(h.Switches) > 0:
+		r.refuse("hardware.switches", "must be left out: with placement %s managers choose them", model.PlacementAuto)
+	case auto && h.Split:
+		r.refuse("hardware.split", "is of placement %s alone", model.PlacementRequire)
+	case auto && h.UDP == model.UDPLocal:
+		r.refuse("hardware.udp", "must be %s: with placement %s the VIP moves, and flows would end", model.UDPAtHome, model.PlacementAuto)
+	}
+}
+
+// Obstacle is what the VIP wants that a switch does not do; nil: nothing. A VIP of placement auto stays with the muxes then.
+func Obstacle(vip model.VIP) *model.FieldError {
+	if vip.SNAT != nil {
+		return &model.FieldError{Field: "snat", Reason: "costs answers a hop by a switch: name the switches, with placement " + string(model.PlacementRequire)}
+	}
+	var r refusals
+	r.obstacles(vip)
+	for _, first := range model.FieldErrors(errors.Join(r...)) {
+		return first
+	}
+	return nil
+}
+
+func (r *refusals) obstacles(vip model.VIP) {
+	r.whole(vip)
+	for i, e := range vip.Endpoints {
+		r.endpoint(fmt.Sprintf("endpoints[%d]", i), e)
+	}
 }
 
 func (r *refusals) switches(names []string) {

@@ -30,7 +30,7 @@ const (
 
 // Event is something that happened, once or again and again.
 type Event struct {
-	Kind     string    `json:"kind"` // "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "mux", "host", "switch" or "manager"
+	Kind     string    `json:"kind"` // "VIP", "AddressPool", "PrefixList", "VirtualNetwork", "Overlay", "Fabric", "mux", "host", "switch" or "manager"
 	Object   string    `json:"object"`
 	Tenant   string    `json:"tenant,omitempty"`
 	Warning  bool      `json:"warning,omitempty"`

@@ -11,6 +11,7 @@
 //	/weir/v1/fbt-masters     what keys of FBTs are derived from
 //	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved, with its address, when it was written and by whom
 //	/weir/v1/pools/NAME      an address pool
+//	/weir/v1/fabrics/NAME    the network of a data center
 //	/weir/v1/prefix-lists/NAME        a prefix list, by the ids of its chunks
 //	/weir/v1/prefix-chunks/LIST/ID    a chunk of its prefixes, which never changes; written before the list that names it
 //	/weir/v1/networks/NAME   a virtual network, hosts resolved
@@ -55,6 +56,7 @@ const (
 	Managers     = Root + "managers/"
 	VIPs         = Root + "vips/"
 	Pools        = Root + "pools/"
+	Fabrics      = Root + "fabrics/"
 	PrefixLists  = Root + "prefix-lists/"
 	PrefixChunks = Root + "prefix-chunks/" // LIST/ID; read before the lists, by their order
 	Networks     = Root + "networks/"

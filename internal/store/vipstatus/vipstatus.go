@@ -1,4 +1,5 @@
-package store
+// Package vipstatus writes to the store what the leader notes of VIPs.
+package vipstatus
 
 import (
 	"context"
@@ -28,11 +29,14 @@ type Condition struct {
 	Since  time.Time `json:"since"` // of the status
 }
 
-// ConditionWriter writes the conditions of VIPs. Only the replica that leads may.
-type ConditionWriter struct{ election *election.Election }
+// Writer writes the conditions of VIPs. Only the replica that leads may.
+type Writer struct{ election *election.Election }
+
+// New makes a Writer.
+func New(e *election.Election) *Writer { return &Writer{e} }
 
 // Put notes the conditions of VIPs, by name, and forgets those of VIPs that are gone.
-func (w *ConditionWriter) Put(ctx context.Context, conditions map[string]Conditions, gone []string) error {
+func (w *Writer) Put(ctx context.Context, conditions map[string]Conditions, gone []string) error {
 	ops := make([]clientv3.Op, 0, len(conditions)+len(gone))
 	for name, c := range conditions {
 		value, err := codec.Encode(c)
