@@ -2931,7 +2931,9 @@ type Hardware struct {
 	// for. The switches are to be at the same distance from wherever packets come.
 	Split bool `protobuf:"varint,4,opt,name=split,proto3" json:"split,omitempty"`
 	// Of "auto", how many switches at once may have the VIP: "auto" (the default), "one", or a number up to 64.
-	Spread        string `protobuf:"bytes,5,opt,name=spread,proto3" json:"spread,omitempty"`
+	Spread string `protobuf:"bytes,5,opt,name=spread,proto3" json:"spread,omitempty"`
+	// A switch has one tunnel for all backends of the VIP on a host, which chooses among them.
+	ByHost        bool `protobuf:"varint,8,opt,name=by_host,json=byHost,proto3" json:"by_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2999,6 +3001,13 @@ func (x *Hardware) GetSpread() string {
 		return x.Spread
 	}
 	return ""
+}
+
+func (x *Hardware) GetByHost() bool {
+	if x != nil {
+		return x.ByHost
+	}
+	return false
 }
 
 // A registered mux, host or switch.
@@ -5611,13 +5620,14 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x84\x01\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x9d\x01\n" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
 	"\x03udp\x18\x03 \x01(\tR\x03udp\x12\x14\n" +
 	"\x05split\x18\x04 \x01(\bR\x05split\x12\x16\n" +
-	"\x06spread\x18\x05 \x01(\tR\x06spread\"\xd6\x01\n" +
+	"\x06spread\x18\x05 \x01(\tR\x06spread\x12\x17\n" +
+	"\aby_host\x18\b \x01(\bR\x06byHost\"\xd6\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +

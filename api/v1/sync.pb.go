@@ -2423,7 +2423,9 @@ type SteeredVIP struct {
 	Endpoints []*SteeredEndpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Removed   []*EndpointKey     `protobuf:"bytes,6,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Hosts answer echo requests that switches bring.
-	Ping          bool `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
+	Ping bool `protobuf:"varint,7,opt,name=ping,proto3" json:"ping,omitempty"`
+	// Switches have one tunnel for all backends on a host.
+	ByHost        bool `protobuf:"varint,8,opt,name=by_host,json=byHost,proto3" json:"by_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2503,6 +2505,13 @@ func (x *SteeredVIP) GetRemoved() []*EndpointKey {
 func (x *SteeredVIP) GetPing() bool {
 	if x != nil {
 		return x.Ping
+	}
+	return false
+}
+
+func (x *SteeredVIP) GetByHost() bool {
+	if x != nil {
+		return x.ByHost
 	}
 	return false
 }
@@ -5204,7 +5213,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bnetworks\x18\x17 \x01(\v2\x15.weir.v1.HostNetworksR\bnetworks\x12'\n" +
 	"\x05tasks\x18\x18 \x03(\v2\x11.weir.v1.NodeTaskR\x05tasks\x12-\n" +
 	"\asteered\x18\x19 \x03(\v2\x13.weir.v1.SteeredVIPR\asteered\x12'\n" +
-	"\x0fsteered_removed\x18\x1a \x03(\tR\x0esteeredRemoved\"\xf1\x01\n" +
+	"\x0fsteered_removed\x18\x1a \x03(\tR\x0esteeredRemoved\"\x8a\x02\n" +
 	"\n" +
 	"SteeredVIP\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12#\n" +
@@ -5213,7 +5222,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x126\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.SteeredEndpointR\tendpoints\x12.\n" +
 	"\aremoved\x18\x06 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\x12\x12\n" +
-	"\x04ping\x18\a \x01(\bR\x04ping\"\xf8\x02\n" +
+	"\x04ping\x18\a \x01(\bR\x04ping\x12\x17\n" +
+	"\aby_host\x18\b \x01(\bR\x06byHost\"\xf8\x02\n" +
 	"\x0fSteeredEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12%\n" +
 	"\x0ekeeps_backends\x18\x02 \x01(\bR\rkeepsBackends\x123\n" +

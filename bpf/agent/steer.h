@@ -227,6 +227,28 @@ static __noinline enum verdict steer_error(struct __sk_buff *skb, struct rx_ctx 
 	return steer_away(skb, a, VERDICT_STEERED_ERROR);
 }
 
+/*
+ * The backend of this host that a packet to the host has come to, in a->rule: its slot, 0: none. Of
+ * the hash it takes bits that no bucket goes by.
+ */
+static __noinline __u32 steer_local(struct rx_ctx *a, const struct steer_endpoint *endpoint)
+{
+	const struct steer_locals *locals = bpf_map_lookup_elem(&steer_locals, &endpoint->number);
+	const struct steer_backend *backend;
+	struct address tunnel;
+	__u32 at, slot;
+
+	if (!locals || !locals->count)
+		return 0;
+	at = steer_hash(&a->inner, endpoint->flags, a->steering.port) >> 16;
+	slot = locals->slots[at % locals->count & (STEER_LOCALS_MAX - 1)];
+	backend = steer_backend_at(endpoint->number, slot);
+	if (!backend)
+		return 0;
+	tunnel = backend->tunnel;
+	return steer_serve(a, &tunnel) ? 0 : slot;
+}
+
 /* Does the segment name the backend that it has come to? Then there is no more to look up. */
 static __always_inline bool steer_names_own(struct __sk_buff *skb, const struct rx_ctx *a)
 {
@@ -285,6 +307,8 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 	endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	if (!endpoint)
 		return steer_answer(skb, a, &a->inner);
+	if (endpoint->flags & STEER_BY_HOST)
+		own = steer_local(a, endpoint) ?: own;
 	steer_choose(skb, a, endpoint, own);
 	return steer_go(skb, a, endpoint->number, own);
 }

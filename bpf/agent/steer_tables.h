@@ -51,6 +51,15 @@ struct {
 	__type(value, struct steer_backend);
 } steer_backends SEC(".maps");
 
+/* By number of an endpoint with STEER_BY_HOST: among which of its backends the host chooses. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct steer_locals);
+} steer_locals SEC(".maps");
+
 /* Muxes by family, that fragments and some ICMP errors are relayed to. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

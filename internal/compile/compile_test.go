@@ -73,7 +73,8 @@ func drawFastpath(t *rapid.T, v4 bool) *model.Fastpath {
 func drawHardware(t *rapid.T, vip model.VIP) *model.Hardware {
 	h := &model.Hardware{
 		Placement: model.PlacementRequire, Switches: []string{"sw1", "sw2"},
-		UDP: rapid.SampledFrom([]model.UDPHome{model.UDPAtHome, model.UDPLocal}).Draw(t, "udp"),
+		UDP:    rapid.SampledFrom([]model.UDPHome{model.UDPAtHome, model.UDPLocal}).Draw(t, "udp"),
+		ByHost: rapid.Bool().Draw(t, "byHost"),
 	}
 	vip.Hardware = h
 	if hardware.Validate(vip) != nil {

@@ -7,6 +7,7 @@ type Hardware struct {
 	UDP       UDPHome   // never empty
 	Split     bool      // each switch has a part of the backends
 	Spread    int       // of PlacementAuto: so many switches at once at most; 0: as many as fit best
+	ByHost    bool      // a switch has one tunnel for all backends on a host
 }
 
 // Placement says whether switches serve a VIP.

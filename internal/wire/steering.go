@@ -15,7 +15,7 @@ func steeredToProto(u steering.Update) (changed []*weirv1.SteeredVIP, removed []
 	for _, c := range u.Changed {
 		p := &weirv1.SteeredVIP{
 			Vip: compile.OptionalAddress(c.Address), KeepsSources: c.KeepsSources,
-			Switches: compile.AddressTexts(c.Switches), Hosts: compile.AddressTexts(c.Peers), Ping: c.Ping,
+			Switches: compile.AddressTexts(c.Switches), Hosts: compile.AddressTexts(c.Peers), Ping: c.Ping, ByHost: c.ByHost,
 		}
 		for _, e := range c.Endpoints {
 			p.Endpoints = append(p.Endpoints, steeredEndpointToProto(e))
@@ -76,7 +76,7 @@ func steeredFromProto(changed []*weirv1.SteeredVIP, removed []string) (u steerin
 		var f fields
 		c := steering.Change{
 			Address: f.Address("vip", p.GetVip()), KeepsSources: p.GetKeepsSources(),
-			Switches: f.Addresses("switches", p.GetSwitches()), Peers: f.Addresses("hosts", p.GetHosts()), Ping: p.GetPing(),
+			Switches: f.Addresses("switches", p.GetSwitches()), Peers: f.Addresses("hosts", p.GetHosts()), Ping: p.GetPing(), ByHost: p.GetByHost(),
 		}
 		for j, e := range p.GetEndpoints() {
 			c.Endpoints = append(c.Endpoints, steeredEndpoint(&f, fmt.Sprintf("endpoints[%d].", j), e))

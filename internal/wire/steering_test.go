@@ -21,7 +21,7 @@ func drawSteering(t *rapid.T) steering.Update {
 		Affinity: rapid.Bool().Draw(t, "affinity"), LocalUDP: rapid.Bool().Draw(t, "local"),
 	}}
 	moves := steering.EndpointChange{
-		Endpoint: steering.Endpoint{Key: drawKey(t), Cookies: model.CookiesOn}, KeepsBackends: true, KeepsBuckets: true,
+		Endpoint: steering.Endpoint{Key: steering.Ports(drawAddr(t, false)), Cookies: model.CookiesOff}, KeepsBackends: true, KeepsBuckets: true,
 		Moves: []steering.Move{{Bucket: 65535, Slot: 8191, Previous: 1}, {Bucket: 0}},
 	}
 	return steering.Update{
@@ -30,7 +30,7 @@ func drawSteering(t *rapid.T) steering.Update {
 				Address: drawAddr(t, true), Switches: []netip.Addr{drawAddr(t, true)}, Peers: []netip.Addr{drawAddr(t, false), drawAddr(t, true)},
 				Endpoints: []steering.EndpointChange{whole}, Removed: []model.EndpointKey{drawKey(t)},
 			},
-			{Address: drawAddr(t, false), KeepsSources: true, Ping: rapid.Bool().Draw(t, "ping"), Endpoints: []steering.EndpointChange{moves}},
+			{Address: drawAddr(t, false), KeepsSources: true, Ping: rapid.Bool().Draw(t, "ping"), ByHost: rapid.Bool().Draw(t, "byHost"), Endpoints: []steering.EndpointChange{moves}},
 		},
 		Removed: []netip.Addr{drawAddr(t, true)},
 	}

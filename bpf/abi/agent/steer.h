@@ -47,6 +47,7 @@ enum steer_flag {
 	STEER_UDP_LOCAL = 8, /* flows of UDP are served where they arrive */
 	STEER_EMPTY = 16, /* no backend takes new connections: there are no buckets */
 	STEER_PING = 32, /* of a VIP's row: it answers pings */
+	STEER_BY_HOST = 64, /* switches have one tunnel for all backends here: see steer_locals */
 };
 ABI_ENUM(steer_flag);
 
@@ -93,6 +94,17 @@ struct steer_backend {
 	__u32 flags; /* enum steer_backend_flag */
 };
 
+enum steer_local {
+	STEER_LOCALS_MAX = 64,
+};
+ABI_ENUM(steer_local);
+
+/* Slots of an endpoint's backends on this host that take new connections, by their shares. */
+struct steer_locals {
+	__u32 count;
+	__u16 slots[STEER_LOCALS_MAX];
+};
+
 /* A workload that has answered a SYN with timestamps by one with timestamps. */
 struct steer_workload {
 	struct address dip;
@@ -134,5 +146,6 @@ _Static_assert(sizeof(struct steer_key) == 20, "steer_key");
 _Static_assert(sizeof(struct steer_endpoint) == 16, "steer_endpoint");
 _Static_assert(sizeof(struct steer_bucket_row) == 136, "steer_bucket_row");
 _Static_assert(sizeof(struct steer_backend) == 20, "steer_backend");
+_Static_assert(sizeof(struct steer_locals) == 132, "steer_locals");
 _Static_assert(sizeof(struct steer_workload) == 20, "steer_workload");
 _Static_assert(SLOT_MASK >> (int)STEER_PREVIOUS_SHIFT == 0, "a bucket is a word");

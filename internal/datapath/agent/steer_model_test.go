@@ -96,7 +96,7 @@ func TestSteeringDecidesAsTheModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		confirmed := rapid.Bool().Draw(draw, "confirmed")
-		r.setAnswersTimestamps(confirmed)
+		r.setAnswersTimestamps(native4, confirmed)
 		in, p := drawFromClient(draw, e)
 		d := steer.Decide(e, p, steer.Arrival{Own: backendSlot, TakesNew: slices.Contains(e.Buckets, backendSlot), Timestamps: confirmed})
 		got, want := r.run("from_uplink", fromSwitch(in, native4, false), nil), verdictOf(e, d)
@@ -121,10 +121,10 @@ func TestSteeringDecidesAsTheModel(t *testing.T) {
 	t.Logf("%v", seen)
 }
 
-// setAnswersTimestamps says whether the workload at native4 answers SYNs with timestamps.
-func (r *rig) setAnswersTimestamps(confirmed bool) {
+// setAnswersTimestamps says whether a workload answers SYNs with timestamps.
+func (r *rig) setAnswersTimestamps(dip string, confirmed bool) {
 	r.t.Helper()
-	key := bpf.AgentSteerWorkload{Dip: bpf.ToAddress(netip.MustParseAddr(native4)), Port: abi.Port(backendPort)}
+	key := bpf.AgentSteerWorkload{Dip: bpf.ToAddress(netip.MustParseAddr(dip)), Port: abi.Port(backendPort)}
 	var err error
 	if confirmed {
 		err = r.objects.SteerWorkloads.Put(key, uint32(1))

@@ -18,7 +18,7 @@ func Steered(s desired.State, vip model.VIP) (steering.VIP, bool) {
 	if len(names) == 0 {
 		return steering.VIP{}, false
 	}
-	steered := steering.VIP{Address: vip.Address, Ping: vip.Ping != model.PingIgnore}
+	steered := steering.VIP{Address: vip.Address, Ping: vip.Ping != model.PingIgnore, ByHost: vip.Hardware != nil && vip.Hardware.ByHost}
 	for _, name := range names {
 		if n, there := s.Nodes.Get(name); there && n.Role == model.RoleSwitch {
 			steered.Switches = append(steered.Switches, n.Addresses...)

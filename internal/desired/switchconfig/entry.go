@@ -3,6 +3,7 @@
 package switchconfig
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,12 +28,14 @@ const allBuckets = 1 << 16
 // GroupOf is that of a VIP: empty if no backend of it takes new connections.
 func GroupOf(s desired.State, vip model.VIP) Group {
 	var weights sorted.Map[netip.Addr, uint64]
+	of := tunnelsOf(vip)
 	for _, e := range vip.Endpoints {
 		table := s.Tables.At(desired.Key(vip, e))
 		size := uint64(len(table.MuxBuckets()))
 		for slot, buckets := range table.Shares() {
 			if row, there := table.Row(slot); there && !row.Down {
-				weights.Set(row.Tunnel, weights.At(row.Tunnel)+uint64(buckets)*(allBuckets/size))
+				tunnel := cmp.Or(of[row.Tunnel], row.Tunnel)
+				weights.Set(tunnel, weights.At(tunnel)+uint64(buckets)*(allBuckets/size))
 			}
 		}
 	}
@@ -41,6 +44,33 @@ func GroupOf(s desired.State, vip model.VIP) Group {
 		g = append(g, Share{tunnel, weight})
 	}
 	return g
+}
+
+// tunnelsOf says which tunnel a switch has in the place of others: of a VIP with one for each host the lowest of its backends
+// there, also of those that take no connections, so that it seldom changes.
+func tunnelsOf(vip model.VIP) map[netip.Addr]netip.Addr {
+	if vip.Hardware == nil || !vip.Hardware.ByHost {
+		return nil
+	}
+	type place struct {
+		host string
+		is4  bool
+	}
+	lowest, of := map[place]netip.Addr{}, map[netip.Addr]netip.Addr{}
+	each := func(do func(place, netip.Addr)) {
+		for _, e := range vip.Endpoints {
+			for _, b := range e.Backends {
+				do(place{b.Host, b.TunnelAddress().Is4()}, b.TunnelAddress())
+			}
+		}
+	}
+	each(func(at place, tunnel netip.Addr) {
+		if was, known := lowest[at]; !known || tunnel.Less(was) {
+			lowest[at] = tunnel
+		}
+	})
+	each(func(at place, tunnel netip.Addr) { of[tunnel] = lowest[at] })
+	return of
 }
 
 // Unfit says why a switch can't hold the VIP, or nothing.

@@ -38,6 +38,30 @@ func TestGroupOf(t *testing.T) {
 	}
 }
 
+// TestGroupByHost has one tunnel for each host and family, the lowest of its backends, with the shares of all of them.
+func TestGroupByHost(t *testing.T) {
+	six := netip.MustParseAddr("fd00::1")
+	vip := model.VIP{
+		Name: "fast", Address: netip.MustParseAddr("203.0.113.30"), Hardware: &model.Hardware{Placement: model.PlacementRequire, ByHost: true},
+		Endpoints: []model.Endpoint{
+			{Protocol: model.TCP, Port: 80, Backends: []model.Backend{{Host: "a", Address: tunnel(3)}, {Host: "b", Address: tunnel(2)}, {Host: "a", Address: tunnel(4), Tunnel: six}}},
+			{Protocol: model.UDP, Port: 53, Backends: []model.Backend{{Host: "a", Address: tunnel(1)}, {Host: "b", Address: tunnel(5)}}},
+		},
+	}
+	var s desired.State
+	rows := []desired.Row{{Slot: 1, Tunnel: tunnel(3)}, {Slot: 2, Tunnel: tunnel(2)}, {Slot: 3, Tunnel: six}}
+	s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), desired.Table{Rows: rows, Buckets: []model.Slot{1, 1, 2, 3}})
+	s.Tables.Set(desired.Key(vip, vip.Endpoints[1]), desired.Table{Rows: []desired.Row{{Slot: 1, Tunnel: tunnel(5)}}, Buckets: []model.Slot{1}})
+	want := Group{{tunnel(1), allBuckets / 2}, {tunnel(2), allBuckets/4 + allBuckets}, {six, allBuckets / 4}}
+	if got := GroupOf(s, vip); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	vip.Hardware.ByHost = false
+	if got := GroupOf(s, vip); len(got) != 4 {
+		t.Errorf("by backend: %v", got)
+	}
+}
+
 func TestUnfit(t *testing.T) {
 	four, six := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	for _, c := range []struct {

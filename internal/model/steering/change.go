@@ -22,7 +22,7 @@ type Change struct {
 	Address         netip.Addr
 	KeepsSources    bool
 	Switches, Peers []netip.Addr
-	Ping            bool
+	Ping, ByHost    bool
 	Endpoints       []EndpointChange    // new or changed
 	Removed         []model.EndpointKey // endpoints
 }
@@ -61,7 +61,7 @@ func Diff(before, after map[netip.Addr]VIP) Update {
 
 // DiffVIP is how one changes, and whether it does; it begins as the zero value.
 func DiffVIP(before, after VIP) (c Change, differs bool) {
-	c.Address, c.Ping = after.Address, after.Ping
+	c.Address, c.Ping, c.ByHost = after.Address, after.Ping, after.ByHost
 	if slices.Equal(before.Switches, after.Switches) && slices.Equal(before.Peers, after.Peers) {
 		c.KeepsSources = true
 	} else {
@@ -78,7 +78,7 @@ func DiffVIP(before, after VIP) (c Change, differs bool) {
 			c.Removed = append(c.Removed, e.Key)
 		}
 	}
-	return c, !c.KeepsSources || before.Ping != after.Ping || len(c.Endpoints)+len(c.Removed) > 0
+	return c, !c.KeepsSources || before.Ping != after.Ping || before.ByHost != after.ByHost || len(c.Endpoints)+len(c.Removed) > 0
 }
 
 func diffEndpoint(before, after Endpoint) EndpointChange {
@@ -131,7 +131,7 @@ func Apply(before map[netip.Addr]VIP, u Update) (map[netip.Addr]VIP, error) {
 }
 
 func (c Change) apply(vip VIP) (VIP, error) {
-	vip.Address, vip.Ping = c.Address, c.Ping
+	vip.Address, vip.Ping, vip.ByHost = c.Address, c.Ping, c.ByHost
 	if !c.KeepsSources {
 		vip.Switches, vip.Peers = c.Switches, c.Peers
 	}

@@ -46,7 +46,7 @@ func TestUpdatesLeadToWhatIs(t *testing.T) {
 		for range 5 {
 			next := map[netip.Addr]VIP{}
 			if rapid.IntRange(0, 4).Draw(t, "there") > 0 {
-				vip := VIP{Address: address, Switches: manager[address].Switches, Ping: rapid.Bool().Draw(t, "ping")}
+				vip := VIP{Address: address, Switches: manager[address].Switches, Ping: rapid.Bool().Draw(t, "ping"), ByHost: rapid.Bool().Draw(t, "byHost")}
 				if rapid.Bool().Draw(t, "switches") {
 					vip.Switches = []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(rapid.IntRange(1, 3).Draw(t, "switch"))})}
 				}
@@ -72,6 +72,41 @@ func TestUpdatesLeadToWhatIs(t *testing.T) {
 			manager, host = next, after
 			if rest := Diff(manager, host); !rest.IsEmpty() {
 				t.Fatalf("the host differs by %+v", rest)
+			}
+		}
+	})
+}
+
+// TestLocalsHaveTheirShares has backends that are here, as often as buckets name them, as far as there is room.
+func TestLocalsHaveTheirShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := drawEndpoint(t, 80)
+		e.Buckets = rapid.SliceOfN(rapid.SampledFrom([]model.Slot{0, 1, 2, 3}), 256, 256).Draw(t, "many")
+		far := model.Slot(rapid.IntRange(1, 4).Draw(t, "far"))
+		for i := range e.Backends {
+			e.Backends[i].Tunnel = netip.AddrFrom4([4]byte{10, 0, 0, byte(e.Backends[i].Slot)})
+		}
+		here := func(tunnel netip.Addr) bool { return tunnel.As4()[3] != byte(far) }
+		shares, all := map[model.Slot]int{}, 0
+		for _, slot := range e.Buckets {
+			if e.Lives(slot) && slot != far {
+				shares[slot]++
+				all++
+			}
+		}
+		locals, counts := e.Locals(here), map[model.Slot]int{}
+		for _, slot := range locals {
+			counts[slot]++
+		}
+		if len(locals) != min(all, MaxLocals) {
+			t.Fatalf("%d locals of %d buckets", len(locals), all)
+		}
+		for slot := range model.Slot(5) {
+			if all == 0 {
+				continue
+			}
+			if off := float64(counts[slot]) - float64(shares[slot]*len(locals))/float64(all); off < -1 || off > 1 {
+				t.Errorf("slot %d is %d of %d locals, has %d of %d buckets", slot, counts[slot], len(locals), shares[slot], all)
 			}
 		}
 	})

@@ -16,6 +16,7 @@ type VIP struct {
 	Switches  []netip.Addr // outer sources of the switches, in order
 	Peers     []netip.Addr // outer sources of the VIP's hosts, in order
 	Ping      bool         // hosts answer echo requests
+	ByHost    bool         // switches have one tunnel for all backends on a host
 	Endpoints []Endpoint   // all of them, in order of their keys: also those that the host has no backend of, and Ports
 }
 
@@ -43,7 +44,7 @@ type Backend struct {
 
 // Equal says whether both are the same to a host.
 func (v VIP) Equal(other VIP) bool {
-	return v.Address == other.Address && v.Ping == other.Ping && slices.Equal(v.Switches, other.Switches) && slices.Equal(v.Peers, other.Peers) &&
+	return v.Address == other.Address && v.Ping == other.Ping && v.ByHost == other.ByHost && slices.Equal(v.Switches, other.Switches) && slices.Equal(v.Peers, other.Peers) &&
 		slices.EqualFunc(v.Endpoints, other.Endpoints, Endpoint.Equal)
 }
 
@@ -69,6 +70,30 @@ func (e Endpoint) Backend(slot model.Slot) (Backend, bool) {
 		return Backend{}, false
 	}
 	return e.Backends[i], true
+}
+
+// MaxLocals bounds what Locals returns.
+const MaxLocals = 64
+
+// Locals are the slots of backends that are here and take new connections, as often as their shares of the buckets say, as
+// far as there is room: a flow's hash chooses one of them.
+func (e Endpoint) Locals(here func(tunnel netip.Addr) bool) []model.Slot {
+	is := make(map[model.Slot]bool, len(e.Backends))
+	for _, b := range e.Backends {
+		is[b.Slot] = !b.Down && here(b.Tunnel)
+	}
+	own := slices.Sorted(func(yield func(model.Slot) bool) {
+		for _, slot := range e.Buckets {
+			if is[slot] && !yield(slot) {
+				return
+			}
+		}
+	})
+	locals := make([]model.Slot, min(len(own), MaxLocals))
+	for i := range locals {
+		locals[i] = own[i*len(own)/len(locals)]
+	}
+	return locals
 }
 
 // Lives says whether a connection can be at the slot's backend.

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -119,5 +121,43 @@ func TestHostsFollowSwitches(t *testing.T) {
 	}
 	if c := newChanges(left, over, store.Delta{Placements: map[netip.Addr]bool{address: true}}, steered.New(left.State)); !told(c, "h1") {
 		t.Errorf("hosts are not told: %+v", c.hosts)
+	}
+}
+
+// The hosts of a VIP in hardware that workloads leave as are told whose ports are whose, before muxes and the workload are;
+// so is a host with such a workload alone.
+func TestHostsAreToldOfPorts(t *testing.T) {
+	before := steeredState(7, 10, nil)
+	vip := before.VIPs.At("web")
+	workload := netip.MustParseAddr("10.3.0.5")
+	vip.SNAT = &model.SNAT{Workloads: []model.SNATWorkload{{Address: workload, Host: "h3"}}}
+	before.PutVIP(vip)
+	after := steeredState(8, 10, before)
+	after.PutVIP(vip)
+	key := model.SNATKey{VIP: vip.Address, Address: workload}
+	after.Ports.Set(key, snatport.Allocation{Ranges: []model.Range{200}})
+	c := newChanges(before, after, store.Delta{Ports: map[model.SNATKey]bool{key: true}}, steered.New(before.State))
+	for _, host := range []string{"h1", "h2", "h3"} {
+		if !told(c, host) {
+			t.Errorf("%s is not told: %+v", host, c.hosts[host])
+		}
+	}
+	of := func(s *store.State) steering.VIP {
+		steered, _ := nodeconfig.Steered(s.State, s.VIPs.At("web"))
+		return steered
+	}
+	u := steering.Diff(map[netip.Addr]steering.VIP{vip.Address: of(before)}, map[netip.Addr]steering.VIP{vip.Address: of(after)})
+	want := []steering.Move{{Bucket: 200, Slot: 1}}
+	if len(u.Changed) != 1 || len(u.Changed[0].Endpoints) != 1 || !slices.Equal(u.Changed[0].Endpoints[0].Moves, want) {
+		t.Errorf("is told %+v", u)
+	}
+	if e := of(after).Endpoints[0]; e.Key != steering.Ports(vip.Address) || e.Backends[0].Tunnel != workload {
+		t.Errorf("the ports are %+v", e)
+	}
+	vip.Hardware = nil
+	before.PutVIP(vip)
+	after.PutVIP(vip)
+	if c := newChanges(before, after, store.Delta{Ports: map[model.SNATKey]bool{key: true}}, steered.New(before.State)); told(c, "h1") {
+		t.Error("hosts of a VIP that is in no switch are told")
 	}
 }

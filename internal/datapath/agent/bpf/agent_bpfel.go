@@ -804,6 +804,7 @@ const (
 	AgentSteerFlagSTEER_UDP_LOCAL       AgentSteerFlag = 8
 	AgentSteerFlagSTEER_EMPTY           AgentSteerFlag = 16
 	AgentSteerFlagSTEER_PING            AgentSteerFlag = 32
+	AgentSteerFlagSTEER_BY_HOST         AgentSteerFlag = 64
 )
 
 type AgentSteerKey struct {
@@ -812,6 +813,18 @@ type AgentSteerKey struct {
 	Port     uint16
 	Protocol uint8
 	Pad      uint8
+}
+
+type AgentSteerLocal uint32
+
+const (
+	AgentSteerLocalSTEER_LOCALS_MAX AgentSteerLocal = 64
+)
+
+type AgentSteerLocals struct {
+	_     structs.HostLayout
+	Count uint32
+	Slots [64]uint16
 }
 
 type AgentSteerNetwork uint32
@@ -1047,6 +1060,7 @@ const (
 	AgentMapSteerBackends        = "steer_backends"
 	AgentMapSteerBuckets         = "steer_buckets"
 	AgentMapSteerEndpoints       = "steer_endpoints"
+	AgentMapSteerLocals          = "steer_locals"
 	AgentMapSteerReasons         = "steer_reasons"
 	AgentMapSteerRelays          = "steer_relays"
 	AgentMapSteerSources         = "steer_sources"
@@ -1089,6 +1103,7 @@ const (
 	AgentVarAbiSteerBackendFlag  = "abi_steer_backend_flag"
 	AgentVarAbiSteerBucketLayout = "abi_steer_bucket_layout"
 	AgentVarAbiSteerFlag         = "abi_steer_flag"
+	AgentVarAbiSteerLocal        = "abi_steer_local"
 	AgentVarAbiSteerNetwork      = "abi_steer_network"
 	AgentVarAbiSteerRangeLayout  = "abi_steer_range_layout"
 	AgentVarAbiSteerRelay        = "abi_steer_relay"
@@ -1196,6 +1211,7 @@ type AgentMapSpecs struct {
 	SteerBackends  *ebpf.MapSpec `ebpf:"steer_backends"`
 	SteerBuckets   *ebpf.MapSpec `ebpf:"steer_buckets"`
 	SteerEndpoints *ebpf.MapSpec `ebpf:"steer_endpoints"`
+	SteerLocals    *ebpf.MapSpec `ebpf:"steer_locals"`
 	SteerReasons   *ebpf.MapSpec `ebpf:"steer_reasons"`
 	SteerRelays    *ebpf.MapSpec `ebpf:"steer_relays"`
 	SteerSources   *ebpf.MapSpec `ebpf:"steer_sources"`
@@ -1230,6 +1246,7 @@ type AgentVariableSpecs struct {
 	AbiSteerBackendFlag  *ebpf.VariableSpec `ebpf:"abi_steer_backend_flag"`
 	AbiSteerBucketLayout *ebpf.VariableSpec `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.VariableSpec `ebpf:"abi_steer_flag"`
+	AbiSteerLocal        *ebpf.VariableSpec `ebpf:"abi_steer_local"`
 	AbiSteerNetwork      *ebpf.VariableSpec `ebpf:"abi_steer_network"`
 	AbiSteerRangeLayout  *ebpf.VariableSpec `ebpf:"abi_steer_range_layout"`
 	AbiSteerRelay        *ebpf.VariableSpec `ebpf:"abi_steer_relay"`
@@ -1295,6 +1312,7 @@ type AgentMaps struct {
 	SteerBackends  *ebpf.Map `ebpf:"steer_backends"`
 	SteerBuckets   *ebpf.Map `ebpf:"steer_buckets"`
 	SteerEndpoints *ebpf.Map `ebpf:"steer_endpoints"`
+	SteerLocals    *ebpf.Map `ebpf:"steer_locals"`
 	SteerReasons   *ebpf.Map `ebpf:"steer_reasons"`
 	SteerRelays    *ebpf.Map `ebpf:"steer_relays"`
 	SteerSources   *ebpf.Map `ebpf:"steer_sources"`
@@ -1342,6 +1360,7 @@ func (m *AgentMaps) Close() error {
 		m.SteerBackends,
 		m.SteerBuckets,
 		m.SteerEndpoints,
+		m.SteerLocals,
 		m.SteerReasons,
 		m.SteerRelays,
 		m.SteerSources,
@@ -1377,6 +1396,7 @@ type AgentVariables struct {
 	AbiSteerBackendFlag  *ebpf.Variable `ebpf:"abi_steer_backend_flag"`
 	AbiSteerBucketLayout *ebpf.Variable `ebpf:"abi_steer_bucket_layout"`
 	AbiSteerFlag         *ebpf.Variable `ebpf:"abi_steer_flag"`
+	AbiSteerLocal        *ebpf.Variable `ebpf:"abi_steer_local"`
 	AbiSteerNetwork      *ebpf.Variable `ebpf:"abi_steer_network"`
 	AbiSteerRangeLayout  *ebpf.Variable `ebpf:"abi_steer_range_layout"`
 	AbiSteerRelay        *ebpf.Variable `ebpf:"abi_steer_relay"`

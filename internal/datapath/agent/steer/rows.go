@@ -17,6 +17,7 @@ type rows struct {
 	endpoints map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint
 	buckets   map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow
 	backends  map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend
+	locals    map[uint32]bpf.AgentSteerLocals
 }
 
 func newRows() rows {
@@ -25,6 +26,7 @@ func newRows() rows {
 		map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint{},
 		map[bpf.AgentSteerBucketKey]bpf.AgentSteerBucketRow{},
 		map[bpf.AgentSteerBackendKey]bpf.AgentSteerBackend{},
+		map[uint32]bpf.AgentSteerLocals{},
 	}
 }
 
@@ -79,6 +81,19 @@ func (r rows) addEndpoint(e steering.Endpoint, number uint32) {
 		}
 		r.backends[bpf.AgentSteerBackendKey{Endpoint: number, Slot: uint32(b.Slot)}] = row
 	}
+}
+
+// addLocals has the host choose among these slots what has come to any of its backends of an endpoint.
+func (r rows) addLocals(e steering.Endpoint, number uint32, slots []model.Slot) {
+	key := toKey(e.Key)
+	row := r.endpoints[key]
+	row.Flags |= uint32(bpf.AgentSteerFlagSTEER_BY_HOST)
+	r.endpoints[key] = row
+	locals := bpf.AgentSteerLocals{Count: uint32(len(slots))}
+	for i, slot := range slots {
+		locals.Slots[i] = uint16(slot)
+	}
+	r.locals[number] = locals
 }
 
 func flagsOf(e steering.Endpoint) uint32 {

@@ -3,6 +3,7 @@ package steer
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -54,11 +55,19 @@ func (s *Steering) Steer(vips []steering.VIP) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	numbers, wanted := s.assign(vips), newRows()
+	tunnels, err := abi.ReadTable[bpf.AgentAddress, uint8](s.objects.Tunnels)
+	if err != nil {
+		return fmt.Errorf("read tunnels: %w", err)
+	}
+	here := func(tunnel netip.Addr) bool { return tunnels[bpf.ToAddress(tunnel)] != 0 }
 	for _, vip := range vips {
 		wanted.addSources(vip)
 		wanted.addVIP(vip)
 		for _, e := range vip.Endpoints {
 			wanted.addEndpoint(e, numbers[e.Key])
+			if vip.ByHost && e.Key != steering.Ports(vip.Address) {
+				wanted.addLocals(e, numbers[e.Key], e.Locals(here))
+			}
 		}
 	}
 	if s.key != nil {
@@ -101,13 +110,14 @@ func (s *Steering) write(wanted rows) error {
 	buckets, err2 := compare(s.objects.SteerBuckets, "rows of buckets", wanted.buckets)
 	endpoints, err3 := compare(s.objects.SteerEndpoints, "endpoints", wanted.endpoints)
 	sources, err4 := compare(s.objects.SteerSources, "outer sources", wanted.sources)
-	if err := errors.Join(err, err2, err3, err4); err != nil {
+	locals, err5 := compare(s.objects.SteerLocals, "endpoints by host", wanted.locals)
+	if err := errors.Join(err, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	for _, step := range []func() error{
-		backends.put, buckets.put, endpoints.put, sources.put,
+		backends.put, buckets.put, locals.put, endpoints.put, sources.put,
 		func() error { return s.count(len(wanted.endpoints)) },
-		sources.remove, endpoints.remove, buckets.remove, backends.remove,
+		sources.remove, endpoints.remove, locals.remove, buckets.remove, backends.remove,
 	} {
 		if err := step(); err != nil {
 			return err

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/pkt"
+	"github.com/weirlb/weir/internal/steer"
+)
+
+// TestSwitchesWithOneTunnelForAHost has a switch bring all packets of a VIP to one tunnel of this host, which has two of its
+// backends: the host chooses among these by their shares where the rule says that the packet stays, and for all else goes
+// by the rule, as internal/steer has it.
+func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
+	const otherSlot = 200
+	r := newRig(t)
+	e := heldEndpoint(model.TCP, vip4, native4)
+	e.Backends = append(e.Backends[:2:2], steering.Backend{Slot: otherSlot, Tunnel: netip.MustParseAddr(interface4)}, e.Backends[2])
+	e.Buckets = nil
+	for i := range 256 { // a quarter is on a far host, and half of the buckets are of one backend here
+		e.Buckets = append(e.Buckets, []model.Slot{farSlot4, otherSlot, backendSlot, backendSlot}[i%4])
+	}
+	tunnels := map[model.Slot]string{farSlot4: farHost4, otherSlot: interface4, backendSlot: native4}
+	second := rule(model.TCP, vip4, interface4, interface4, interface6)
+	second.Slot = otherSlot
+	if err := r.Apply([]model.HostBackend{second}, nil); err != nil {
+		t.Fatal(err)
+	}
+	vip := held(e)
+	vip.ByHost = true
+	r.steer(vip)
+	locals := e.Locals(func(tunnel netip.Addr) bool { return tunnel.String() != farHost4 })
+	seen := map[string]int{}
+	for _, confirmed := range []bool{false, true} {
+		for _, dip := range []string{native4, interface4} {
+			r.setAnswersTimestamps(dip, confirmed)
+		}
+		for port := range 300 {
+			client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(2000+port))
+			p := steer.Packet{Protocol: model.TCP, SYN: port%3 > 0, Timestamps: port%5 > 0}
+			p.Hash = poolKey().Sum(model.Flow{Protocol: model.TCP, Source: client, Destination: netip.MustParseAddrPort(vip4)})
+			in := pkt.TCP(client.String(), vip4, map[bool]pkt.Flags{true: pkt.SYN, false: pkt.ACK}[p.SYN])
+			if p.Timestamps {
+				p.Cookie = []model.Slot{0, farSlot4, otherSlot, backendSlot}[port%4]
+				in = in.With(pkt.NOP(2), pkt.Timestamps(1, 5<<13|uint32(p.Cookie)))
+			}
+			own := locals[(p.Hash>>16)%uint32(len(locals))]
+			d := steer.Decide(e, p, steer.Arrival{Own: own, TakesNew: true, Timestamps: confirmed})
+			want := map[model.Slot]string{otherSlot: "deliver_interface", backendSlot: "deliver_native"}[d.Slot]
+			if d.Slot == farSlot4 {
+				want = verdictOf(e, d)
+			}
+			got := r.run("from_uplink", fromSwitch(in, native4, false), nil)
+			if got.verdict != want {
+				t.Fatalf("verdict is %s, not %s: %+v of %+v", got.verdict, want, d, p)
+			}
+			if to := netip.AddrFrom4([4]byte(got.frame[ethernetHeader+16:])).String(); to != tunnels[d.Slot] {
+				t.Fatalf("goes to %s: %+v", to, d)
+			}
+			if d.Slot != farSlot4 && binary.BigEndian.Uint16(got.frame[ethernetHeader+22:]) != backendPort {
+				t.Fatalf("is not translated: %x", got.frame)
+			}
+			seen[want+string(d.Reason)]++
+		}
+	}
+	for _, want := range []string{"deliver_nativearrival", "deliver_interfacearrival", "deliver_nativecookie", "deliver_interfacecookie", "deliver_interfacebucket", "steered_bucketbucket", "steered_cookiecookie"} {
+		if seen[want] == 0 {
+			t.Errorf("nothing was %s: %v", want, seen)
+		}
+	}
+	if n, m := seen["deliver_nativearrival"], seen["deliver_interfacearrival"]; n < m {
+		t.Errorf("%d new connections are of the backend with twice the share of the one with %d", n, m)
+	}
+
+	// Its own backends are gone: what comes goes by the bucket.
+	e.Buckets = slices.Repeat([]model.Slot{farSlot4}, 256)
+	vip.Endpoints[0] = e
+	r.steer(vip)
+	syn := pkt.TCP(client4, vip4, pkt.SYN)
+	r.leavesSteered(fromSwitch(syn, native4, false), "steered_bucket", steered(syn, native4, farHost4, gue{}))
+}
