@@ -13,7 +13,41 @@ func HardwareMessage(h *model.Hardware) *weirv1.Hardware {
 	if h == nil {
 		return nil
 	}
-	return &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split, ByHost: h.ByHost}
+	p := &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split, ByHost: h.ByHost}
+	if h.Placement == model.PlacementAuto {
+		p.Spread = spreadText(h.Spread)
+	}
+	return p
+}
+
+// Words of the field spread.
+const (
+	spreadAuto = "auto"
+	spreadOne  = "one"
+)
+
+func spreadText(spread int) string {
+	switch spread {
+	case 0:
+		return spreadAuto
+	case 1:
+		return spreadOne
+	}
+	return strconv.Itoa(spread)
+}
+
+// spread reads the field; what it can't read is -1.
+func spread(text string) int {
+	switch text {
+	case "", spreadAuto:
+		return 0
+	case spreadOne:
+		return 1
+	}
+	if n, err := strconv.ParseUint(text, 10, 16); err == nil && n > 0 {
+		return int(n)
+	}
+	return -1
 }
 
 // Hardware reads it, with defaults for what was left out; nil stays nil.

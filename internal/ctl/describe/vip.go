@@ -69,6 +69,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		if h.GetSplit() {
 			has = "a part of the backends in each"
 		}
+		if h.GetByHost() {
+			has += ", by host"
+		}
 		fmt.Fprintf(w, "Switches:    %s: %s; %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), has, h.GetUdp())
 	}
 	for _, p := range vip.GetStatus().GetSwitches() {

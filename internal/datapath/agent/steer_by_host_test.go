@@ -12,27 +12,33 @@ import (
 	"github.com/weirlb/weir/internal/steer"
 )
 
-// TestSwitchesWithOneTunnelForAHost has a switch bring all packets of a VIP to one tunnel of this host, which has two of its
-// backends: the host chooses among these by their shares where the rule says that the packet stays, and for all else goes
-// by the rule, as internal/steer has it.
-func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
-	const otherSlot = 200
-	r := newRig(t)
+const otherSlot = 200 // of another backend here
+
+// holdByHost has switches hold a VIP by host: a quarter of its buckets are of a far host, and half of one backend here.
+func (r *rig) holdByHost() steering.VIP {
+	r.t.Helper()
 	e := heldEndpoint(model.TCP, vip4, native4)
 	e.Backends = append(e.Backends[:2:2], steering.Backend{Slot: otherSlot, Tunnel: netip.MustParseAddr(interface4)}, e.Backends[2])
-	e.Buckets = nil
-	for i := range 256 { // a quarter is on a far host, and half of the buckets are of one backend here
-		e.Buckets = append(e.Buckets, []model.Slot{farSlot4, otherSlot, backendSlot, backendSlot}[i%4])
-	}
-	tunnels := map[model.Slot]string{farSlot4: farHost4, otherSlot: interface4, backendSlot: native4}
+	e.Buckets = slices.Repeat([]model.Slot{farSlot4, otherSlot, backendSlot, backendSlot}, 64)
 	second := rule(model.TCP, vip4, interface4, interface4, interface6)
 	second.Slot = otherSlot
 	if err := r.Apply([]model.HostBackend{second}, nil); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	vip := held(e)
 	vip.ByHost = true
 	r.steer(vip)
+	return vip
+}
+
+// TestSwitchesWithOneTunnelForAHost has a switch bring all packets of a VIP to one tunnel of this host, which has two of its
+// backends: the host chooses among these by their shares where the rule says that the packet stays, and for all else goes
+// by the rule, as internal/steer has it.
+func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
+	r := newRig(t)
+	vip := r.holdByHost()
+	e := vip.Endpoints[0]
+	tunnels := map[model.Slot]string{farSlot4: farHost4, otherSlot: interface4, backendSlot: native4}
 	locals := e.Locals(func(tunnel netip.Addr) bool { return tunnel.String() != farHost4 })
 	seen := map[string]int{}
 	for _, confirmed := range []bool{false, true} {
