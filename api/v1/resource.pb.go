@@ -2933,7 +2933,9 @@ type Hardware struct {
 	// Of "auto", how many switches at once may have the VIP: "auto" (the default), "one", or a number up to 64.
 	Spread string `protobuf:"bytes,5,opt,name=spread,proto3" json:"spread,omitempty"`
 	// A switch has one tunnel for all backends of the VIP on a host, which chooses among them.
-	ByHost        bool `protobuf:"varint,8,opt,name=by_host,json=byHost,proto3" json:"by_host,omitempty"`
+	ByHost bool `protobuf:"varint,8,opt,name=by_host,json=byHost,proto3" json:"by_host,omitempty"`
+	// While the VIP is flooded: "withdraw" (the default): muxes serve it, which have guards; "stay": switches go on.
+	Flood         string `protobuf:"bytes,10,opt,name=flood,proto3" json:"flood,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3010,6 +3012,13 @@ func (x *Hardware) GetByHost() bool {
 	return false
 }
 
+func (x *Hardware) GetFlood() string {
+	if x != nil {
+		return x.Flood
+	}
+	return ""
+}
+
 // A registered mux, host or switch.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3025,7 +3034,9 @@ type Node struct {
 	// Of muxes: by which backends know clients of virtual networks that have full NAT there.
 	NatPrefixes []string `protobuf:"bytes,6,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
 	// Of muxes: what they announce instead of routes to single VIPs.
-	Aggregates    []string `protobuf:"bytes,7,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
+	Aggregates []string `protobuf:"bytes,7,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
+	// Of switches: since when it is drained. Left out: it is not.
+	Drained       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=drained,proto3" json:"drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3105,6 +3116,13 @@ func (x *Node) GetNatPrefixes() []string {
 func (x *Node) GetAggregates() []string {
 	if x != nil {
 		return x.Aggregates
+	}
+	return nil
+}
+
+func (x *Node) GetDrained() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Drained
 	}
 	return nil
 }
@@ -3725,7 +3743,9 @@ type HostStatus struct {
 	// Of VIPs in virtual networks with backends here; of more than 256 those with the most packets.
 	Networks []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
 	// Backends here that take no more connections just now, for longest first; 64 at most.
-	Backlogs      []*BackendBacklog `protobuf:"bytes,10,rep,name=backlogs,proto3" json:"backlogs,omitempty"`
+	Backlogs []*BackendBacklog `protobuf:"bytes,10,rep,name=backlogs,proto3" json:"backlogs,omitempty"`
+	// VIPs in switches of whose new sessions most stay without an answer, those with the most first; 64 at most.
+	Floods        []*VIPFlood `protobuf:"bytes,16,rep,name=floods,proto3" json:"floods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3830,6 +3850,67 @@ func (x *HostStatus) GetBacklogs() []*BackendBacklog {
 	return nil
 }
 
+func (x *HostStatus) GetFloods() []*VIPFlood {
+	if x != nil {
+		return x.Floods
+	}
+	return nil
+}
+
+// A VIP of whose new sessions most stay without an answer.
+type VIPFlood struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Such sessions in a second, to the power of two below, so that reports stay the same.
+	Unanswered    uint32 `protobuf:"varint,2,opt,name=unanswered,proto3" json:"unanswered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VIPFlood) Reset() {
+	*x = VIPFlood{}
+	mi := &file_v1_resource_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VIPFlood) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VIPFlood) ProtoMessage() {}
+
+func (x *VIPFlood) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
+func (*VIPFlood) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *VIPFlood) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *VIPFlood) GetUnanswered() uint32 {
+	if x != nil {
+		return x.Unanswered
+	}
+	return 0
+}
+
 // What a switch's daemon says of it.
 type SwitchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3863,7 +3944,7 @@ type SwitchStatus struct {
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +3956,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +3969,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4000,7 +4081,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4093,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4106,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4059,7 +4140,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4152,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4165,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4140,7 +4221,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4233,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4246,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4225,7 +4306,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4318,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4331,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4327,7 +4408,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4420,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4433,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -4485,7 +4566,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4578,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4591,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4607,7 +4688,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4619,7 +4700,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4632,7 +4713,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -4748,7 +4829,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4760,7 +4841,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4773,7 +4854,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -4816,7 +4897,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4828,7 +4909,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4841,7 +4922,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -4877,7 +4958,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +4970,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +4983,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -4938,7 +5019,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4950,7 +5031,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4963,7 +5044,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5025,7 +5106,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5037,7 +5118,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5050,7 +5131,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5191,7 +5272,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5203,7 +5284,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5216,7 +5297,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5280,7 +5361,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5292,7 +5373,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5305,7 +5386,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -5620,14 +5701,16 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x9d\x01\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\xb3\x01\n" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
 	"\x03udp\x18\x03 \x01(\tR\x03udp\x12\x14\n" +
 	"\x05split\x18\x04 \x01(\bR\x05split\x12\x16\n" +
 	"\x06spread\x18\x05 \x01(\tR\x06spread\x12\x17\n" +
-	"\aby_host\x18\b \x01(\bR\x06byHost\"\xd6\x01\n" +
+	"\aby_host\x18\b \x01(\bR\x06byHost\x12\x14\n" +
+	"\x05flood\x18\n" +
+	" \x01(\tR\x05flood\"\x8c\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -5637,7 +5720,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fnat_prefixes\x18\x06 \x03(\tR\vnatPrefixes\x12\x1e\n" +
 	"\n" +
 	"aggregates\x18\a \x03(\tR\n" +
-	"aggregates\"\xc7\x02\n" +
+	"aggregates\x124\n" +
+	"\adrained\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adrained\"\xc7\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -5692,7 +5776,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xb6\x03\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xe1\x03\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -5706,7 +5790,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
-	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\"\xed\x03\n" +
+	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\x12)\n" +
+	"\x06floods\x18\x10 \x03(\v2\x11.weir.v1.VIPFloodR\x06floods\"<\n" +
+	"\bVIPFlood\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
+	"\n" +
+	"unanswered\x18\x02 \x01(\rR\n" +
+	"unanswered\"\xed\x03\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5863,7 +5953,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -5908,31 +5998,32 @@ var file_v1_resource_proto_goTypes = []any{
 	(*MuxSNATStatus)(nil),         // 40: weir.v1.MuxSNATStatus
 	(*BGPPeer)(nil),               // 41: weir.v1.BGPPeer
 	(*HostStatus)(nil),            // 42: weir.v1.HostStatus
-	(*SwitchStatus)(nil),          // 43: weir.v1.SwitchStatus
-	(*SwitchTable)(nil),           // 44: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 45: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 46: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 47: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 48: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 49: weir.v1.Connection
-	(*SNATUse)(nil),               // 50: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 51: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 52: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 53: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 54: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 55: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 56: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 57: weir.v1.CapturedPacket
-	nil,                           // 58: weir.v1.VIP.LabelsEntry
-	nil,                           // 59: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 60: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 61: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 62: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 64: google.protobuf.Duration
+	(*VIPFlood)(nil),              // 43: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 44: weir.v1.SwitchStatus
+	(*SwitchTable)(nil),           // 45: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 46: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 47: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 48: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 49: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 50: weir.v1.Connection
+	(*SNATUse)(nil),               // 51: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 52: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 53: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 54: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 55: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 56: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 57: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 58: weir.v1.CapturedPacket
+	nil,                           // 59: weir.v1.VIP.LabelsEntry
+	nil,                           // 60: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 61: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 62: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 63: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	58, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	59, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -5941,85 +6032,87 @@ var file_v1_resource_proto_depIdxs = []int32{
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	63, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	63, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	64, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	64, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	64, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	64, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	64, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	65, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	65, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	65, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	64, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	65, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	64, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	65, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	64, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	64, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	65, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	65, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	47, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	48, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
 	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
-	63, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	63, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	59, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	64, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	64, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	60, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	20, // 33: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 34: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 35: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	21, // 36: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	21, // 37: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	60, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	61, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	23, // 39: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	61, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	62, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
 	26, // 41: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
 	27, // 42: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
 	25, // 43: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
 	28, // 44: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
 	29, // 45: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	62, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	63, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	63, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	63, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	64, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	64, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
 	35, // 49: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	63, // 50: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	36, // 51: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	37, // 52: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	42, // 53: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	43, // 54: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
-	41, // 55: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	52, // 56: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	53, // 57: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	40, // 58: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	39, // 59: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	38, // 60: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	38, // 61: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	54, // 62: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	63, // 63: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	52, // 64: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	50, // 65: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	38, // 66: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	38, // 67: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	47, // 68: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	46, // 69: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	44, // 70: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	44, // 71: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	44, // 72: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	41, // 73: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	45, // 74: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	54, // 75: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	64, // 76: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	48, // 77: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	64, // 78: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	51, // 79: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	54, // 80: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	54, // 81: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	63, // 82: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	64, // 50: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	64, // 51: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	36, // 52: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	37, // 53: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	42, // 54: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	44, // 55: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	41, // 56: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	53, // 57: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	54, // 58: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	40, // 59: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	39, // 60: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	38, // 61: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	38, // 62: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	55, // 63: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	64, // 64: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	53, // 65: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	51, // 66: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	38, // 67: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	38, // 68: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	48, // 69: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	47, // 70: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	43, // 71: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	45, // 72: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	45, // 73: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	45, // 74: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	41, // 75: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	46, // 76: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	55, // 77: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	65, // 78: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	49, // 79: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	65, // 80: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	52, // 81: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	55, // 82: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	55, // 83: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	64, // 84: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	85, // [85:85] is the sub-list for method output_type
+	85, // [85:85] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6040,7 +6133,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1855,7 +1855,10 @@ type Quotas struct {
 	Networks  *uint32 `protobuf:"varint,6,opt,name=networks,proto3,oneof" json:"networks,omitempty"`
 	Workloads *uint32 `protobuf:"varint,7,opt,name=workloads,proto3,oneof" json:"workloads,omitempty"`
 	// Of its VIPs to virtual networks, whosever these are.
-	Attachments   *uint32 `protobuf:"varint,8,opt,name=attachments,proto3,oneof" json:"attachments,omitempty"`
+	Attachments *uint32 `protobuf:"varint,8,opt,name=attachments,proto3,oneof" json:"attachments,omitempty"`
+	// Places of its VIPs in switches, each a row of a switch's table of hosts; and the tunnels of these, rows of another one.
+	SwitchHosts   *uint32 `protobuf:"varint,9,opt,name=switch_hosts,json=switchHosts,proto3,oneof" json:"switch_hosts,omitempty"`
+	SwitchTunnels *uint32 `protobuf:"varint,10,opt,name=switch_tunnels,json=switchTunnels,proto3,oneof" json:"switch_tunnels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1942,6 +1945,20 @@ func (x *Quotas) GetWorkloads() uint32 {
 func (x *Quotas) GetAttachments() uint32 {
 	if x != nil && x.Attachments != nil {
 		return *x.Attachments
+	}
+	return 0
+}
+
+func (x *Quotas) GetSwitchHosts() uint32 {
+	if x != nil && x.SwitchHosts != nil {
+		return *x.SwitchHosts
+	}
+	return 0
+}
+
+func (x *Quotas) GetSwitchTunnels() uint32 {
+	if x != nil && x.SwitchTunnels != nil {
+		return *x.SwitchTunnels
 	}
 	return 0
 }
@@ -2679,7 +2696,7 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\bNodeRows\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xf2\x02\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xea\x03\n" +
 	"\x06Quotas\x12\x17\n" +
 	"\x04vips\x18\x01 \x01(\rH\x00R\x04vips\x88\x01\x01\x12!\n" +
 	"\tendpoints\x18\x02 \x01(\rH\x01R\tendpoints\x88\x01\x01\x12\x1f\n" +
@@ -2688,7 +2705,10 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\bprefixes\x18\x05 \x01(\rH\x04R\bprefixes\x88\x01\x01\x12\x1f\n" +
 	"\bnetworks\x18\x06 \x01(\rH\x05R\bnetworks\x88\x01\x01\x12!\n" +
 	"\tworkloads\x18\a \x01(\rH\x06R\tworkloads\x88\x01\x01\x12%\n" +
-	"\vattachments\x18\b \x01(\rH\aR\vattachments\x88\x01\x01B\a\n" +
+	"\vattachments\x18\b \x01(\rH\aR\vattachments\x88\x01\x01\x12&\n" +
+	"\fswitch_hosts\x18\t \x01(\rH\bR\vswitchHosts\x88\x01\x01\x12*\n" +
+	"\x0eswitch_tunnels\x18\n" +
+	" \x01(\rH\tR\rswitchTunnels\x88\x01\x01B\a\n" +
 	"\x05_vipsB\f\n" +
 	"\n" +
 	"_endpointsB\v\n" +
@@ -2698,7 +2718,9 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\t_networksB\f\n" +
 	"\n" +
 	"_workloadsB\x0e\n" +
-	"\f_attachments\"@\n" +
+	"\f_attachmentsB\x0f\n" +
+	"\r_switch_hostsB\x11\n" +
+	"\x0f_switch_tunnels\"@\n" +
 	"\x13ApplyTenantsRequest\x12)\n" +
 	"\atenants\x18\x01 \x03(\v2\x0f.weir.v1.TenantR\atenants\"H\n" +
 	"\x14ApplyTenantsResponse\x120\n" +

@@ -4954,6 +4954,325 @@ func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
 	return file_v1_weir_proto_rawDescGZIP(), []int{87}
 }
 
+type DrainSwitchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Change nothing: say what the drain does, or how far it is.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainSwitchRequest) Reset() {
+	*x = DrainSwitchRequest{}
+	mi := &file_v1_weir_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainSwitchRequest) ProtoMessage() {}
+
+func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
+func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *DrainSwitchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DrainSwitchRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type DrainSwitchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the drain is of; of a dry run, the newest.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// VIPs with a place in the switch, by address: 1000 at most.
+	Vips []*DrainedVIP `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// All of them, and how many of them the switch still holds, or may.
+	Total uint32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	Held  uint32 `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`
+	// The switch has a stream. One without is taken to have withdrawn after eleven minutes.
+	Connected     bool `protobuf:"varint,5,opt,name=connected,proto3" json:"connected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainSwitchResponse) Reset() {
+	*x = DrainSwitchResponse{}
+	mi := &file_v1_weir_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainSwitchResponse) ProtoMessage() {}
+
+func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
+func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *DrainSwitchResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *DrainSwitchResponse) GetVips() []*DrainedVIP {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *DrainSwitchResponse) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *DrainSwitchResponse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *DrainSwitchResponse) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+// A VIP in a switch that is drained.
+type DrainedVIP struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Vip     string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// As in SwitchPlace.
+	Phase string `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"`
+	// Other switches that serve it. Left out: muxes do alone.
+	Switches      []string `protobuf:"bytes,4,rep,name=switches,proto3" json:"switches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainedVIP) Reset() {
+	*x = DrainedVIP{}
+	mi := &file_v1_weir_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainedVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainedVIP) ProtoMessage() {}
+
+func (x *DrainedVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainedVIP.ProtoReflect.Descriptor instead.
+func (*DrainedVIP) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *DrainedVIP) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *DrainedVIP) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DrainedVIP) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *DrainedVIP) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+type UndrainSwitchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Change nothing: say what comes back.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainSwitchRequest) Reset() {
+	*x = UndrainSwitchRequest{}
+	mi := &file_v1_weir_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainSwitchRequest) ProtoMessage() {}
+
+func (x *UndrainSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainSwitchRequest.ProtoReflect.Descriptor instead.
+func (*UndrainSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *UndrainSwitchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UndrainSwitchRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type UndrainSwitchResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Names of VIPs that may go into the switch again: 1000 at most.
+	Vips []string `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// All of them.
+	Total         uint32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainSwitchResponse) Reset() {
+	*x = UndrainSwitchResponse{}
+	mi := &file_v1_weir_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainSwitchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainSwitchResponse) ProtoMessage() {}
+
+func (x *UndrainSwitchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainSwitchResponse.ProtoReflect.Descriptor instead.
+func (*UndrainSwitchResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *UndrainSwitchResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *UndrainSwitchResponse) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *UndrainSwitchResponse) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -4962,7 +5281,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4974,7 +5293,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4987,7 +5306,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{88}
+	return file_v1_weir_proto_rawDescGZIP(), []int{93}
 }
 
 type GetStatusResponse struct {
@@ -5016,7 +5335,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5028,7 +5347,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5041,7 +5360,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{89}
+	return file_v1_weir_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -5141,7 +5460,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5472,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5485,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{90}
+	return file_v1_weir_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -5234,7 +5553,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5565,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5578,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{91}
+	return file_v1_weir_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -5327,7 +5646,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5339,7 +5658,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5352,7 +5671,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{92}
+	return file_v1_weir_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -5430,7 +5749,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5442,7 +5761,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5455,7 +5774,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{93}
+	return file_v1_weir_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -5481,7 +5800,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5812,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5825,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{94}
+	return file_v1_weir_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -5533,7 +5852,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5545,7 +5864,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5558,7 +5877,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{95}
+	return file_v1_weir_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -5607,7 +5926,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5619,7 +5938,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5632,7 +5951,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{96}
+	return file_v1_weir_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -5995,7 +6314,33 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\v2\r.weir.v1.NodeR\x04node\"'\n" +
 	"\x11DeleteNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12DeleteNodeResponse\"\x12\n" +
+	"\x12DeleteNodeResponse\"A\n" +
+	"\x12DrainSwitchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xa6\x01\n" +
+	"\x13DrainSwitchResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12'\n" +
+	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.DrainedVIPR\x04vips\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\rR\x05total\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\rR\x04held\x12\x1c\n" +
+	"\tconnected\x18\x05 \x01(\bR\tconnected\"j\n" +
+	"\n" +
+	"DrainedVIP\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05phase\x18\x03 \x01(\tR\x05phase\x12\x1a\n" +
+	"\bswitches\x18\x04 \x03(\tR\bswitches\"C\n" +
+	"\x14UndrainSwitchRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"a\n" +
+	"\x15UndrainSwitchResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\rR\x05total\"\x12\n" +
 	"\x10GetStatusRequest\"\x92\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
@@ -6054,7 +6399,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x9e(\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x86*\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -6102,7 +6447,9 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x90\x02\x02\x12Y\n" +
 	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12_\n" +
 	"\n" +
-	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12Y\n" +
+	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12n\n" +
+	"\vDrainSwitch\x12\x1b.weir.v1.DrainSwitchRequest\x1a\x1c.weir.v1.DrainSwitchResponse\"$\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/nodes/{name}/drain\x90\x02\x02\x12v\n" +
+	"\rUndrainSwitch\x12\x1d.weir.v1.UndrainSwitchRequest\x1a\x1e.weir.v1.UndrainSwitchResponse\"&\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/nodes/{name}/undrain\x90\x02\x02\x12Y\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/status\x90\x02\x02\x12T\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
@@ -6122,7 +6469,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_v1_weir_proto_goTypes = []any{
 	(*UpdateFabricRequest)(nil),          // 0: weir.v1.UpdateFabricRequest
 	(*UpdateFabricResponse)(nil),         // 1: weir.v1.UpdateFabricResponse
@@ -6212,205 +6559,215 @@ var file_v1_weir_proto_goTypes = []any{
 	(*GetNodeResponse)(nil),              // 85: weir.v1.GetNodeResponse
 	(*DeleteNodeRequest)(nil),            // 86: weir.v1.DeleteNodeRequest
 	(*DeleteNodeResponse)(nil),           // 87: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),             // 88: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 89: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),                 // 90: weir.v1.HostBackends
-	(*ExplainRequest)(nil),               // 91: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),              // 92: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),         // 93: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),        // 94: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 95: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 96: weir.v1.CaptureResponse
-	(*Fabric)(nil),                       // 97: weir.v1.Fabric
-	(*Connection)(nil),                   // 98: weir.v1.Connection
-	(*VIP)(nil),                          // 99: weir.v1.VIP
-	(*AddressPool)(nil),                  // 100: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 101: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 102: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 103: weir.v1.Overlay
-	(*EndpointKey)(nil),                  // 104: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 105: google.protobuf.Struct
-	(*Event)(nil),                        // 106: weir.v1.Event
-	(*SNATStatus)(nil),                   // 107: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 108: weir.v1.SNATUse
-	(*Node)(nil),                         // 109: weir.v1.Node
-	(*Backend)(nil),                      // 110: weir.v1.Backend
-	(*PacketExplanation)(nil),            // 111: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 112: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 113: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 114: weir.v1.CapturedPacket
-	(*PlanPlacementRequest)(nil),         // 115: weir.v1.PlanPlacementRequest
-	(*OptimizePlacementRequest)(nil),     // 116: weir.v1.OptimizePlacementRequest
-	(*ExplainPlacementRequest)(nil),      // 117: weir.v1.ExplainPlacementRequest
-	(*PlanPlacementResponse)(nil),        // 118: weir.v1.PlanPlacementResponse
-	(*OptimizePlacementResponse)(nil),    // 119: weir.v1.OptimizePlacementResponse
-	(*ExplainPlacementResponse)(nil),     // 120: weir.v1.ExplainPlacementResponse
+	(*DrainSwitchRequest)(nil),           // 88: weir.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),          // 89: weir.v1.DrainSwitchResponse
+	(*DrainedVIP)(nil),                   // 90: weir.v1.DrainedVIP
+	(*UndrainSwitchRequest)(nil),         // 91: weir.v1.UndrainSwitchRequest
+	(*UndrainSwitchResponse)(nil),        // 92: weir.v1.UndrainSwitchResponse
+	(*GetStatusRequest)(nil),             // 93: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 94: weir.v1.GetStatusResponse
+	(*HostBackends)(nil),                 // 95: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 96: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 97: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 98: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 99: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 100: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 101: weir.v1.CaptureResponse
+	(*Fabric)(nil),                       // 102: weir.v1.Fabric
+	(*Connection)(nil),                   // 103: weir.v1.Connection
+	(*VIP)(nil),                          // 104: weir.v1.VIP
+	(*AddressPool)(nil),                  // 105: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 106: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 107: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 108: weir.v1.Overlay
+	(*EndpointKey)(nil),                  // 109: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 110: google.protobuf.Struct
+	(*Event)(nil),                        // 111: weir.v1.Event
+	(*SNATStatus)(nil),                   // 112: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 113: weir.v1.SNATUse
+	(*Node)(nil),                         // 114: weir.v1.Node
+	(*Backend)(nil),                      // 115: weir.v1.Backend
+	(*PacketExplanation)(nil),            // 116: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 117: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 118: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 119: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 120: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 121: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 122: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 123: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 124: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 125: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	97,  // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
-	97,  // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
-	97,  // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
-	97,  // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
-	98,  // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	102, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
+	102, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
+	102, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
+	102, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
+	103, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
 	10,  // 5: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
-	99,  // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	100, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	101, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	102, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	103, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	104, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	105, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	106, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	107, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	108, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
 	15,  // 11: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	16,  // 12: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	17,  // 13: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
 	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
 	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
 	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	104, // 17: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	99,  // 18: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	99,  // 19: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	99,  // 20: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	99,  // 21: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	105, // 22: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	99,  // 23: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	99,  // 24: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	99,  // 25: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	100, // 26: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	100, // 27: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	100, // 28: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	100, // 29: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	100, // 30: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	100, // 31: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	101, // 32: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	101, // 33: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	101, // 34: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	101, // 35: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	101, // 36: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	101, // 37: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	101, // 38: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	102, // 39: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	102, // 40: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	102, // 41: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	102, // 42: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	105, // 43: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	102, // 44: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	102, // 45: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	102, // 46: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	103, // 47: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	103, // 48: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	103, // 49: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	106, // 50: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	106, // 51: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	99,  // 52: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	107, // 53: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	109, // 17: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	104, // 18: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	104, // 19: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	104, // 20: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	104, // 21: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	110, // 22: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	104, // 23: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	104, // 24: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	104, // 25: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	105, // 26: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	105, // 27: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	105, // 28: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	105, // 29: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	105, // 30: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	105, // 31: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	106, // 32: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 33: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 34: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 35: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 36: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 37: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	106, // 38: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	107, // 39: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	107, // 40: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	107, // 41: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	107, // 42: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	110, // 43: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	107, // 44: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	107, // 45: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	107, // 46: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	108, // 47: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	108, // 48: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	108, // 49: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	111, // 50: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	111, // 51: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	104, // 52: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	112, // 53: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
 	79,  // 54: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	108, // 55: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	109, // 56: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	109, // 57: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	109, // 58: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	90,  // 59: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	110, // 60: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	111, // 61: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	112, // 62: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	113, // 63: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	114, // 64: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	11,  // 65: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 66: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 67: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 68: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 69: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	73,  // 70: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	75,  // 71: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	27,  // 72: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	77,  // 73: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	80,  // 74: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	29,  // 75: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	31,  // 76: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	33,  // 77: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	35,  // 78: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	37,  // 79: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	39,  // 80: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	41,  // 81: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	43,  // 82: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	45,  // 83: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	47,  // 84: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	49,  // 85: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	51,  // 86: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	53,  // 87: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	55,  // 88: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	57,  // 89: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	59,  // 90: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	61,  // 91: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	63,  // 92: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	65,  // 93: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	67,  // 94: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 95: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 96: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 97: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 98: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	115, // 99: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	116, // 100: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	117, // 101: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	69,  // 102: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	71,  // 103: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	82,  // 104: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	84,  // 105: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	86,  // 106: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	88,  // 107: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	91,  // 108: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	93,  // 109: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	95,  // 110: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	8,   // 111: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 112: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 113: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 114: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 115: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 116: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	74,  // 117: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	76,  // 118: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	28,  // 119: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	78,  // 120: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	81,  // 121: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	30,  // 122: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	32,  // 123: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	34,  // 124: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	36,  // 125: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	38,  // 126: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	40,  // 127: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	42,  // 128: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	44,  // 129: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	46,  // 130: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	48,  // 131: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	50,  // 132: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	52,  // 133: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	54,  // 134: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	56,  // 135: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	58,  // 136: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	60,  // 137: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	62,  // 138: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	64,  // 139: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	66,  // 140: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	68,  // 141: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 142: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 143: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 144: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 145: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	118, // 146: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	119, // 147: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	120, // 148: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	70,  // 149: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	72,  // 150: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	83,  // 151: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	85,  // 152: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	87,  // 153: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	89,  // 154: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	92,  // 155: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	94,  // 156: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	96,  // 157: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	9,   // 158: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	112, // [112:159] is the sub-list for method output_type
-	65,  // [65:112] is the sub-list for method input_type
-	65,  // [65:65] is the sub-list for extension type_name
-	65,  // [65:65] is the sub-list for extension extendee
-	0,   // [0:65] is the sub-list for field type_name
+	113, // 55: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	114, // 56: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	114, // 57: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	90,  // 58: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
+	114, // 59: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	95,  // 60: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	115, // 61: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	116, // 62: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	117, // 63: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	118, // 64: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	119, // 65: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	11,  // 66: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 67: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 68: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 69: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 70: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	73,  // 71: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	75,  // 72: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	27,  // 73: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	77,  // 74: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	80,  // 75: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	29,  // 76: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	31,  // 77: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	33,  // 78: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	35,  // 79: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	37,  // 80: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	39,  // 81: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	41,  // 82: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	43,  // 83: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	45,  // 84: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	47,  // 85: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	49,  // 86: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	51,  // 87: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	53,  // 88: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	55,  // 89: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	57,  // 90: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	59,  // 91: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	61,  // 92: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	63,  // 93: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	65,  // 94: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	67,  // 95: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 96: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 97: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 98: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 99: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	120, // 100: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	121, // 101: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	122, // 102: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	69,  // 103: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	71,  // 104: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	82,  // 105: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	84,  // 106: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 107: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	88,  // 108: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	91,  // 109: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	93,  // 110: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	96,  // 111: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	98,  // 112: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	100, // 113: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	8,   // 114: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 115: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 116: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 117: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 118: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 119: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	74,  // 120: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	76,  // 121: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	28,  // 122: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	78,  // 123: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	81,  // 124: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	30,  // 125: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	32,  // 126: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	34,  // 127: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	36,  // 128: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	38,  // 129: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	40,  // 130: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	42,  // 131: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	44,  // 132: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	46,  // 133: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	48,  // 134: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	50,  // 135: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	52,  // 136: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	54,  // 137: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	56,  // 138: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	58,  // 139: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	60,  // 140: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	62,  // 141: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	64,  // 142: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	66,  // 143: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	68,  // 144: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 145: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 146: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 147: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 148: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	123, // 149: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	124, // 150: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	125, // 151: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	70,  // 152: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	72,  // 153: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	83,  // 154: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	85,  // 155: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 156: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	89,  // 157: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	92,  // 158: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	94,  // 159: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	97,  // 160: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	99,  // 161: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	101, // 162: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	9,   // 163: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	115, // [115:164] is the sub-list for method output_type
+	66,  // [66:115] is the sub-list for method input_type
+	66,  // [66:66] is the sub-list for extension type_name
+	66,  // [66:66] is the sub-list for extension extendee
+	0,   // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -6427,7 +6784,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   97,
+			NumMessages:   102,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -63,6 +63,8 @@ const (
 	WeirService_ListNodes_FullMethodName            = "/weir.v1.WeirService/ListNodes"
 	WeirService_GetNode_FullMethodName              = "/weir.v1.WeirService/GetNode"
 	WeirService_DeleteNode_FullMethodName           = "/weir.v1.WeirService/DeleteNode"
+	WeirService_DrainSwitch_FullMethodName          = "/weir.v1.WeirService/DrainSwitch"
+	WeirService_UndrainSwitch_FullMethodName        = "/weir.v1.WeirService/UndrainSwitch"
 	WeirService_GetStatus_FullMethodName            = "/weir.v1.WeirService/GetStatus"
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
@@ -154,6 +156,10 @@ type WeirServiceClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
+	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
+	DrainSwitch(ctx context.Context, in *DrainSwitchRequest, opts ...grpc.CallOption) (*DrainSwitchResponse, error)
+	// Undoes the drain of a switch: VIPs that are to be in it come back.
+	UndrainSwitch(ctx context.Context, in *UndrainSwitchRequest, opts ...grpc.CallOption) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
@@ -612,6 +618,26 @@ func (c *weirServiceClient) DeleteNode(ctx context.Context, in *DeleteNodeReques
 	return out, nil
 }
 
+func (c *weirServiceClient) DrainSwitch(ctx context.Context, in *DrainSwitchRequest, opts ...grpc.CallOption) (*DrainSwitchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainSwitchResponse)
+	err := c.cc.Invoke(ctx, WeirService_DrainSwitch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UndrainSwitch(ctx context.Context, in *UndrainSwitchRequest, opts ...grpc.CallOption) (*UndrainSwitchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainSwitchResponse)
+	err := c.cc.Invoke(ctx, WeirService_UndrainSwitch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *weirServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatusResponse)
@@ -755,6 +781,10 @@ type WeirServiceServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
+	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
+	DrainSwitch(context.Context, *DrainSwitchRequest) (*DrainSwitchResponse, error)
+	// Undoes the drain of a switch: VIPs that are to be in it come back.
+	UndrainSwitch(context.Context, *UndrainSwitchRequest) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
@@ -899,6 +929,12 @@ func (UnimplementedWeirServiceServer) GetNode(context.Context, *GetNodeRequest) 
 }
 func (UnimplementedWeirServiceServer) DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteNode not implemented")
+}
+func (UnimplementedWeirServiceServer) DrainSwitch(context.Context, *DrainSwitchRequest) (*DrainSwitchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainSwitch not implemented")
+}
+func (UnimplementedWeirServiceServer) UndrainSwitch(context.Context, *UndrainSwitchRequest) (*UndrainSwitchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainSwitch not implemented")
 }
 func (UnimplementedWeirServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
@@ -1677,6 +1713,42 @@ func _WeirService_DeleteNode_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_DrainSwitch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainSwitchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DrainSwitch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DrainSwitch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DrainSwitch(ctx, req.(*DrainSwitchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UndrainSwitch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainSwitchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UndrainSwitch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UndrainSwitch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UndrainSwitch(ctx, req.(*UndrainSwitchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatusRequest)
 	if err := dec(in); err != nil {
@@ -1926,6 +1998,14 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteNode",
 			Handler:    _WeirService_DeleteNode_Handler,
+		},
+		{
+			MethodName: "DrainSwitch",
+			Handler:    _WeirService_DrainSwitch_Handler,
+		},
+		{
+			MethodName: "UndrainSwitch",
+			Handler:    _WeirService_UndrainSwitch_Handler,
 		},
 		{
 			MethodName: "GetStatus",

@@ -4,7 +4,7 @@ import "strings"
 
 // dashboards are all of Weir's.
 func dashboards() []dashboard {
-	return []dashboard{overview(), managers(), muxes(), hosts()}
+	return []dashboard{overview(), managers(), muxes(), switches(), hosts()}
 }
 
 func stat(title, tells, expr string) panel {

@@ -22,6 +22,12 @@ func managers() dashboard {
 				query{`max by (role) (weir_manager_nodes_rejecting` + chosen + `)`, "rejecting {{role}}"}),
 			graph("Time to acknowledge", "By role.", "s", quantiles("weir_manager_sync_duration_seconds", chosen, "role")...),
 		}},
+		{"VIPs in switches", []panel{
+			graph("Places", "By phase: each switch of a VIP counts.", "short", query{`max by (phase) (weir_manager_hardware_vips` + chosen + `)`, "{{phase}}"}),
+			graph("Out of switches", "VIPs for a flood, and switches that are drained.", "short",
+				query{`max(weir_manager_hardware_flooded_vips` + chosen + `)`, "flooded VIPs"},
+				query{`max(weir_manager_drained_switches` + chosen + `)`, "drained switches"}),
+		}},
 		{"Source NAT", []panel{
 			graph("Port requests", "By result.", "reqps", query{`sum by (result) (rate(weir_manager_snat_port_requests_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 			graph("Duration of port requests", "Granted ones.", "s", quantiles("weir_manager_snat_port_request_duration_seconds", chosen, "instance")...),
@@ -115,6 +121,31 @@ func hosts() dashboard {
 			graph("Stream", "1: open.", "short", query{`weir_agent_stream_connected` + chosen, "{{instance}}"}),
 			graph("Generation", "In force.", "short", query{`weir_agent_generation` + chosen, "{{instance}}"}),
 			graph("Time to apply", "A message of the manager.", "s", quantiles("weir_agent_apply_duration_seconds", chosen, "result")...),
+		}},
+	}}
+}
+
+func switches() dashboard {
+	return dashboard{uid: "weir-switch", title: "Weir: switches", program: "weir-switch", rows: []row{
+		{"VIPs", []panel{
+			graph("Entries", "By state.", "short", query{`sum by (instance, state) (weir_switch_entries` + chosen + `)`, "{{instance}} {{state}}"}),
+			graph("Tables", "Part of each in use.", "percentunit", query{`weir_switch_table_rows` + chosen + ` / weir_switch_table_capacity` + chosen, "{{instance}} {{table}}"}),
+			graph("Time to program", "By result.", "s", quantiles("weir_switch_program_duration_seconds", chosen, "result")...),
+			graph("Generation", "That the switch is at.", "short", query{`weir_switch_generation` + chosen, "{{instance}}"}),
+		}},
+		{"Switch", []panel{
+			graph("Trouble", "1: it does not do what its driver asks, or no manager was heard for too long.", "short",
+				query{`weir_switch_stuck` + chosen, "{{instance}} stuck"}, query{`weir_switch_lease_over` + chosen, "{{instance}} lease over"}),
+			graph("Differences", "Entries that were read back other than programmed, and lost tables.", "short",
+				query{`increase(weir_switch_differences_total` + chosen + `[$__rate_interval])`, "{{instance}} differences"},
+				query{`increase(weir_switch_reboots_total` + chosen + `[$__rate_interval])`, "{{instance}} reboots"}),
+			graph("Since it was read", "", "s", query{`time() - weir_switch_read_timestamp_seconds` + chosen, "{{instance}}"}),
+		}},
+		{"Router and manager", []panel{
+			graph("BGP sessions", "1: established.", "short", query{`weir_switch_bgp_session_up` + chosen, "{{instance}} {{peer}}"}),
+			graph("Routes", "Announced.", "short", query{`weir_switch_bgp_routes` + chosen, "{{instance}} {{peer}}"}),
+			graph("Stream", "1: open.", "short", query{`weir_switch_stream_connected` + chosen, "{{instance}}"}),
+			graph("Warnings", "See the status of the node.", "short", query{`weir_switch_warnings` + chosen, "{{instance}}"}),
 		}},
 	}}
 }

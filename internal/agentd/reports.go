@@ -47,6 +47,8 @@ type reports struct {
 	counted       uint64                      // changes of the tables before the sweep
 	counts        bool                        // the session report is not sent yet
 	trouble       string                      // of the sweep
+	swept         time.Time                   // when the last one ended
+	floods        []*weirv1.VIPFlood          // by it
 	refused       map[netip.Addr]bool         // VIPs at their limit of sessions
 	snatRefused   map[netip.Addr]bool         // VIPs whose workloads were refused source NAT rows
 	events        []*weirv1.MuxEvent          // not reported yet
@@ -96,6 +98,7 @@ func (r *reports) sessions(changes uint64, found session.Report, err error) {
 	defer r.mu.Unlock()
 	r.sessionReport, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	r.ended += uint64(found.Ended)
+	r.countFloods(found.VIPs, time.Now())
 	r.sessionQuotaEvents(found.VIPs)
 	r.snatQuotaEvents(found.SNAT.Refused)
 	if err != nil {
@@ -179,7 +182,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings(), r.config.Networks.Warnings()),
 	}
 	status.Snat, status.TellsRanges = r.ports.Usage()
-	status.Backlogs = r.backlogs()
+	status.Backlogs, status.Floods = r.backlogs(), r.floods
 	traffic, err := overlay.Report(r.config.Networks)
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of virtual networks' VIPs are missing: %v", err))

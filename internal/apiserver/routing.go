@@ -50,6 +50,8 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceOptimizePlacementProcedure:    byLeader,
 	weirv1connect.WeirServiceExplainPlacementProcedure:     byLeader,
 	weirv1connect.WeirServiceDeleteNodeProcedure:           byLeader,
+	weirv1connect.WeirServiceDrainSwitchProcedure:          byLeader,
+	weirv1connect.WeirServiceUndrainSwitchProcedure:        byLeader,
 	weirv1connect.WeirServiceReclaimPortsProcedure:         byLeader,
 	weirv1connect.WeirServiceGetSNATProcedure:              anyReads,
 	weirv1connect.WeirServiceListVIPsProcedure:             anyReads,

@@ -13,7 +13,7 @@ import (
 
 // nouns are what the names in calls are of, by the procedure's noun.
 var nouns = map[string]string{
-	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Fabric": "fabric", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Fabric": "fabric", "Node": "node", "Switch": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
 }
 
 // nounOf is what a name in a call is of.

@@ -81,6 +81,8 @@ var rules = map[string]rule{
 	weirv1connect.WeirServiceOptimizePlacementProcedure:    {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceExplainPlacementProcedure:     {scope: inTenant, role: trust.Viewer},
 	weirv1connect.WeirServiceDeleteNodeProcedure:           {scope: inCluster, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceDrainSwitchProcedure:          {scope: inCluster, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceUndrainSwitchProcedure:        {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {scope: inCluster, role: trust.Operator},
 	weirv1connect.WeirServiceCaptureProcedure:              {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceListConnectionsProcedure:      {scope: inTenant, role: trust.Viewer},

@@ -75,6 +75,7 @@ func drawHardware(t *rapid.T, vip model.VIP) *model.Hardware {
 		Placement: model.PlacementRequire, Switches: []string{"sw1", "sw2"},
 		UDP:    rapid.SampledFrom([]model.UDPHome{model.UDPAtHome, model.UDPLocal}).Draw(t, "udp"),
 		ByHost: rapid.Bool().Draw(t, "byHost"),
+		Flood:  rapid.SampledFrom([]model.OnFlood{model.FloodWithdraw, model.FloodStay}).Draw(t, "flood"),
 	}
 	vip.Hardware = h
 	if hardware.Validate(vip) != nil {

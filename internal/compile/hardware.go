@@ -13,7 +13,7 @@ func HardwareMessage(h *model.Hardware) *weirv1.Hardware {
 	if h == nil {
 		return nil
 	}
-	p := &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split, ByHost: h.ByHost}
+	p := &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split, ByHost: h.ByHost, Flood: string(h.Flood)}
 	if h.Placement == model.PlacementAuto {
 		p.Spread = spreadText(h.Spread)
 	}
@@ -62,5 +62,6 @@ func Hardware(p *weirv1.Hardware) *model.Hardware {
 		UDP:       cmp.Or(model.UDPHome(p.GetUdp()), model.UDPAtHome),
 		Split:     p.GetSplit(),
 		ByHost:    p.GetByHost(),
+		Flood:     cmp.Or(model.OnFlood(p.GetFlood()), model.FloodWithdraw),
 	}
 }

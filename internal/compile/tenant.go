@@ -12,6 +12,7 @@ func TenantMessage(t model.Tenant) *weirv1.Tenant {
 		Quotas: &weirv1.Quotas{
 			Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports, Prefixes: t.Limits.Prefixes,
 			Networks: t.Limits.Networks, Workloads: t.Limits.Workloads, Attachments: t.Limits.Attachments,
+			SwitchHosts: t.Limits.SwitchHosts, SwitchTunnels: t.Limits.SwitchTunnels,
 		},
 	}
 	if !t.Backends.IsZero() {
@@ -42,6 +43,7 @@ func tenant(p *weirv1.Tenant) (model.Tenant, *Fields) {
 		t.Limits = model.Quotas{
 			VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes,
 			Networks: q.Networks, Workloads: q.Workloads, Attachments: q.Attachments,
+			SwitchHosts: q.SwitchHosts, SwitchTunnels: q.SwitchTunnels,
 		}
 	}
 	return t, &f

@@ -74,6 +74,10 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 	switch {
 	case node.Role != model.RoleSwitch:
 		why, reason = "no switch of that name is registered", "NoSwitch"
+	case s.Placements.At(vip.Address).Flood.Withdrawn:
+		why, reason = "the VIP is flooded", "Flooded"
+	case !node.Drained.IsZero():
+		why, reason = "the switch is drained", "Drained"
 	case place.Phase == placementpolicy.Hardware:
 	case place.Phase == placementpolicy.Evicted || place.Attempts > 0:
 		why, reason = place.Reason, "Refused"

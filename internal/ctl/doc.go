@@ -1,7 +1,7 @@
 // Package ctl is weir, the command line of an operator. Each of its packages holds the commands of a purpose:
 //
 //	get, describe    show resources, a file for each noun
-//	change           apply, edit, patch, delete, prefixlist: change resources, and wait for the muxes
+//	change           apply, edit, patch, delete, prefixlist, drain: change resources, and wait for the muxes
 //	snat             show and reclaim the ports of source NAT
 //	diagnose         status, top, explain, capture, doctor
 //	cluster          users, tokens, certificates, audit, backup, versions

@@ -137,6 +137,24 @@ func startHost(ts *testscript.TestScript, neg bool, args []string) {
 	n.host = &weirv1.ReportHostRequest{Name: name}
 }
 
+// startSwitch registers a switch that takes what it is told.
+func startSwitch(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: switch NAME ADDRESS")
+	}
+	name := args[0]
+	follow(ts, name,
+		func(ctx context.Context, c *rpc.Client) (*connect.ServerStreamForClient[weirv1.SyncSwitchResponse], error) {
+			return c.SyncSwitch(ctx, &weirv1.SyncSwitchRequest{Name: name, Addresses: args[1:], Version: "test"})
+		},
+		func(ctx context.Context, c *rpc.Client, m *weirv1.SyncSwitchResponse) error {
+			_, err := c.ReportSwitch(ctx, &weirv1.ReportSwitchRequest{
+				Name: name, Generation: m.GetGeneration(), Status: &weirv1.SwitchStatus{Driver: "fake", Members: 64},
+			})
+			return err
+		})
+}
+
 // disconnect ends a node's stream.
 func disconnect(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 || nodes(ts)[args[0]] == nil {

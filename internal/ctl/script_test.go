@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 			"manager":    startManager,
 			"mux":        startMux,
 			"host":       startHost,
+			"switch":     startSwitch,
 			"disconnect": disconnect,
 			"report":     reportHealth,
 			"await":      await,

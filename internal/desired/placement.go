@@ -55,7 +55,7 @@ func (p Placements) Clone() Placements {
 	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.required.Clone(), p.auto.Clone()}
 }
 
-// Put takes over where a VIP is; without a place it is forgotten.
+// Put takes over where a VIP is; an empty State is forgotten.
 func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
 	for name := range p.At(vip).Places {
 		p.bySwitch.Delete(switchPlace{name, vip})

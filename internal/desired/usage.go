@@ -1,12 +1,18 @@
 package desired
 
 import (
+	"net/netip"
+
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
 )
 
 // Usage is what a tenant has.
-type Usage struct{ VIPs, Endpoints, Backends, Ports, Prefixes uint32 }
+type Usage struct {
+	VIPs, Endpoints, Backends, Ports, Prefixes uint32
+	// SwitchHosts are places of VIPs in switches that their owners name, SwitchTunnels the tunnels of these.
+	SwitchHosts, SwitchTunnels uint32
+}
 
 // Add adds what vip has.
 func (u *Usage) Add(vip model.VIP) { u.count(vip, 1) }
@@ -27,6 +33,21 @@ func (u *Usage) count(vip model.VIP, n int) {
 			u.Ports += each
 		}
 	}
+	if vip.InHardware() {
+		u.SwitchHosts += each * uint32(len(vip.Hardware.Switches))
+		u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tunnels(vip))
+	}
+}
+
+// tunnels counts the tunnels to a VIP's backends.
+func tunnels(vip model.VIP) int {
+	all := map[netip.Addr]bool{}
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			all[b.TunnelAddress()] = true
+		}
+	}
+	return len(all)
 }
 
 // usage is that of tenants, by name, but for prefixes.

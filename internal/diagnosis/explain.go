@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -109,21 +110,59 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		}
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",
 			row.Tunnel, b.Host, flow.Destination, rewritten(row.Backend, flow))
+		stepThroughSwitch(step, s, vip, flow, table.Cookies, row)
 	}
 	return p
 }
 
-// stepInHardware tells of switches that serve the VIP.
-func stepInHardware(step func(format string, args ...any), s *store.State, vip model.VIP) {
-	var serving []string
+// serving are the switches that serve a VIP, in order.
+func serving(s *store.State, vip model.VIP) (names []string) {
 	for name, place := range s.Placements.At(vip.Address).Places {
 		if place.Phase.Announced() {
-			serving = append(serving, name)
+			names = append(names, name)
 		}
 	}
-	if slices.Sort(serving); len(serving) > 0 {
+	slices.Sort(names)
+	return names
+}
+
+// stepInHardware tells of switches that serve the VIP, or why those that are to do not.
+func stepInHardware(step func(format string, args ...any), s *store.State, vip model.VIP) {
+	names := serving(s, vip)
+	if len(names) > 0 {
 		step("%s serves the VIP: a packet arrives at any of its hosts, and that host hands it to the backend that is chosen below, but for connections whose backend it is itself",
-			strings.Join(serving, ", "))
+			strings.Join(names, ", "))
+	}
+	if vip.Hardware == nil || len(names) > 0 {
+		return
+	}
+	for _, c := range condition.ToProto(s, vip, condition.Of(s, vip)) {
+		if c.GetType() == "hardware" {
+			step("no switch serves the VIP: %s: %s", c.GetReason(), c.GetMessage())
+		}
+	}
+}
+
+// stepThroughSwitch tells how a packet of the flow comes to its backend when a switch brings it.
+func stepThroughSwitch(step func(format string, args ...any), s *store.State, vip model.VIP, flow model.Flow, cookies model.Cookies, row desired.Row) {
+	names := serving(s, vip)
+	if len(names) == 0 {
+		return
+	}
+	var own, all uint64
+	group := switchconfig.GroupOf(s.State, vip)
+	for _, share := range group {
+		if all += share.Weight; share.Tunnel == row.Tunnel {
+			own = share.Weight
+		}
+	}
+	step("by a switch it comes to one of %d tunnels, which a hash of the switch's own chooses: %.0f %% of flows come to %s, others take one hop more, from host to host",
+		len(group), 100*float64(own)/float64(max(all, 1)), row.Tunnel)
+	switch {
+	case flow.Protocol == model.TCP && cookies == model.CookiesOn:
+		step("a new connection with TCP timestamps stays at the tunnel that its SYN came to, if the workload there answers with timestamps: its cookie names that backend, and takes no more hops")
+	case flow.Protocol == model.UDP && vip.Hardware != nil && vip.Hardware.UDP == model.UDPLocal:
+		step("a flow of UDP stays at the tunnel that it came to, as hardware.udp is local")
 	}
 }
 

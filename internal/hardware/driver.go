@@ -25,6 +25,13 @@ type Driver interface {
 	Close() error
 }
 
+// Watcher is a Driver that hears at once of what others do to the switch's tables. Others are read from time to time.
+type Watcher interface {
+	// Watch calls changed when a table may be other than this driver left it, until ctx ends, once in the driver's life. It runs
+	// beside the other methods.
+	Watch(ctx context.Context, changed func()) error
+}
+
 // Entry is a VIP in a switch.
 type Entry struct {
 	VIP     netip.Addr

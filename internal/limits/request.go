@@ -81,6 +81,8 @@ var Requests = map[string]Request{
 	weirv1connect.WeirServiceOptimizePlacementProcedure:    {small, few, 100},
 	weirv1connect.WeirServiceExplainPlacementProcedure:     {small, few, 100},
 	weirv1connect.WeirServiceDeleteNodeProcedure:           {small, few, 1},
+	weirv1connect.WeirServiceDrainSwitchProcedure:          {small, few, 10},
+	weirv1connect.WeirServiceUndrainSwitchProcedure:        {small, few, 10},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {small, few, 5},
 	weirv1connect.WeirServiceCaptureProcedure:              {small, few, 10},
 	weirv1connect.WeirServiceListConnectionsProcedure:      {small, few, 10},

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/clusterservice"
 	"github.com/weirlb/weir/internal/controller/backlog"
 	"github.com/weirlb/weir/internal/controller/choice"
+	"github.com/weirlb/weir/internal/controller/flood"
 	"github.com/weirlb/weir/internal/controller/hostnumber"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
@@ -87,6 +88,7 @@ type Manager struct {
 	overload   *overload.Controller
 	placements *placement.Controller
 	choices    *choice.Controller
+	floods     *flood.Controller
 	backlogs   *backlog.Controller
 	replica    *replica.Replica
 	events     *events.Recorder
@@ -176,6 +178,7 @@ func (m *Manager) makeParts() {
 		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Events: m.events, Now: clock, Log: m.log,
 	}
 	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
+	m.floods = &flood.Controller{Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Now: clock, Log: m.log}
 	m.backlogs = &backlog.Controller{
 		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
 	}
@@ -278,7 +281,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.choices.Run, m.cluster.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.choices.Run, m.floods.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

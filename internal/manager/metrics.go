@@ -38,6 +38,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_snat_workloads", Help: "Workloads with source NAT."},
 	{Name: "weir_manager_snat_ports", Help: "Source NAT ports that are allocated to workloads."},
 	{Name: "weir_manager_hardware_vips", Help: "Places of VIPs in switches, by phase: each switch of a VIP counts.", Labels: []string{"phase"}},
+	{Name: "weir_manager_hardware_flooded_vips", Help: "VIPs that muxes serve in place of switches, as they are flooded or were lately."},
+	{Name: "weir_manager_drained_switches", Help: "Switches that are drained."},
 	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open to any manager.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_seen_timestamp_seconds", Help: "When the mux last reported; 0: never.", Labels: []string{"mux"}},
@@ -127,8 +129,11 @@ func (m *Manager) sample(to *telemetry.Sample) {
 
 // sampleHardware tells where VIPs are of switches.
 func sampleHardware(to *telemetry.Sample, s *store.State) {
-	places := map[placementpolicy.Phase]int{}
+	places, flooded := map[placementpolicy.Phase]int{}, 0
 	for state := range s.Placements.Values() {
+		if state.Flood.Withdrawn {
+			flooded++
+		}
 		for _, place := range state.Places {
 			places[place.Phase]++
 		}
@@ -136,6 +141,14 @@ func sampleHardware(to *telemetry.Sample, s *store.State) {
 	for _, phase := range placementpolicy.Phases {
 		telemetry.Put(to, "weir_manager_hardware_vips", places[phase], string(phase))
 	}
+	drained := 0
+	for node := range s.Nodes.Values() {
+		if !node.Drained.IsZero() {
+			drained++
+		}
+	}
+	telemetry.Put(to, "weir_manager_hardware_flooded_vips", flooded)
+	telemetry.Put(to, "weir_manager_drained_switches", drained)
 }
 
 // tally counts the nodes of a role.

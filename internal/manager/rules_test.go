@@ -114,6 +114,8 @@ var goldenRules = map[string]struct {
 	"WeirService/ListNodes":            {&weirv1.ListNodesRequest{}, viewsInAnyTenant},
 	"WeirService/GetNode":              {&weirv1.GetNodeRequest{Name: "mux1"}, viewsInAnyTenant},
 	"WeirService/DeleteNode":           {&weirv1.DeleteNodeRequest{Name: "mux1"}, operatesAll},
+	"WeirService/DrainSwitch":          {&weirv1.DrainSwitchRequest{Name: "mux1"}, operatesAll},
+	"WeirService/UndrainSwitch":        {&weirv1.UndrainSwitchRequest{Name: "mux1"}, operatesAll},
 	"WeirService/ExplainPacket":        {&weirv1.ExplainPacketRequest{Mux: "mux1"}, operatesAll},
 	"WeirService/Capture":              {&weirv1.CaptureRequest{Mux: "mux1", Count: 1 << 30}, operatesAll},
 

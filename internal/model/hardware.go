@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Hardware says which switches serve a VIP. Package hardware holds what is valid.
 type Hardware struct {
 	Placement Placement // never empty
@@ -8,6 +10,7 @@ type Hardware struct {
 	Split     bool      // each switch has a part of the backends
 	Spread    int       // of PlacementAuto: so many switches at once at most; 0: as many as fit best
 	ByHost    bool      // a switch has one tunnel for all backends on a host
+	Flood     OnFlood   // never empty
 }
 
 // Placement says whether switches serve a VIP.
@@ -28,6 +31,25 @@ const (
 	UDPAtHome UDPHome = "home"  // at the backend of its bucket
 	UDPLocal  UDPHome = "local" // at the backend that the switch chose
 )
+
+// OnFlood says what becomes of a VIP in switches while it is flooded.
+type OnFlood string
+
+// What may.
+const (
+	FloodWithdraw OnFlood = "withdraw" // muxes serve it, which have guards
+	FloodStay     OnFlood = "stay"     // switches go on
+)
+
+// LeavesFloods says whether the VIP is in switches, and leaves them while it is flooded.
+func (vip VIP) LeavesFloods() bool {
+	return vip.Hardware != nil && vip.Hardware.Placement != PlacementNever && vip.Hardware.Flood != FloodStay
+}
+
+// AsksFor says whether the switch of a name is to serve the VIP.
+func (vip VIP) AsksFor(name string) bool {
+	return vip.InHardware() && slices.Contains(vip.Hardware.Switches, name)
+}
 
 // InHardware says whether the switches that the VIP names are to serve it.
 func (vip VIP) InHardware() bool {

@@ -154,6 +154,7 @@ type Node struct {
 	Prefixes    []netip.Prefix // outer sources of a mux that spreads them
 	Aggregates  []netip.Prefix // that a mux announces instead of routes to single VIPs
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
+	Drained     time.Time      // since when no VIP is to be in the switch; zero: it is not drained
 }
 
 // PoolMember is a mux as the others of its pool know it.

@@ -37,6 +37,7 @@ type Quotas struct {
 	Prefixes  *uint32 // in all its prefix lists
 	// Networks are virtual ones, Workloads those of all of them; Attachments are those of its VIPs, whosever the network is.
 	Networks, Workloads, Attachments *uint32
+	SwitchHosts, SwitchTunnels       *uint32 // places of its VIPs in switches that these name, and the tunnels of them
 }
 
 // AllPortsCount is how many ports an endpoint of all ports takes of its tenant's quota.

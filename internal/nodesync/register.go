@@ -41,8 +41,10 @@ func (n *Service) registerAtLeader(ctx context.Context, node model.Node) (model.
 		return 0, err
 	}
 	state := n.Store.State()
-	if old, had := state.Nodes.Get(node.Name); had && reflect.DeepEqual(old, node) {
-		return state.Generation, nil
+	if old, had := state.Nodes.Get(node.Name); had {
+		if node.Drained = old.Drained; reflect.DeepEqual(old, node) {
+			return state.Generation, nil
+		}
 	}
 	leader, err := n.Replica.AwaitLeader(ctx)
 	if err != nil {
@@ -70,6 +72,7 @@ func (n *Service) Register(ctx context.Context, node model.Node) (model.Generati
 	changed := false
 	generation, err := n.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		old, had := s.Nodes.Get(node.Name)
+		node.Drained = old.Drained // operators' to say
 		changed = !had || !reflect.DeepEqual(old, node)
 		if !changed {
 			return store.Change{}, nil

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weirlb/weir/internal/floodpolicy"
 )
 
 // Phase is how far a VIP is on its way into a switch, or out of it.
@@ -39,6 +41,9 @@ func (p Phase) Moves() bool {
 	return false
 }
 
+// Occupies says whether the switch may hold an entry: it is told one, or has not said that it is gone.
+func (p Phase) Occupies() bool { return p.Held() || p == Removing }
+
 // Announced says whether it is told to tell routers.
 func (p Phase) Announced() bool { return p == Announcing || p == Hardware }
 
@@ -61,10 +66,14 @@ type State struct {
 	Chosen   []string `json:"chosen,omitempty"`   // switches, in order
 	Unplaced string   `json:"unplaced,omitempty"` // why none are chosen
 	KbitPerS uint64   `json:"kbitPerS,omitempty"` // traffic when it was last measured
+
+	Flood floodpolicy.State `json:"flood,omitzero"`
 }
 
 // Empty says whether there is nothing to keep.
-func (s State) Empty() bool { return len(s.Places) == 0 && len(s.Chosen) == 0 && s.Unplaced == "" }
+func (s State) Empty() bool {
+	return len(s.Places) == 0 && len(s.Chosen) == 0 && s.Unplaced == "" && s.Flood == floodpolicy.State{}
+}
 
 // Wants says whether the switch, of a VIP of placement auto, is to have it: it was chosen, or serves the VIP until all that
 // were chosen do.
@@ -91,7 +100,7 @@ func (s State) Switches() []string { return slices.Sorted(maps.Keys(s.Places)) }
 // Equal says whether both are the same.
 func (s State) Equal(other State) bool {
 	return s.VIP == other.VIP && s.Tenant == other.Tenant && maps.Equal(s.Places, other.Places) &&
-		slices.Equal(s.Chosen, other.Chosen) && s.Unplaced == other.Unplaced && s.KbitPerS == other.KbitPerS
+		slices.Equal(s.Chosen, other.Chosen) && s.Unplaced == other.Unplaced && s.KbitPerS == other.KbitPerS && s.Flood == other.Flood
 }
 
 // Bounds of time.
@@ -113,7 +122,7 @@ const (
 // Seen is what the leader sees of a VIP and a switch.
 type Seen struct {
 	Wanted     bool          // the VIP is to be in the switch
-	Unfit      string        // why the switch can't hold the VIP as it is now; empty: it may
+	Unfit      string        // why it is not, though its owner asks for it, or the switch can't hold it as it is now
 	HostsReady bool          // the hosts have what the Place in the store says
 	Silent     time.Duration // that the switch has been without a stream
 	Runs       bool          // the switch has reported that it has what the Place in the store says
@@ -180,9 +189,7 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		if p.Phase == Hardware {
 			event = Withdrawn
 		}
-		if p.Reason, p.Attempts = seen.Unfit, 0; !seen.Wanted {
-			p.Reason = ""
-		}
+		p.Reason, p.Attempts = seen.Unfit, 0
 		return p.to(back, now), event
 	case p.Phase == Preparing && seen.HostsReady:
 		return p.to(Programming, now), ""

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/drain"
 	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -90,6 +91,7 @@ type Service struct {
 	*placed.Placements
 	*Events
 	*Nodes
+	*drain.Switches
 }
 
 // New makes a Service.
@@ -97,5 +99,6 @@ func New(cfg *Config) *Service {
 	w := &writer{Config: cfg}
 	w.networks = &network.Networks{Store: cfg.Store, Recorder: cfg.Recorder, Tenants: w.Tenants, Log: cfg.Log}
 	fabrics := &placed.Fabrics{Store: cfg.Store, Recorder: cfg.Recorder, Log: cfg.Log}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}, &Events{cfg}, &Nodes{Config: cfg}}
+	switches := &drain.Switches{Store: cfg.Store, Recorder: cfg.Recorder, Now: cfg.Now, Log: cfg.Log}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}, &Events{cfg}, &Nodes{Config: cfg}, switches}
 }

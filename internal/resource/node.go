@@ -84,7 +84,7 @@ func (m *Nodes) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*w
 		}
 		for vip := range s.Placements.VIPsOf(name) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
-				fmt.Errorf("switch %s may still send packets of %s: take it out of hardware.switches of that VIP, and wait until weir placement has it no more", name, vip))
+				fmt.Errorf("switch %s may still send packets of %s: weir drain switch %s, and wait until weir placement has it no more", name, vip, name))
 		}
 		for port, network := range s.Networks.PortsOf(name) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,

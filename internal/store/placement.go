@@ -41,7 +41,7 @@ func (c Change) placementOperations(s *State, ops []clientv3.Op, errs []error) (
 	return ops, errs
 }
 
-// putPlacement takes over where a VIP is of switches; without a place it is forgotten. Whoever follows the VIP hears of it.
+// putPlacement takes over where a VIP is of switches; an empty State is forgotten. Whoever follows the VIP hears of it.
 func (b *builder) putPlacement(vip netip.Addr, state placementpolicy.State, generation model.Generation) {
 	if at, there := b.next.VIPAt(vip); there {
 		b.note(at.Name)

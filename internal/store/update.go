@@ -52,7 +52,7 @@ type Change struct {
 	HostNumbers map[string]network.Number
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]overloadpolicy.State
-	// Placements are of VIPs in switches, by address; without a place nothing is kept.
+	// Placements are of VIPs in switches, by address; an empty State is not kept.
 	Placements map[netip.Addr]placementpolicy.State
 	// Fabrics are networks of data centers; DeleteFabrics are names.
 	Fabrics       []compile.KeptFabric

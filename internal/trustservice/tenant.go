@@ -44,6 +44,7 @@ func tenantToProto(t model.Tenant, s *store.State, rows tenantRows) *weirv1.Tena
 	p.Used = &weirv1.Quotas{
 		Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes,
 		Networks: &networks.Networks, Workloads: &networks.Workloads, Attachments: &networks.Attachments,
+		SwitchHosts: &used.SwitchHosts, SwitchTunnels: &used.SwitchTunnels,
 	}
 	p.Flows, p.Sessions, p.Snat = rows.flows[t.Name], rows.sessions[t.Name], rows.snat[t.Name]
 	return p

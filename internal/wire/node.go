@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
@@ -10,10 +12,14 @@ import (
 
 // NodeToProto writes n without its status.
 func NodeToProto(n model.Node) *weirv1.Node {
-	return &weirv1.Node{
+	p := &weirv1.Node{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
 		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates),
 	}
+	if !n.Drained.IsZero() {
+		p.Drained = timestamppb.New(n.Drained)
+	}
+	return p
 }
 
 // MuxFromProto reads the node that a mux registers as.

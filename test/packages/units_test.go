@@ -54,6 +54,23 @@ func TestUnitsLeaveWhatIsNeeded(t *testing.T) {
 			"--router-id", "10.99.0.9", "--next-hop4", "10.99.0.3",
 		})
 	}
+	// With the drop-in, the stand-in too.
+	c, d := netns.New(t, "ship-c"), netns.New(t, "ship-d")
+	if err := netns.Veth(c, "eth0", d, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	dropIn, err := os.ReadFile(filepath.Join(root, "deploy/systemd/weir-switch-xdp.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	capabilities += " " + setting(t, string(dropIn), "CapabilityBoundingSet")
+	for range 2 {
+		becomesReady(t, c, capabilities, filepath.Join(bin(t), "weir-switch"), []string{
+			"--name", "ship", "--manager", "http://127.0.0.1:1", "--data-dir", t.TempDir(), "--metrics-listen", "", "--driver", "xdp", "--set-up",
+			"--source4", "10.98.0.2", "--vip-prefixes", "203.0.113.0/24", "--as", "65010", "--peer", "address=10.98.0.1,as=65010",
+			"--router-id", "10.98.0.9", "--next-hop4", "10.98.0.3",
+		})
+	}
 	for program, flags := range map[string][]string{
 		"weir-mux":   {"--interface", "eth0", "--as", "65010", "--peer", "address=10.99.0.1,as=65000"},
 		"weir-agent": {"--uplink", "eth0"},

@@ -143,6 +143,11 @@ const (
 	WeirServiceGetNodeProcedure = "/weir.v1.WeirService/GetNode"
 	// WeirServiceDeleteNodeProcedure is the fully-qualified name of the WeirService's DeleteNode RPC.
 	WeirServiceDeleteNodeProcedure = "/weir.v1.WeirService/DeleteNode"
+	// WeirServiceDrainSwitchProcedure is the fully-qualified name of the WeirService's DrainSwitch RPC.
+	WeirServiceDrainSwitchProcedure = "/weir.v1.WeirService/DrainSwitch"
+	// WeirServiceUndrainSwitchProcedure is the fully-qualified name of the WeirService's UndrainSwitch
+	// RPC.
+	WeirServiceUndrainSwitchProcedure = "/weir.v1.WeirService/UndrainSwitch"
 	// WeirServiceGetStatusProcedure is the fully-qualified name of the WeirService's GetStatus RPC.
 	WeirServiceGetStatusProcedure = "/weir.v1.WeirService/GetStatus"
 	// WeirServiceExplainProcedure is the fully-qualified name of the WeirService's Explain RPC.
@@ -237,6 +242,10 @@ type WeirServiceClient interface {
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
+	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
+	DrainSwitch(context.Context, *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error)
+	// Undoes the drain of a switch: VIPs that are to be in it come back.
+	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
@@ -530,6 +539,20 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("DeleteNode")),
 			connect.WithClientOptions(opts...),
 		),
+		drainSwitch: connect.NewClient[v1.DrainSwitchRequest, v1.DrainSwitchResponse](
+			httpClient,
+			baseURL+WeirServiceDrainSwitchProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DrainSwitch")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		undrainSwitch: connect.NewClient[v1.UndrainSwitchRequest, v1.UndrainSwitchResponse](
+			httpClient,
+			baseURL+WeirServiceUndrainSwitchProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UndrainSwitch")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[v1.GetStatusRequest, v1.GetStatusResponse](
 			httpClient,
 			baseURL+WeirServiceGetStatusProcedure,
@@ -611,6 +634,8 @@ type weirServiceClient struct {
 	listNodes            *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
 	getNode              *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
 	deleteNode           *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
+	drainSwitch          *connect.Client[v1.DrainSwitchRequest, v1.DrainSwitchResponse]
+	undrainSwitch        *connect.Client[v1.UndrainSwitchRequest, v1.UndrainSwitchResponse]
 	getStatus            *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
@@ -988,6 +1013,24 @@ func (c *weirServiceClient) DeleteNode(ctx context.Context, req *v1.DeleteNodeRe
 	return nil, err
 }
 
+// DrainSwitch calls weir.v1.WeirService.DrainSwitch.
+func (c *weirServiceClient) DrainSwitch(ctx context.Context, req *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error) {
+	response, err := c.drainSwitch.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UndrainSwitch calls weir.v1.WeirService.UndrainSwitch.
+func (c *weirServiceClient) UndrainSwitch(ctx context.Context, req *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error) {
+	response, err := c.undrainSwitch.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GetStatus calls weir.v1.WeirService.GetStatus.
 func (c *weirServiceClient) GetStatus(ctx context.Context, req *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {
 	response, err := c.getStatus.CallUnary(ctx, connect.NewRequest(req))
@@ -1109,6 +1152,10 @@ type WeirServiceHandler interface {
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
+	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
+	DrainSwitch(context.Context, *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error)
+	// Undoes the drain of a switch: VIPs that are to be in it come back.
+	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
@@ -1398,6 +1445,20 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("DeleteNode")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceDrainSwitchHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDrainSwitchProcedure,
+		svc.DrainSwitch,
+		connect.WithSchema(weirServiceMethods.ByName("DrainSwitch")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUndrainSwitchHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUndrainSwitchProcedure,
+		svc.UndrainSwitch,
+		connect.WithSchema(weirServiceMethods.ByName("UndrainSwitch")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceGetStatusHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceGetStatusProcedure,
 		svc.GetStatus,
@@ -1518,6 +1579,10 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceGetNodeHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteNodeProcedure:
 			weirServiceDeleteNodeHandler.ServeHTTP(w, r)
+		case WeirServiceDrainSwitchProcedure:
+			weirServiceDrainSwitchHandler.ServeHTTP(w, r)
+		case WeirServiceUndrainSwitchProcedure:
+			weirServiceUndrainSwitchHandler.ServeHTTP(w, r)
 		case WeirServiceGetStatusProcedure:
 			weirServiceGetStatusHandler.ServeHTTP(w, r)
 		case WeirServiceExplainProcedure:
@@ -1703,6 +1768,14 @@ func (UnimplementedWeirServiceHandler) GetNode(context.Context, *v1.GetNodeReque
 
 func (UnimplementedWeirServiceHandler) DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteNode is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DrainSwitch(context.Context, *v1.DrainSwitchRequest) (*v1.DrainSwitchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DrainSwitch is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UndrainSwitch is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {

@@ -73,7 +73,7 @@ func (c *Controller) switches(s *store.State, now time.Time) map[string]placecho
 	for f := range s.Fabrics.Values() {
 		for _, sw := range f.Network.Switches {
 			node := s.Nodes.At(sw.Name)
-			if node.Role != model.RoleSwitch || sw.Down || c.isSilent(s, sw.Name, now) {
+			if node.Role != model.RoleSwitch || !node.Drained.IsZero() || sw.Down || c.isSilent(s, sw.Name, now) {
 				continue
 			}
 			_, detail := c.Newest(s, node)

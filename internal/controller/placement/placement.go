@@ -321,7 +321,7 @@ func (w *Watch) due(s *store.State, now time.Time) (due []netip.Addr) {
 func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, bool) {
 	before := s.Placements.At(address)
 	vip, there := s.VIPAt(address)
-	d := step{vip: address, next: placementpolicy.State{VIP: before.VIP, Tenant: before.Tenant, Places: map[string]placementpolicy.Place{}}}
+	d := step{vip: address, next: placementpolicy.State{VIP: before.VIP, Tenant: before.Tenant, Places: map[string]placementpolicy.Place{}, Flood: before.Flood}}
 	if there {
 		d.next.VIP, d.next.Tenant = vip.Name, vip.Tenant
 	}
@@ -386,10 +386,15 @@ var texts = map[placementpolicy.Event]struct {
 func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
 	node, t := s.Nodes.At(name), w.timers[address][name]
 	seen := placementpolicy.Seen{
-		Wanted: vip.InHardware() && slices.Contains(vip.Hardware.Switches, name) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
+		Wanted: vip.AsksFor(name) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
 		Silent: w.silentFor(s, name, now),
 	}
-	if seen.Wanted {
+	switch {
+	case seen.Wanted && s.Placements.At(address).Flood.Withdrawn:
+		seen.Wanted, seen.Unfit = false, "the VIP is flooded"
+	case vip.AsksFor(name) && !node.Drained.IsZero(): // of placement auto others are chosen, and serve first
+		seen.Wanted, seen.Unfit = false, "the switch is drained"
+	case seen.Wanted:
 		seen.Unfit = w.unfit(s, vip, node)
 	}
 	if t.phase != was.Phase { // it was written since: nothing is known of it

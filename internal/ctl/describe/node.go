@@ -53,6 +53,9 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 		fmt.Fprintf(w, "Full NAT:    %s\n", strings.Join(all, ", "))
 	}
 	fmt.Fprintf(w, "State:       %s\n", table.NodeState(n, now))
+	if n.GetDrained() != nil {
+		fmt.Fprintf(w, "Drained:     %s, no VIP goes into it\n", table.Ago(n.GetDrained(), now))
+	}
 	fmt.Fprintf(w, "Generation:  %d\n", n.GetStatus().GetGeneration())
 	if r := n.GetStatus().GetRejection(); r.GetReason() != "" {
 		fmt.Fprintf(w, "Refused:     generation %d: %s\n", r.GetGeneration(), r.GetReason())

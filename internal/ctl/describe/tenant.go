@@ -52,6 +52,7 @@ func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
 		{"Networks", table.OfQuota(used.GetNetworks(), most.Networks)},
 		{"Workloads", table.OfQuota(used.GetWorkloads(), most.Workloads)},
 		{"Attachments", table.OfQuota(used.GetAttachments(), most.Attachments)},
+		{"In switches", table.OfQuota(used.GetSwitchHosts(), most.SwitchHosts) + ", tunnels " + table.OfQuota(used.GetSwitchTunnels(), most.SwitchTunnels)},
 		{"Flows", ofNode(p.GetFlows())},
 		{"Sessions", ofNode(p.GetSessions())},
 		{"Source NAT", ofNode(p.GetSnat())},

@@ -72,7 +72,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		if h.GetByHost() {
 			has += ", by host"
 		}
-		fmt.Fprintf(w, "Switches:    %s: %s; %s; UDP %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), has, h.GetUdp())
+		fmt.Fprintf(w, "Switches:    %s: %s; %s; UDP %s; floods: %s\n", h.GetPlacement(), strings.Join(h.GetSwitches(), ", "), has, h.GetUdp(), h.GetFlood())
 	}
 	for _, p := range vip.GetStatus().GetSwitches() {
 		placeText(w, p)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -74,6 +75,12 @@ func VIPNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 func NodeNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
 	return names(response.GetNodes(), err, func(n *weirv1.Node) string { return n.GetName() + "\t" + n.GetRole() })
+}
+
+// SwitchNames is a NameLister of switches.
+func SwitchNames(ctx context.Context, client *rpc.Client) ([]string, error) {
+	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleSwitch)})
+	return names(response.GetNodes(), err, (*weirv1.Node).GetName)
 }
 
 func muxNames(ctx context.Context, client *rpc.Client) ([]string, error) {

@@ -13,7 +13,11 @@ func Switches(nodes []*weirv1.Node, now time.Time) *Table {
 		"NAME", "STATE", "GENERATION", "DRIVER", "HOSTS", "ECMP", "TUNNELS", "PROGRAMMED", "ANNOUNCED")
 	for _, n := range nodes {
 		s := n.GetStatus().GetSwitch()
-		t.Add(n.GetName(), NodeState(n, now), NodeGeneration(n), s.GetDriver(), SwitchRows(s.GetHosts()), SwitchRows(s.GetEcmp()),
+		state := NodeState(n, now)
+		if n.GetDrained() != nil {
+			state += ", drained"
+		}
+		t.Add(n.GetName(), state, NodeGeneration(n), s.GetDriver(), SwitchRows(s.GetHosts()), SwitchRows(s.GetEcmp()),
 			SwitchRows(s.GetTunnels()), s.GetProgrammed(), s.GetAnnounced())
 	}
 	return t

@@ -72,6 +72,8 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 		{"endpoints", "endpoints", tenant.Limits.Endpoints, before.Endpoints, after.Endpoints},
 		{"endpoints", "backends", tenant.Limits.Backends, before.Backends, after.Backends},
 		{"endpoints", "ports", tenant.Limits.Ports, before.Ports, after.Ports},
+		{"hardware.switches", "places in switches", tenant.Limits.SwitchHosts, before.SwitchHosts, after.SwitchHosts},
+		{"hardware.switches", "tunnels in switches", tenant.Limits.SwitchTunnels, before.SwitchTunnels, after.SwitchTunnels},
 		{"attachments", "attachments to virtual networks", tenant.Limits.Attachments, wasAttached, attached},
 	} {
 		if q.limit != nil && q.after > *q.limit && q.after > q.before {

@@ -16,6 +16,13 @@ func tenantVIP(name string, ports []uint16, backends ...model.Backend) model.VIP
 	return vip
 }
 
+// inSwitches is a VIP with a backend on each of two tunnels, in these switches.
+func inSwitches(name string, switches ...string) model.VIP {
+	vip := tenantVIP(name, []uint16{80, 443}, on("host1", "10.3.1.20"), on("host2", "10.3.2.20"))
+	vip.Hardware = &model.Hardware{Placement: model.PlacementRequire, Switches: switches}
+	return vip
+}
+
 func TestQuotasOfTenants(t *testing.T) {
 	limit := func(n uint32) *uint32 { return &n }
 	b := on("host1", "10.3.1.20")
@@ -34,6 +41,9 @@ func TestQuotasOfTenants(t *testing.T) {
 			tenantVIP("new", []uint16{model.AllPorts}),
 			"vips[0].endpoints: tenant red may have 1000 ports, and would have 65537",
 		},
+		"switches":            {model.Quotas{SwitchHosts: limit(1)}, inSwitches("new", "sw1", "sw2"), "vips[0].hardware.switches: tenant red may have 1 places in switches, and would have 2"},
+		"tunnels":             {model.Quotas{SwitchTunnels: limit(3)}, inSwitches("new", "sw1", "sw2"), "vips[0].hardware.switches: tenant red may have 3 tunnels in switches, and would have 4"},
+		"as many switches":    {model.Quotas{SwitchHosts: limit(2), SwitchTunnels: limit(4)}, inSwitches("new", "sw1", "sw2"), ""},
 		"up to the limit":     {model.Quotas{VIPs: limit(2), Endpoints: limit(4), Ports: limit(4)}, tenantVIP("new", []uint16{1, 2}), ""},
 		"none":                {model.Quotas{}, tenantVIP("new", []uint16{model.AllPorts}, b, b), ""},
 		"the same again":      {model.Quotas{Endpoints: limit(2)}, tenantVIP("old", []uint16{1, 2}), ""},

@@ -32,7 +32,11 @@ const (
 	HardwarePlaced    = "HardwarePlaced"    // a switch serves a VIP
 	HardwareWithdrawn = "HardwareWithdrawn" // it does not any more
 	HardwareRefused   = "HardwareRefused"   // it does not take the VIP's entry
+	HardwareFlooded   = "HardwareFlooded"   // a VIP in switches is flooded: it leaves them, or muxes have no room for it
+	HardwareFloodOver = "HardwareFloodOver" // it may go back
 	SwitchSilent      = "SwitchSilent"      // a switch that holds VIPs has no stream
+	SwitchDrained     = "SwitchDrained"
+	SwitchUndrained   = "SwitchUndrained"
 )
 
 // OfChange are the reasons of what an apply did.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	vnl "github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/hardware"
@@ -51,6 +52,7 @@ type Driver struct {
 	config   Config
 	kernel   *kernel
 	links    *vnl.Handle
+	events   *nl.NetlinkSocket
 	seg6     uint16 // number of the generic netlink family
 	warnings []string
 	busy     chan struct{} // holds one while a call is at work
@@ -89,6 +91,9 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	}
 	if err := d.links.SetSocketTimeout(callTime); err != nil {
 		return fmt.Errorf("set up netlink socket: %w", err)
+	}
+	if d.events, err = subscribe(); err != nil {
+		return err
 	}
 	if d.seg6, err = seg6Family(d.links); err != nil {
 		return err
@@ -203,6 +208,9 @@ func (d *Driver) Close() error {
 	defer func() { <-d.busy }()
 	if d.links != nil {
 		d.links.Close()
+	}
+	if d.events != nil {
+		d.events.Close()
 	}
 	if d.kernel != nil {
 		d.kernel.close()

@@ -1,10 +1,12 @@
 package linux_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/hardware"
 	"github.com/weirlb/weir/internal/hardware/drivertest"
@@ -217,5 +219,45 @@ func TestDamageIsMended(t *testing.T) {
 				t.Errorf("%d next hops and groups, want 6: %s", n, r.ip("nexthop"))
 			}
 		})
+	}
+}
+
+// What others do to routes, next hops and the interface is told at once; what the driver does itself, or what is none of ours,
+// is not.
+func TestWhatOthersDoIsTold(t *testing.T) {
+	r := newRouter(t)
+	r.program(r.open(ours), entry("203.0.113.1", 1, 2)) // the interface is there
+	d := open(r.T, r.ns, ours)
+	ctx, stop := context.WithCancel(t.Context())
+	told, ended := make(chan struct{}, 1<<10), make(chan error, 1)
+	go func() { ended <- d.Watch(ctx, func() { told <- struct{}{} }) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+		must(t, d.Close())
+	})
+	r.program(d, entry("203.0.113.1", 1, 2, 3))
+	r.program(d, entry("203.0.113.2", 4))
+	must(t, d.Remove(t.Context(), netip.MustParseAddr("203.0.113.2")))
+	for _, quiet := range []string{
+		"link add other type veth peer name another", "link set other up", "route add 198.51.100.0/24 dev other",
+		"route add 203.0.113.99/32 dev other table 99", "nexthop add id 77 blackhole", "link set other down",
+	} {
+		r.ip(quiet)
+	}
+	// The kernel tells in order: what was told before the first of these is told by then.
+	for i, change := range []string{
+		"route del 203.0.113.1/32", "route add 203.0.113.1/32 dev weir-tunnels", "nexthop flush protocol 87", "link set weir-tunnels down",
+		"link del weir-tunnels",
+	} {
+		r.ip(change)
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: it is not told", change)
+		}
+		if n := len(told); i == 0 && n > 0 {
+			t.Errorf("it was told %d times before others did anything", n)
+		}
 	}
 }

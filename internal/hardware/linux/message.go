@@ -66,6 +66,7 @@ type route struct {
 // kernel asks the kernel by its own sockets, so that they stay in the namespace where they were opened.
 type kernel struct {
 	sockets map[int]*nl.SocketHandle
+	port    uint32 // of the socket that routes are written by: the kernel tells all who changed something
 }
 
 func openKernel() (*kernel, error) {
@@ -80,7 +81,9 @@ func openKernel() (*kernel, error) {
 		timeout := unix.NsecToTimeval(int64(callTime))
 		err = errors.Join(s.SetSendTimeout(&timeout), s.SetReceiveTimeout(&timeout), s.SetExtAck(true))
 		if family == unix.NETLINK_ROUTE { // the kernel filters dumps
-			err = errors.Join(err, unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1))
+			port, failed := s.GetPid()
+			k.port = port
+			err = errors.Join(err, failed, unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1))
 		}
 		if err != nil {
 			k.close()

@@ -2,8 +2,10 @@ package xdp
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 
@@ -28,6 +30,19 @@ const (
 	xdpPass     = 2
 	xdpRedirect = 4
 )
+
+// TestMain takes the programs from a file when it is told so: test/mutate has some with a fault.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("WEIR_TEST_OBJECT"); path != "" {
+		object, err := os.ReadFile(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		bpf.UseObject(object)
+	}
+	os.Exit(m.Run())
+}
 
 // world is a switch with a VIP for each pair of families, and its program for test runs.
 type world struct {

@@ -32,6 +32,9 @@ func Validate(vip model.VIP) error {
 	if h.UDP != model.UDPAtHome && h.UDP != model.UDPLocal {
 		r.refuse("hardware.udp", "must be %s or %s, is %.64q", model.UDPAtHome, model.UDPLocal, string(h.UDP))
 	}
+	if h.Flood != model.FloodWithdraw && h.Flood != model.FloodStay {
+		r.refuse("hardware.flood", "must be %s or %s, is %.64q", model.FloodWithdraw, model.FloodStay, string(h.Flood))
+	}
 	switch n := len(h.Switches); {
 	case n > MaxSwitches:
 		r.refuse("hardware.switches", "must be at most %d, are %d", MaxSwitches, n)

@@ -12,7 +12,7 @@ func newVIP() model.VIP {
 	return model.VIP{
 		Name: "fast", Tenant: "default", Address: netip.MustParseAddr("203.0.113.30"),
 		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
-		Hardware:  &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1"}, UDP: model.UDPAtHome},
+		Hardware:  &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1"}, UDP: model.UDPAtHome, Flood: model.FloodWithdraw},
 	}
 }
 
@@ -38,19 +38,21 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 		"a switch twice":      {func(v *model.VIP) { v.Hardware.Switches = []string{"sw1", "sw2", "sw1"} }, []string{"hardware.switches[2]"}},
 		"no name":             {func(v *model.VIP) { v.Hardware.Switches = []string{"Sw 1"} }, []string{"hardware.switches[0]"}},
 		"too many":            {func(v *model.VIP) { v.Hardware.Switches = make([]string, MaxSwitches+1) }, []string{"hardware.switches"}},
-		"unknown words":       {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.UDP = "some", "far" }, []string{"hardware.placement", "hardware.udp"}},
+		"unknown words":       {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.UDP, v.Hardware.Flood = "some", "far", "run" }, []string{"hardware.placement", "hardware.udp", "hardware.flood"}},
 		"chosen by managers": {func(v *model.VIP) {
-			v.Hardware, v.Fastpath = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Spread: 2}, &model.Fastpath{}
+			v.Hardware, v.Fastpath = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, Spread: 2}, &model.Fastpath{}
 		}, nil},
 		"chosen and named": {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.UDP = model.PlacementAuto, model.UDPLocal }, []string{"hardware.switches"}},
 		"too many at once": {func(v *model.VIP) {
-			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Spread: -1}
+			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, Spread: -1}
 		}, []string{"hardware.spread"}},
-		"many, but named":         {func(v *model.VIP) { v.Hardware.Spread = 2 }, []string{"hardware.spread"}},
-		"not in hardware":         {func(v *model.VIP) { v.Hardware.Placement, v.Limits = model.PlacementNever, &model.Limits{} }, nil},
-		"not in hardware, wrong":  {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
-		"nothing said of it":      {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
-		"no switch, not required": {func(v *model.VIP) { v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal} }, nil},
+		"many, but named":        {func(v *model.VIP) { v.Hardware.Spread = 2 }, []string{"hardware.spread"}},
+		"not in hardware":        {func(v *model.VIP) { v.Hardware.Placement, v.Limits = model.PlacementNever, &model.Limits{} }, nil},
+		"not in hardware, wrong": {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
+		"nothing said of it":     {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
+		"no switch, not required": {func(v *model.VIP) {
+			v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal, Flood: model.FloodStay}
+		}, nil},
 	} {
 		vip := newVIP()
 		c.change(&vip)

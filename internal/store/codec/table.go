@@ -25,6 +25,7 @@ type (
 
 		Aggregates  []netip.Prefix `json:"aggregates,omitempty"`
 		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
+		Drained     time.Time      `json:"drained,omitzero"`
 	}
 	// TableDocument is an endpoint's table.
 	TableDocument struct {

@@ -77,6 +77,8 @@ type Controller struct {
 	noted       time.Time        // that it was heard, in the log
 	held        map[netip.Addr]hardware.Entry
 	read        time.Time                     // when held was read; zero: never
+	disturbed   bool                          // others changed something since
+	calm        time.Time                     // until when it is not read for that
 	good        map[netip.Addr]hardware.Entry // what the switch last took and was read back as
 	failures    map[netip.Addr]failure
 	leaving     map[netip.Addr]time.Time // when entries nobody wants may be removed
@@ -263,6 +265,12 @@ func (c Config) check(e hardware.Entry) error {
 
 // Run keeps the switch until ctx ends. Start comes before.
 func (c *Controller) Run(ctx context.Context) error {
+	watching := make(chan struct{})
+	defer func() { <-watching }()
+	go func() {
+		defer close(watching)
+		c.watch(ctx)
+	}()
 	for {
 		next := c.step(ctx)
 		wake.After(ctx, minPause)

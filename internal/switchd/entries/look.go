@@ -22,6 +22,10 @@ var errDiffers = errors.New("HardwareDiffers: the switch took the entry, and hol
 // look reads the switch. What the driver took since the last look is in tried: the zero entry if it was removed. What differs
 // without our doing is announced no more until it is as it was. It returns false if the switch did not answer.
 func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Entry) bool {
+	began := time.Now()
+	c.mu.Lock()
+	c.disturbed = false
+	c.mu.Unlock()
 	r, err := call(ctx, c.busy, func(ctx context.Context) (r reading, err error) {
 		if r.boot, err = c.config.Driver.Boot(ctx); err != nil {
 			return r, err
@@ -43,6 +47,7 @@ func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Ent
 		c.config.Log.Info("the switch answers again")
 	}
 	c.trouble, c.able, c.read = failure{}, r.able, now
+	c.rest(began, now)
 	if c.boot != "" && c.boot != r.boot {
 		c.reboots++
 		clear(c.good)

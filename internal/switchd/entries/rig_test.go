@@ -74,6 +74,8 @@ type rig struct {
 	mu        sync.Mutex
 	announced string // by the last call
 	events    []string
+	reads     int    // of the switch
+	othersDo  func() // what a driver calls that hears of it
 }
 
 func newRig(t *testing.T) *rig {
@@ -138,6 +140,22 @@ type noting struct {
 func (n noting) Program(ctx context.Context, e hardware.Entry) error {
 	n.r.note("program %s", e.VIP)
 	return n.Driver.Program(ctx, e)
+}
+
+func (n noting) Read(ctx context.Context) ([]hardware.Entry, error) {
+	n.r.mu.Lock()
+	n.r.reads++
+	n.r.mu.Unlock()
+	return n.Driver.Read(ctx)
+}
+
+// Watch hands the call on to the test.
+func (n noting) Watch(ctx context.Context, changed func()) error {
+	n.r.mu.Lock()
+	n.r.othersDo = changed
+	n.r.mu.Unlock()
+	<-ctx.Done()
+	return nil
 }
 
 func (n noting) Remove(ctx context.Context, vip netip.Addr) error {

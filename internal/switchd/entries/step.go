@@ -70,7 +70,7 @@ func (c *Controller) auditDue() bool {
 	if c.trouble.wait > 0 {
 		return !now.Before(c.trouble.next)
 	}
-	return now.Sub(c.read) >= AuditInterval
+	return now.Sub(c.read) >= AuditInterval || c.disturbed && !now.Before(c.calm)
 }
 
 // plan is what is to be removed, and what is to be programmed, that which is announced first.
@@ -208,6 +208,9 @@ func (c *Controller) conclude() time.Time {
 		if t.Before(next) {
 			next = t
 		}
+	}
+	if c.disturbed {
+		sooner(c.calm)
 	}
 	if c.trouble.wait > 0 {
 		next = c.trouble.next

@@ -36,6 +36,8 @@ type VIPSessions struct {
 	Confirmed, New int
 	Limit          int  // on Confirmed, until the next sweep
 	Refused        bool // it wanted more than it may have since the last sweep
+	// Began are those that clients began since the last sweep, Answered those that the other end has spoken in since.
+	Began, Answered uint64
 }
 
 // TenantSessions is what the VIPs of a tenant have of confirmed sessions together.
@@ -188,7 +190,7 @@ func (t *Tracker) ApplyQuotas(l *Ledger) ([]VIPSessions, []TenantSessions, error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for vip, h := range l.Held {
-		h.Waiting[newTable] = int(l.made[vip].Refused[newTable] - t.refused[vip][newTable])
+		h.Waiting[newTable] = int(l.made[vip].Refused[newTable] - t.before[vip].Refused[newTable])
 	}
 	tenants := tenantVIPsOf(t.rules())
 	for vip, row := range t.quotaRows(tenants, l.Held, l.made) {
@@ -209,15 +211,19 @@ func (t *Tracker) ApplyQuotas(l *Ledger) ([]VIPSessions, []TenantSessions, error
 		if h.Used[ConfirmedTable] > limit {
 			excess[vip] = h.Used[ConfirmedTable] - limit
 		}
-		before, now := t.refused[vip], l.made[vip].Refused
-		all = append(all, VIPSessions{
-			VIP: vip, Tenant: owners[vip], Confirmed: min(h.Used[ConfirmedTable], limit), New: h.Used[newTable] + h.overflow, Limit: limit, Refused: now != before,
-		})
+		before, counted := t.before[vip]
+		now := l.made[vip]
+		found := VIPSessions{
+			VIP: vip, Tenant: owners[vip], Confirmed: min(h.Used[ConfirmedTable], limit), New: h.Used[newTable] + h.overflow, Limit: limit,
+			Refused: now.Refused != before.Refused,
+		}
+		if counted { // what is beyond quotas is made all the same, or stays new
+			found.Began = now.Made[newTable] + now.Refused[newTable] - before.Made[newTable] - before.Refused[newTable]
+			found.Answered = min(now.Made[ConfirmedTable]+now.Refused[ConfirmedTable]-before.Made[ConfirmedTable]-before.Refused[ConfirmedTable], found.Began)
+		}
+		all = append(all, found)
 	}
-	t.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
-	for vip, row := range l.made {
-		t.refused[vip] = row.Refused
-	}
+	t.before = l.made
 	slices.SortFunc(all, func(a, b VIPSessions) int { return a.VIP.Compare(b.VIP) })
 	return all, sumTenants(tenants, all), t.giveBack(excess)
 }

@@ -21,9 +21,9 @@ type Tracker struct {
 	maxVIP  int                                               // bounds the sessions of a VIP; 0: what others leave does
 	rules   func() map[model.HostBackendKey]model.HostBackend // of the host
 
-	mu      *sync.Mutex                        // the data plane's: guards the below, and the rules
-	key     *flowhash.Key                      // of the pool; nil: not known yet
-	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
+	mu     *sync.Mutex                          // the data plane's: guards the below, and the rules
+	key    *flowhash.Key                        // of the pool; nil: not known yet
+	before map[netip.Addr]bpf.AgentSessionUsage // what the counts said at the last sweep
 }
 
 // New is of the tables of objects.
