@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/logs"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
@@ -165,7 +165,7 @@ func (r *rig) logs() string {
 	paths, _ := filepath.Glob(r.log("*", "*"))
 	for _, path := range paths {
 		text, _ := os.ReadFile(path)
-		if unusual := netlab.Unusual(string(text)); unusual != "" {
+		if unusual := logs.Unusual(string(text)); unusual != "" {
 			fmt.Fprintf(&all, "--- %s\n%s\n", filepath.Base(path), unusual)
 		}
 	}

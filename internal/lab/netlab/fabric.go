@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -120,6 +121,23 @@ func (l *Lab) startFabric() error {
 		}
 	}
 	return nil
+}
+
+// WaitFabric waits until the fabric has all routes that it has when nothing is broken.
+func (l *programs) WaitFabric(ctx context.Context) error {
+	if l.Fabric == "" {
+		return nil
+	}
+	hops := func(router string, to netip.Prefix) (int, error) {
+		out, err := l.Run(router, "ip", "-4", "route", "show", to.String())
+		return strings.Count(out, " via "), err
+	}
+	var racks []netip.Prefix
+	for _, n := range l.Of(Host) {
+		racks = append(racks, netip.PrefixFrom(n.IPv4, 24).Masked())
+	}
+	client := netip.PrefixFrom(l.Of(Client)[0].IPv4, 24).Masked()
+	return Poll(ctx, readyTime, func() error { return l.fabric().Converged(hops, client, VIPs4, racks) })
 }
 
 func (l *programs) startSwitchRouter(n Node) error {

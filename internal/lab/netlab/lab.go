@@ -123,6 +123,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 		func() error { return l.startWorkloads(config.Workload) },
 		l.startOutside,
 		func() error { return l.WaitReady(ctx) },
+		func() error { return l.WaitFabric(ctx) },
 	}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {

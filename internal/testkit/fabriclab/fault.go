@@ -27,7 +27,10 @@ func (f Fault) Do(ctx context.Context, w *World, draw *rand.Rand) (what string, 
 	if what, err = f.do(ctx, w, draw); err != nil {
 		return what, fmt.Errorf("%s (%s): %w", f.Name, what, err)
 	}
-	return what, w.WaitPlaced(ctx)
+	if err := w.WaitPlaced(ctx); err != nil {
+		return what, err
+	}
+	return what, w.WaitFabric(ctx)
 }
 
 // Faults are all that no connection may notice.

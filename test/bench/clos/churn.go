@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/testkit/fabriclab"
 )
 
@@ -45,7 +47,7 @@ func (w *world) measureChurn(ctx context.Context) error {
 				return err
 			}
 			events++
-			w.say("%s %s: %s", f.Name, what, time.Since(start).Round(time.Millisecond))
+			w.say("%s %s %s: %s", start.Format(time.TimeOnly+".000"), f.Name, what, time.Since(start).Round(time.Millisecond))
 		}
 	}
 	streams, broken, err := w.release()
@@ -63,12 +65,21 @@ func (w *world) release() (streams, broken int, err error) {
 	for _, h := range all {
 		r := h.Result
 		w.say("%s: %d of %d broken, %d answers, %d datagrams lost, slowest %s", h.Name, r.Broken, r.Opened, r.Blocks, r.Lost, r.Slowest.Round(time.Millisecond))
+		for _, late := range slowest(r.Late) {
+			w.say("  an answer to %s took %s until %s", late.Local, late.Took.Round(time.Millisecond), late.At.Format(time.TimeOnly+".000"))
+		}
 		for _, b := range r.Breaks[:min(5, len(r.Breaks))] {
 			w.say("  %s to %s: %s, at %s", b.Local, b.Backend, b.Reason, b.At.Format(time.TimeOnly))
 		}
 		streams, broken = streams+r.Opened, broken+r.Broken
 	}
 	return streams, broken, nil
+}
+
+// slowest are the three answers that took longest.
+func slowest(late []stream.Late) []stream.Late {
+	slices.SortFunc(late, func(a, b stream.Late) int { return cmp.Compare(b.Took, a.Took) })
+	return late[:min(3, len(late))]
 }
 
 // measureControl has muxes hand the VIP to a switch while no host takes what others steer.

@@ -1,4 +1,4 @@
-package netlab
+package logs
 
 import (
 	"fmt"
