@@ -101,6 +101,17 @@ func (l Link) other(name string) (other string, ok bool) {
 	return "", false
 }
 
+// Address is a router's on its link to another one, if they have one.
+func (f Fabric) Address(router, other string) (v4 netip.Addr, ok bool) {
+	for _, l := range f.Links {
+		if end, ok := l.other(router); ok && end == other {
+			v4, _ = l.addresses(router)
+			return v4, true
+		}
+	}
+	return v4, false
+}
+
 // addresses of an end; both are on a /24 and a /64 of the link's own.
 func (l Link) addresses(end string) (v4, v6 netip.Addr) {
 	side := 1

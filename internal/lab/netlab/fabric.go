@@ -137,7 +137,7 @@ func (l *programs) WaitFabric(ctx context.Context) error {
 		racks = append(racks, netip.PrefixFrom(n.IPv4, 24).Masked())
 	}
 	client := netip.PrefixFrom(l.Of(Client)[0].IPv4, 24).Masked()
-	return Poll(ctx, readyTime, func() error { return l.fabric().Converged(hops, client, VIPs4, racks) })
+	return Poll(ctx, readyTime, func() error { return l.fabric().Converged(hops, client, racks) })
 }
 
 func (l *programs) startSwitchRouter(n Node) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -141,6 +142,11 @@ func wait(ctx context.Context, d time.Duration) error {
 func (w *World) fabric() clos.Fabric {
 	f, _ := clos.Parse(w.Fabric, string(netlab.Router))
 	return f
+}
+
+// Address is a router's on its link to another one.
+func (w *World) Address(router, other string) (v4 netip.Addr, ok bool) {
+	return w.fabric().Address(router, other)
 }
 
 // cut cuts a link, for a while.

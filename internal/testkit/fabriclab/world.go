@@ -70,7 +70,26 @@ func New(ctx context.Context, lab *netlab.Lab, vips int) (*World, error) {
 	if err := w.Apply(ctx); err != nil {
 		return nil, err
 	}
+	if err := w.waitAggregate(ctx); err != nil {
+		return nil, err
+	}
 	return w, lab.WaitHealthy(ctx, Bound)
+}
+
+// waitAggregate waits until all routers have heard of the muxes' aggregate.
+func (w *World) waitAggregate(ctx context.Context) error {
+	return netlab.Poll(ctx, Bound, func() error {
+		for _, router := range append(w.names(netlab.Switch), string(netlab.Router)) {
+			out, err := w.Run(router, "ip", "-4", "route", "show", netlab.VIPs4.String())
+			if err == nil && !strings.Contains(out, " via ") {
+				err = fmt.Errorf("%s has no route to %s", router, netlab.VIPs4)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Apply applies all VIPs as they are now, and waits until muxes run them and switches serve them.
@@ -83,6 +102,18 @@ func (w *World) Apply(ctx context.Context) error {
 
 // Write applies all VIPs as they are now, and waits until muxes run them.
 func (w *World) Write() error {
+	file := filepath.Join(w.Dir(), "vips.yaml")
+	if err := os.WriteFile(file, []byte(w.Manifest(w.VIPs...)), 0o600); err != nil {
+		return err
+	}
+	if out, err := w.Weir("apply", "-f", file, "--wait"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// Manifest has VIPs with all workloads as backends.
+func (w *World) Manifest(vips ...VIP) string {
 	var backends, all strings.Builder
 	for _, n := range w.Of(netlab.Workload) {
 		weight := 1
@@ -91,7 +122,7 @@ func (w *World) Write() error {
 		}
 		fmt.Fprintf(&backends, "    - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, n.IPv4, netlab.EchoPort, weight)
 	}
-	for _, v := range w.VIPs {
+	for _, v := range vips {
 		hardware := "{placement: never}"
 		if len(v.Switches) > 0 {
 			hardware = fmt.Sprintf("{placement: require, switches: [%s]}", strings.Join(v.Switches, ", "))
@@ -100,14 +131,7 @@ func (w *World) Write() error {
 			"  - protocol: TCP\n    port: %d\n    backends:\n%[5]s  - protocol: UDP\n    port: %[4]d\n    backends:\n%[5]s",
 			v.Name, v.Address, hardware, Port, backends.String())
 	}
-	file := filepath.Join(w.Dir(), "vips.yaml")
-	if err := os.WriteFile(file, []byte(all.String()), 0o600); err != nil {
-		return err
-	}
-	if out, err := w.Weir("apply", "-f", file, "--wait"); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
+	return all.String()
 }
 
 // Place has switches serve all VIPs, or the muxes.

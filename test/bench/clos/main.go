@@ -69,6 +69,7 @@ var parts = []part{
 	{"hops", one, (*world).measureHops},
 	{"stale", one, (*world).measureStale},
 	{"failover", func(options) int { return 3 }, (*world).measureFailover},
+	{"migration", func(how options) int { return how.vips }, (*world).measureMigration},
 }
 
 func names() (all []string) {

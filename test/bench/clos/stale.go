@@ -21,7 +21,7 @@ func (w *world) measureStale(ctx context.Context) error {
 	if err := w.Place(ctx, name); err != nil {
 		return err
 	}
-	table, err := w.hosts(name)
+	table, err := w.table(name, bpf.SwitchMapHosts)
 	if err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (w *world) measureStale(ctx context.Context) error {
 	return nil
 }
 
-// hosts opens the table of VIPs of a switch.
-func (w *world) hosts(name string) (*ebpf.Map, error) {
+// table opens one of a switch's program.
+func (w *world) table(name, table string) (*ebpf.Map, error) {
 	ns, err := w.NS(name)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (w *world) hosts(name string) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tableOf(link, bpf.SwitchMapHosts)
+	return tableOf(link, table)
 }
 
 func tableOf(link netlink.Link, name string) (*ebpf.Map, error) {
