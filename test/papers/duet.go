@@ -47,28 +47,28 @@ var duet = paper{
 			name: "duet-12", label: "Figure 12", section: "7.2", shows: "availability of VIPs while a switch fails",
 			says: "38 ms without an answer", differs: inFabric, bench: clos("failover"),
 			rows: []row{
-				{name: "failover-gap-p50-ms", unit: "ms", from: source{path: "notes.failover_gap_p50_ms"}},
-				{name: "failover-gap-p99-ms", unit: "ms", paper: new(38.0), bound: atMost(38), from: source{path: "values.failover_gap_p99_ms"}},
-				{name: "failover-others-lost", unit: "pings", paper: new(0.0), bound: atMost(0), from: source{path: "values.failover_others_lost"}},
+				{name: "failover-gap-p50-ms", unit: "ms", from: source{path: "rows[name=failover_gap_p50_ms].value"}},
+				{name: "failover-gap-p99-ms", unit: "ms", paper: new(38.0), bound: atMost(38), from: source{path: "rows[name=failover_gap_p99_ms].value"}},
+				{name: "failover-others-lost", unit: "pings", paper: new(0.0), bound: atMost(0), from: source{path: "rows[name=failover_others_lost].value"}},
 			},
 		},
 		{
 			name: "duet-13", label: "Figure 13", section: "7.3", shows: "availability of VIPs during migration",
 			says: "no ping lost; 400 to 450 ms", differs: inFabric, bench: clos("migration"),
 			rows: []row{
-				{name: "migration-lost", unit: "pings", paper: new(0.0), bound: atMost(0), from: source{path: "values.migration_lost"}},
-				{name: "migration-ms-p50", unit: "ms", paper: new(400.0), bound: atMost(100), from: source{path: "values.migration_ms_p50"}},
-				{name: "migration-ms-p99", unit: "ms", paper: new(450.0), bound: atMost(250), from: source{path: "values.migration_ms_p99"}},
+				{name: "migration-lost", unit: "pings", paper: new(0.0), bound: atMost(0), from: source{path: "rows[name=migration_lost].value"}},
+				{name: "migration-ms-p50", unit: "ms", paper: new(400.0), bound: atMost(100), from: source{path: "rows[name=migration_ms_p50].value"}},
+				{name: "migration-ms-p99", unit: "ms", paper: new(450.0), bound: atMost(250), from: source{path: "rows[name=migration_ms_p99].value"}},
 			},
 		},
 		{
 			name: "duet-14", label: "Figure 14", section: "7.3", shows: "parts of the migration's delay",
 			says: "80 to 90 % for the VIP in the forwarding table", differs: inFabric, bench: clos("migration"),
 			rows: []row{
-				{name: "migration-entry-ms-p50", unit: "ms", from: source{path: "notes.migration_entry_ms_p50"}},
-				{name: "migration-route-ms-p50", unit: "ms", from: source{path: "notes.migration_route_ms_p50"}},
-				{name: "migration-packet-ms-p50", unit: "ms", from: source{path: "notes.migration_packet_ms_p50"}},
-				{name: "migration-parts-to-whole", unit: "ratio", paper: new(1.0), bound: within(0.95, 1.05), from: source{path: "values.migration_parts_to_whole"}},
+				{name: "migration-entry-ms-p50", unit: "ms", from: source{path: "rows[name=migration_entry_ms_p50].value"}},
+				{name: "migration-route-ms-p50", unit: "ms", from: source{path: "rows[name=migration_route_ms_p50].value"}},
+				{name: "migration-packet-ms-p50", unit: "ms", from: source{path: "rows[name=migration_packet_ms_p50].value"}},
+				{name: "migration-parts-to-whole", unit: "ratio", paper: new(1.0), bound: within(0.95, 1.05), from: source{path: "rows[name=migration_parts_to_whole].value"}},
 			},
 		},
 		duetTraffic, duetMuxes, duetLatency, duetRandom, duetFailures, duetMigration,
@@ -88,10 +88,10 @@ var duetSteering = figure{
 	name: "duet-steering", section: "5.1", shows: "connections while VIPs move, switches fail and backends change",
 	differs: inFabric, bench: clos("churn,control,hops"),
 	rows: []row{
-		{name: "broken-under-churn", unit: "connections", bound: atMost(0), from: source{path: "values.broken_under_churn"}},
-		{name: "broken-without-steering", unit: "ratio", bound: atLeast(0.5), from: source{path: "values.broken_without_steering"}},
-		{name: "extra-hops-steady", unit: "hops", bound: atMost(0), from: source{path: "values.extra_hops_steady"}},
-		{name: "extra-hops-new-after-move", unit: "hops", bound: atMost(0), from: source{path: "values.extra_hops_new_after_move"}},
+		{name: "broken-under-churn", unit: "connections", bound: atMost(0), from: source{path: "rows[name=broken_under_churn].value"}},
+		{name: "broken-without-steering", unit: "ratio", bound: atLeast(0.5), from: source{path: "rows[name=broken_without_steering].value"}},
+		{name: "extra-hops-steady", unit: "hops", bound: atMost(0), from: source{path: "rows[name=extra_hops_steady].value"}},
+		{name: "extra-hops-new-after-move", unit: "hops", bound: atMost(0), from: source{path: "rows[name=extra_hops_new_after_move].value"}},
 	},
 }
 
@@ -122,7 +122,7 @@ var duetSwitch = figure{
 var duetStale = figure{
 	name: "duet-stale", section: "6", shows: "an entry that is removed from a switch by hand",
 	differs: inFabric, bench: clos("stale"),
-	rows: []row{{name: "stale-entry-noticed-s", unit: "s", bound: atMost(20), from: source{path: "values.stale_entry_noticed_s"}}},
+	rows: []row{{name: "stale-entry-noticed-s", unit: "s", bound: atMost(20), from: source{path: "rows[name=stale_entry_noticed_s].value"}}},
 }
 
 var duetStandIn = figure{

@@ -51,8 +51,10 @@ func (w *world) measureChurn(ctx context.Context) error {
 		}
 	}
 	streams, broken, err := w.release()
-	w.Values["broken_under_churn"] = float64(broken)
-	w.Notes["churn_streams"], w.Notes["churn_events"], w.Notes["churn_s"] = float64(streams), float64(events), time.Since(began).Seconds()
+	w.add("broken_under_churn", float64(broken))
+	w.add("churn_streams", float64(streams))
+	w.add("churn_events", float64(events))
+	w.add("churn_s", time.Since(began).Seconds())
 	return err
 }
 
@@ -101,7 +103,7 @@ func (w *world) measureControl(ctx context.Context) error {
 	}
 	time.Sleep(impatience + 2*time.Second)
 	streams, broken, err := w.release()
-	w.Values["broken_without_steering"] = float64(broken) / float64(max(1, streams))
+	w.add("broken_without_steering", float64(broken)/float64(max(1, streams)))
 	return err
 }
 
@@ -170,8 +172,9 @@ func (w *world) measureHops(ctx context.Context) error {
 				return err
 			}
 			if counted {
-				w.Values[c.name] = float64(after.steered-before.steered) / float64(max(1, after.delivered-before.delivered))
-				w.Notes[c.name+"_packets"], w.Notes[c.name+"_streams"] = float64(after.delivered-before.delivered), float64(streams)
+				w.add(c.name, float64(after.steered-before.steered)/float64(max(1, after.delivered-before.delivered)))
+				w.add(c.name+"_packets", float64(after.delivered-before.delivered))
+				w.add(c.name+"_streams", float64(streams))
 			}
 		}
 	}

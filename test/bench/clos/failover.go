@@ -52,8 +52,9 @@ func (w *world) measureFailover(ctx context.Context) error {
 			return err
 		}
 	}
-	w.Values["failover_gap_p99_ms"], w.Notes["failover_gap_p50_ms"] = quantile(gaps, 0.99), quantile(gaps, 0.5)
-	w.Values["failover_others_lost"] = float64(others)
+	w.add("failover_gap_p99_ms", quantile(gaps, 0.99))
+	w.add("failover_gap_p50_ms", quantile(gaps, 0.5))
+	w.add("failover_others_lost", float64(others))
 	return nil
 }
 

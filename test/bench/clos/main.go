@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,11 +31,20 @@ type options struct {
 type world struct {
 	*fabriclab.World
 	how options
-	// Values by their names; notes are what belongs to them.
-	Values map[string]float64 `json:"values"`
-	Notes  map[string]float64 `json:"notes"`
-	Log    []string           `json:"log"`
+	report
 }
+
+type report struct {
+	Rows []row    `json:"rows"`
+	Log  []string `json:"log"`
+}
+
+type row struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+func (r *report) add(name string, value float64) { r.Rows = append(r.Rows, row{name, value}) }
 
 func main() {
 	var how options
@@ -80,21 +88,19 @@ func names() (all []string) {
 }
 
 func run(ctx context.Context, how options) error {
-	all := world{Values: map[string]float64{}, Notes: map[string]float64{}}
+	var all report
 	for _, p := range parts {
 		if how.only != "" && !slices.Contains(strings.Split(how.only, ","), p.name) {
 			continue
 		}
-		w := world{how: how, Values: all.Values, Notes: all.Notes}
+		w := world{how: how}
 		if err := w.inLab(ctx, p); err != nil {
 			return fmt.Errorf("measure %s: %w", p.name, err)
 		}
-		all.Log = append(all.Log, w.Log...)
+		all.Rows, all.Log = append(all.Rows, w.Rows...), append(all.Log, w.Log...)
 	}
-	for _, values := range []map[string]float64{all.Values, all.Notes} {
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			fmt.Printf("%-36s %12.4g\n", name, values[name])
-		}
+	for _, r := range all.Rows {
+		fmt.Printf("%-36s %12.4g\n", r.Name, r.Value)
 	}
 	return benchlab.Write(how.out, all)
 }

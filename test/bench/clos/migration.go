@@ -47,10 +47,14 @@ func (w *world) measureMigration(ctx context.Context) error {
 		whole, entry, route, packet = append(whole, ms(m.whole)), append(entry, ms(m.entry)), append(route, ms(m.route)), append(packet, ms(m.packet))
 		parts += float64(m.entry+m.route+m.packet) / float64(m.whole) / float64(len(w.VIPs))
 	}
-	w.Values["migration_lost"], w.Notes["migration_pings"] = float64(lost), float64(sent)
-	w.Values["migration_ms_p50"], w.Values["migration_ms_p99"] = quantile(whole, 0.5), quantile(whole, 0.99)
-	w.Values["migration_parts_to_whole"] = parts
-	w.Notes["migration_entry_ms_p50"], w.Notes["migration_route_ms_p50"], w.Notes["migration_packet_ms_p50"] = quantile(entry, 0.5), quantile(route, 0.5), quantile(packet, 0.5)
+	w.add("migration_lost", float64(lost))
+	w.add("migration_pings", float64(sent))
+	w.add("migration_ms_p50", quantile(whole, 0.5))
+	w.add("migration_ms_p99", quantile(whole, 0.99))
+	w.add("migration_parts_to_whole", parts)
+	w.add("migration_entry_ms_p50", quantile(entry, 0.5))
+	w.add("migration_route_ms_p50", quantile(route, 0.5))
+	w.add("migration_packet_ms_p50", quantile(packet, 0.5))
 	return nil
 }
 

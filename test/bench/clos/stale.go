@@ -49,7 +49,7 @@ func (w *world) measureStale(ctx context.Context) error {
 		longest = math.Max(longest, took)
 		time.Sleep(time.Duration(1000+w.how.seed*7%13*300) * time.Millisecond) // not at one phase of the audit
 	}
-	w.Values["stale_entry_noticed_s"] = longest
+	w.add("stale_entry_noticed_s", longest)
 	return nil
 }
 
