@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -61,16 +62,12 @@ func (w *world) measureMigration(ctx context.Context) error {
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func (w *world) move(ctx context.Context, vip *fabriclab.VIP, to string) (m move, err error) {
-	table, counts, err := w.entries(to)
+	watch, err := w.watch(vip.Address, to)
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, table.Close(), counts.Close()) }()
+	defer func() { err = errors.Join(err, watch.table.Close(), watch.counts.Close()) }()
 	ns, err := w.NS("client1")
-	if err != nil {
-		return m, err
-	}
-	router, err := w.NS(string(netlab.Router))
 	if err != nil {
 		return m, err
 	}
@@ -92,29 +89,11 @@ func (w *world) move(ctx context.Context, vip *fabriclab.VIP, to string) (m move
 		}
 		done <- err
 	}()
-	key, host := bpf.SwitchAddress{Words: abi.Words(vip.Address)}, bpf.SwitchHost{}
-	has := func() (bool, error) {
-		err := table.Lookup(key, &host)
-		return err == nil, ignore(err, ebpf.ErrKeyNotExist)
-	}
-	routed := func() (bool, error) { return hasRoute(router.Netlink(), vip.Address, w.link(to)) }
-	served := func() (bool, error) {
-		var counters []bpf.SwitchCounter
-		if err := counts.Lookup(host.Id, &counters); err != nil {
-			return false, err
-		}
-		for _, c := range counters {
-			if c.Packets > 0 {
-				return true, nil
-			}
-		}
-		return false, nil
-	}
 	at := began
 	for _, part := range []struct {
 		took *time.Duration
 		done func() (bool, error)
-	}{{&m.entry, has}, {&m.route, routed}, {&m.packet, served}} {
+	}{{&m.entry, watch.hasEntry}, {&m.route, watch.isRouted}, {&m.packet, watch.hasServed}} {
 		if err := until(ctx, part.done); err != nil {
 			return m, fmt.Errorf("move %s: %w", vip.Name, err)
 		}
@@ -131,6 +110,53 @@ func (w *world) move(ctx context.Context, vip *fabriclab.VIP, to string) (m move
 	}
 	m.pings = all[0]
 	return m, nil
+}
+
+// watch is where a VIP's way to a switch can be seen: in the switch's tables, and in the border's routes.
+type watch struct {
+	vip           netip.Addr
+	host          bpf.SwitchHost
+	table, counts *ebpf.Map
+	border        *netlink.Handle
+	gateway       netip.Addr
+}
+
+func (w *world) watch(vip netip.Addr, to string) (*watch, error) {
+	border, err := w.NS(string(netlab.Router))
+	if err != nil {
+		return nil, err
+	}
+	seen := &watch{vip: vip, border: border.Netlink()}
+	seen.gateway, _ = w.Address(to, string(netlab.Router))
+	if seen.table, err = w.table(to, bpf.SwitchMapHosts); err != nil {
+		return nil, err
+	}
+	if seen.counts, err = w.table(to, bpf.SwitchMapHostCounts); err != nil {
+		return nil, errors.Join(err, seen.table.Close())
+	}
+	return seen, nil
+}
+
+func (w *watch) hasEntry() (bool, error) {
+	err := w.table.Lookup(bpf.SwitchAddress{Words: abi.Words(w.vip)}, &w.host)
+	return err == nil, ignore(err, ebpf.ErrKeyNotExist)
+}
+
+// hasServed tells whether the switch has counted a packet of the VIP.
+func (w *watch) hasServed() (bool, error) {
+	var counters []bpf.SwitchCounter
+	err := w.counts.Lookup(w.host.Id, &counters)
+	return slices.ContainsFunc(counters, func(c bpf.SwitchCounter) bool { return c.Packets > 0 }), err
+}
+
+// isRouted tells whether the border sends to the VIP alone by the switch.
+func (w *watch) isRouted() (bool, error) {
+	dst := &net.IPNet{IP: w.vip.AsSlice(), Mask: net.CIDRMask(w.vip.BitLen(), w.vip.BitLen())}
+	routes, err := w.border.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
+	gateway := net.IP(w.gateway.AsSlice())
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		return r.Gw.Equal(gateway) || slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.Gw.Equal(gateway) })
+	}), err
 }
 
 func ignore(err, known error) error {
@@ -151,42 +177,4 @@ func until(ctx context.Context, is func() (bool, error)) error {
 		}
 	}
 	return errors.New("it takes too long")
-}
-
-// link is the address of a core on its link to the border.
-func (w *world) link(core string) netip.Addr {
-	a, _ := w.Address(core, string(netlab.Router))
-	return a
-}
-
-// hasRoute tells whether the kernel sends to an address alone by a gateway.
-func hasRoute(handle *netlink.Handle, to, via netip.Addr) (bool, error) {
-	dst := &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())}
-	routes, err := handle.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: dst}, netlink.RT_FILTER_DST)
-	if err != nil {
-		return false, err
-	}
-	gateway := net.IP(via.AsSlice())
-	for _, r := range routes {
-		if r.Gw.Equal(gateway) {
-			return true, nil
-		}
-		for _, hop := range r.MultiPath {
-			if hop.Gw.Equal(gateway) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
-// entries opens the table of VIPs of a switch, and that of their counters.
-func (w *world) entries(name string) (table, counts *ebpf.Map, err error) {
-	if table, err = w.table(name, bpf.SwitchMapHosts); err != nil {
-		return nil, nil, err
-	}
-	if counts, err = w.table(name, bpf.SwitchMapHostCounts); err != nil {
-		return nil, nil, errors.Join(err, table.Close())
-	}
-	return table, counts, nil
 }
