@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/network"
+	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
@@ -34,7 +35,7 @@ func (m *writer) admitted(
 	errPools := admission.Pools(s.State, along.pools, vips)
 	with := admission.WithNetworks(admission.With(s.State, lists, along.pools), networks.Networks, networks.Overlay)
 	admitted, err := admission.VIPs(with, vips)
-	if err := errors.Join(errPools, err); err != nil {
+	if err := errors.Join(errPools, err, placed.Even(s, vips)); err != nil {
 		return nil, network.Batch{}, err
 	}
 	return admitted, networks, admission.TenantVIPs(s.State, admitted, m.Tenants(), confined)
