@@ -54,7 +54,28 @@ func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	case serving > 0:
 		c.Status, c.Reason = True, "PartlyPlaced"
 	}
+	if c.Status == True {
+		c.Message += astray(s, vip)
+	}
 	return c.toProto("hardware", vipstatus.Condition{Status: c.Status, Since: since}), true
+}
+
+// manyAstray is of which part of an endpoint's packets people are told that they take a hop more.
+const manyAstray = 0.2
+
+// astray names the endpoints whose packets often come to hosts that have no backend of them.
+func astray(s *store.State, vip model.VIP) (text string) {
+	if len(vip.Endpoints) < 2 {
+		return ""
+	}
+	group := switchconfig.GroupOf(s.State, vip)
+	for _, e := range vip.Endpoints {
+		if part := group.Astray(s.State, vip, e); part >= manyAstray {
+			text += fmt.Sprintf("; %.0f %% of the packets of %s %d take one hop more: switches know no ports, and spread them over the backends of all endpoints",
+				100*part, e.Protocol, e.Port)
+		}
+	}
+	return text
 }
 
 // wantedSwitches are those that are to serve the VIP.

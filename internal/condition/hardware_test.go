@@ -2,6 +2,7 @@ package condition
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -68,6 +69,47 @@ func TestHardware(t *testing.T) {
 		got, has := hardware(s, vip)
 		if has != (c.reason != "") || got.GetStatus() != c.status || got.GetReason() != c.reason {
 			t.Errorf("%s: %s, %s: %s; want %s, %s", what, got.GetStatus(), got.GetReason(), got.GetMessage(), c.status, c.reason)
+		}
+	}
+}
+
+// Where ports have different backends, it says of which endpoints many packets take a hop more.
+func TestPortsWithBackendsOfTheirOwn(t *testing.T) {
+	vip := model.VIP{
+		Name: "fast", Address: netip.MustParseAddr("203.0.113.30"),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}, {Protocol: model.TCP, Port: 443}},
+		Hardware:  &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1"}, UDP: model.UDPAtHome},
+	}
+	s := &store.State{}
+	s.PutVIP(vip)
+	s.PutNode(model.Node{Name: "sw1", Role: model.RoleSwitch, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
+	s.Placements.Put(vip.Address, placementpolicy.State{VIP: vip.Name, Places: map[string]placementpolicy.Place{"sw1": {Phase: placementpolicy.Hardware}}})
+	rows := []desired.Row{
+		{Slot: 1, Tunnel: netip.MustParseAddr("10.2.0.1")}, {Slot: 2, Tunnel: netip.MustParseAddr("10.2.0.2")},
+		{Slot: 3, Tunnel: netip.MustParseAddr("10.2.0.3")}, {Slot: 4, Tunnel: netip.MustParseAddr("10.2.0.4"), Down: true},
+	}
+	set := func(e int, buckets ...model.Slot) {
+		s.Tables.Set(desired.Key(vip, vip.Endpoints[e]), desired.Table{Rows: rows, Buckets: buckets})
+	}
+	for _, c := range []struct {
+		second []model.Slot
+		want   []string
+	}{
+		{[]model.Slot{1, 2, 1, 2}, nil},
+		{[]model.Slot{3, 3, 3, 3}, []string{"50 % of the packets of TCP 80", "50 % of the packets of TCP 443"}},
+		{[]model.Slot{1, 2, 3, 3}, []string{"25 % of the packets of TCP 80"}},
+		{[]model.Slot{1, 2, 1, 4}, nil},
+	} {
+		set(0, 1, 2, 1, 2)
+		set(1, c.second...)
+		got, _ := hardware(s, vip)
+		if strings.Count(got.GetMessage(), "one hop more") != len(c.want) {
+			t.Errorf("buckets %v: %s", c.second, got.GetMessage())
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.GetMessage(), want) {
+				t.Errorf("buckets %v: %s, want %s", c.second, got.GetMessage(), want)
+			}
 		}
 	}
 }
