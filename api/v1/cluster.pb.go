@@ -12,6 +12,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1047,11 +1048,135 @@ func (x *MuxProgress) GetJoins() bool {
 	return false
 }
 
+type ReadTrafficRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the agents that report to the manager that is asked alone.
+	Own           bool `protobuf:"varint,1,opt,name=own,proto3" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTrafficRequest) Reset() {
+	*x = ReadTrafficRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTrafficRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTrafficRequest) ProtoMessage() {}
+
+func (x *ReadTrafficRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTrafficRequest.ProtoReflect.Descriptor instead.
+func (*ReadTrafficRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReadTrafficRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+type ReadTrafficResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the manager whose agents these are. What it tells may come in several messages.
+	Manager string `protobuf:"bytes,1,opt,name=manager,proto3" json:"manager,omitempty"`
+	// When it began to count.
+	Since   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	At      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	Traffic []*TrafficRow          `protobuf:"bytes,4,rep,name=traffic,proto3" json:"traffic,omitempty"`
+	// Why what it counted is missing.
+	Trouble       string `protobuf:"bytes,5,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadTrafficResponse) Reset() {
+	*x = ReadTrafficResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadTrafficResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadTrafficResponse) ProtoMessage() {}
+
+func (x *ReadTrafficResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadTrafficResponse.ProtoReflect.Descriptor instead.
+func (*ReadTrafficResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReadTrafficResponse) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
+func (x *ReadTrafficResponse) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ReadTrafficResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *ReadTrafficResponse) GetTraffic() []*TrafficRow {
+	if x != nil {
+		return x.Traffic
+	}
+	return nil
+}
+
+func (x *ReadTrafficResponse) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
 var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\"\xea\x01\n" +
+	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\rv1/sync.proto\"\xea\x01\n" +
 	"\aManager\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -1122,7 +1247,15 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1a\n" +
 	"\banswered\x18\x03 \x01(\x04R\banswered\x12\x14\n" +
-	"\x05joins\x18\x04 \x01(\bR\x05joins2\xd8\x04\n" +
+	"\x05joins\x18\x04 \x01(\bR\x05joins\"&\n" +
+	"\x12ReadTrafficRequest\x12\x10\n" +
+	"\x03own\x18\x01 \x01(\bR\x03own\"\xd6\x01\n" +
+	"\x13ReadTrafficResponse\x12\x18\n" +
+	"\amanager\x18\x01 \x01(\tR\amanager\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
+	"\atraffic\x18\x04 \x03(\v2\x13.weir.v1.TrafficRowR\atraffic\x12\x18\n" +
+	"\atrouble\x18\x05 \x01(\tR\atrouble2\xa4\x05\n" +
 	"\x0eClusterService\x12d\n" +
 	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x17\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x90\x02\x02\x12k\n" +
 	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/managers/{name}\x12H\n" +
@@ -1131,7 +1264,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetReplica\x12\x1a.weir.v1.GetReplicaRequest\x1a\x1b.weir.v1.GetReplicaResponse\"\x03\x90\x02\x02\x12;\n" +
 	"\x06Backup\x12\x16.weir.v1.BackupRequest\x1a\x17.weir.v1.BackupResponse0\x01\x12S\n" +
-	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01\x12J\n" +
+	"\vReadTraffic\x12\x1b.weir.v1.ReadTrafficRequest\x1a\x1c.weir.v1.ReadTrafficResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
@@ -1145,7 +1279,7 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_v1_cluster_proto_goTypes = []any{
 	(*Manager)(nil),                // 0: weir.v1.Manager
 	(*Replica)(nil),                // 1: weir.v1.Replica
@@ -1165,6 +1299,10 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*FollowProgressRequest)(nil),  // 15: weir.v1.FollowProgressRequest
 	(*FollowProgressResponse)(nil), // 16: weir.v1.FollowProgressResponse
 	(*MuxProgress)(nil),            // 17: weir.v1.MuxProgress
+	(*ReadTrafficRequest)(nil),     // 18: weir.v1.ReadTrafficRequest
+	(*ReadTrafficResponse)(nil),    // 19: weir.v1.ReadTrafficResponse
+	(*timestamppb.Timestamp)(nil),  // 20: google.protobuf.Timestamp
+	(*TrafficRow)(nil),             // 21: weir.v1.TrafficRow
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: weir.v1.Manager.replica:type_name -> weir.v1.Replica
@@ -1172,25 +1310,30 @@ var file_v1_cluster_proto_depIdxs = []int32{
 	8,  // 2: weir.v1.JoinManagerResponse.members:type_name -> weir.v1.StoreMember
 	1,  // 3: weir.v1.GetReplicaResponse.replica:type_name -> weir.v1.Replica
 	17, // 4: weir.v1.FollowProgressResponse.muxes:type_name -> weir.v1.MuxProgress
-	2,  // 5: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
-	4,  // 6: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
-	6,  // 7: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
-	9,  // 8: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
-	11, // 9: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
-	13, // 10: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
-	15, // 11: weir.v1.ClusterService.FollowProgress:input_type -> weir.v1.FollowProgressRequest
-	3,  // 12: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
-	5,  // 13: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
-	7,  // 14: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
-	10, // 15: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
-	12, // 16: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
-	14, // 17: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
-	16, // 18: weir.v1.ClusterService.FollowProgress:output_type -> weir.v1.FollowProgressResponse
-	12, // [12:19] is the sub-list for method output_type
-	5,  // [5:12] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	20, // 5: weir.v1.ReadTrafficResponse.since:type_name -> google.protobuf.Timestamp
+	20, // 6: weir.v1.ReadTrafficResponse.at:type_name -> google.protobuf.Timestamp
+	21, // 7: weir.v1.ReadTrafficResponse.traffic:type_name -> weir.v1.TrafficRow
+	2,  // 8: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
+	4,  // 9: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
+	6,  // 10: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
+	9,  // 11: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
+	11, // 12: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
+	13, // 13: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
+	15, // 14: weir.v1.ClusterService.FollowProgress:input_type -> weir.v1.FollowProgressRequest
+	18, // 15: weir.v1.ClusterService.ReadTraffic:input_type -> weir.v1.ReadTrafficRequest
+	3,  // 16: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
+	5,  // 17: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
+	7,  // 18: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
+	10, // 19: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
+	12, // 20: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
+	14, // 21: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
+	16, // 22: weir.v1.ClusterService.FollowProgress:output_type -> weir.v1.FollowProgressResponse
+	19, // 23: weir.v1.ClusterService.ReadTraffic:output_type -> weir.v1.ReadTrafficResponse
+	16, // [16:24] is the sub-list for method output_type
+	8,  // [8:16] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -1198,13 +1341,14 @@ func file_v1_cluster_proto_init() {
 	if File_v1_cluster_proto != nil {
 		return
 	}
+	file_v1_sync_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	ClusterService_GetReplica_FullMethodName     = "/weir.v1.ClusterService/GetReplica"
 	ClusterService_Backup_FullMethodName         = "/weir.v1.ClusterService/Backup"
 	ClusterService_FollowProgress_FullMethodName = "/weir.v1.ClusterService/FollowProgress"
+	ClusterService_ReadTraffic_FullMethodName    = "/weir.v1.ClusterService/ReadTraffic"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -51,6 +52,8 @@ type ClusterServiceClient interface {
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(ctx context.Context, in *FollowProgressRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowProgressResponse], error)
+	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
+	ReadTraffic(ctx context.Context, in *ReadTrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTrafficResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -149,6 +152,25 @@ func (c *clusterServiceClient) FollowProgress(ctx context.Context, in *FollowPro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_FollowProgressClient = grpc.ServerStreamingClient[FollowProgressResponse]
 
+func (c *clusterServiceClient) ReadTraffic(ctx context.Context, in *ReadTrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadTrafficResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[2], ClusterService_ReadTraffic_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadTrafficRequest, ReadTrafficResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_ReadTrafficClient = grpc.ServerStreamingClient[ReadTrafficResponse]
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations should embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -170,6 +192,8 @@ type ClusterServiceServer interface {
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error
+	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
+	ReadTraffic(*ReadTrafficRequest, grpc.ServerStreamingServer[ReadTrafficResponse]) error
 }
 
 // UnimplementedClusterServiceServer should be embedded to have
@@ -199,6 +223,9 @@ func (UnimplementedClusterServiceServer) Backup(*BackupRequest, grpc.ServerStrea
 }
 func (UnimplementedClusterServiceServer) FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowProgress not implemented")
+}
+func (UnimplementedClusterServiceServer) ReadTraffic(*ReadTrafficRequest, grpc.ServerStreamingServer[ReadTrafficResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadTraffic not implemented")
 }
 func (UnimplementedClusterServiceServer) testEmbeddedByValue() {}
 
@@ -332,6 +359,17 @@ func _ClusterService_FollowProgress_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_FollowProgressServer = grpc.ServerStreamingServer[FollowProgressResponse]
 
+func _ClusterService_ReadTraffic_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadTrafficRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).ReadTraffic(m, &grpc.GenericServerStream[ReadTrafficRequest, ReadTrafficResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_ReadTrafficServer = grpc.ServerStreamingServer[ReadTrafficResponse]
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -369,6 +407,11 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "FollowProgress",
 			Handler:       _ClusterService_FollowProgress_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadTraffic",
+			Handler:       _ClusterService_ReadTraffic_Handler,
 			ServerStreams: true,
 		},
 	},

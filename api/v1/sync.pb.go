@@ -4710,7 +4710,11 @@ type ReportHostRequest struct {
 	// The highest that the host has seen.
 	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// What happened since the last report that was answered, to VIPs as a whole.
-	Events        []*MuxEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*MuxEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
+	// What clients sent since the last report with it that was answered: estimated from samples, every ten seconds.
+	Traffic []*TrafficRow `protobuf:"bytes,10,rep,name=traffic,proto3" json:"traffic,omitempty"`
+	// Version of the prefixes of racks that the host knows; 0: none.
+	Racks         uint64 `protobuf:"fixed64,11,opt,name=racks,proto3" json:"racks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4808,6 +4812,82 @@ func (x *ReportHostRequest) GetEvents() []*MuxEvent {
 	return nil
 }
 
+func (x *ReportHostRequest) GetTraffic() []*TrafficRow {
+	if x != nil {
+		return x.Traffic
+	}
+	return nil
+}
+
+func (x *ReportHostRequest) GetRacks() uint64 {
+	if x != nil {
+		return x.Racks
+	}
+	return 0
+}
+
+// Bytes that clients sent to a VIP.
+type TrafficRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Prefix of the rack that they are in; left out: of none.
+	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrafficRow) Reset() {
+	*x = TrafficRow{}
+	mi := &file_v1_sync_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrafficRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrafficRow) ProtoMessage() {}
+
+func (x *TrafficRow) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrafficRow.ProtoReflect.Descriptor instead.
+func (*TrafficRow) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TrafficRow) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *TrafficRow) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *TrafficRow) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // The connections that a host remembers of one of its backends.
 type BackendSessions struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -4824,7 +4904,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4836,7 +4916,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4849,7 +4929,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{56}
+	return file_v1_sync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -4903,7 +4983,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4915,7 +4995,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4928,7 +5008,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{57}
+	return file_v1_sync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -4967,14 +5047,16 @@ func (x *BackendHealth) GetReason() string {
 }
 
 type ReportHostResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If the host knows others.
+	Racks         *RackPrefixes `protobuf:"bytes,1,opt,name=racks,proto3" json:"racks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4986,7 +5068,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4999,7 +5081,67 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{58}
+	return file_v1_sync_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ReportHostResponse) GetRacks() *RackPrefixes {
+	if x != nil {
+		return x.Racks
+	}
+	return nil
+}
+
+// Prefixes of the racks of all fabrics.
+type RackPrefixes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"fixed64,1,opt,name=version,proto3" json:"version,omitempty"`
+	Prefixes      []string               `protobuf:"bytes,2,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RackPrefixes) Reset() {
+	*x = RackPrefixes{}
+	mi := &file_v1_sync_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RackPrefixes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RackPrefixes) ProtoMessage() {}
+
+func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RackPrefixes.ProtoReflect.Descriptor instead.
+func (*RackPrefixes) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RackPrefixes) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RackPrefixes) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -5408,7 +5550,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05ahead\x18\x03 \x01(\x04R\x05ahead\"\x18\n" +
-	"\x16AcknowledgeMuxResponse\"\xf8\x02\n" +
+	"\x16AcknowledgeMuxResponse\"\xbd\x03\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5420,7 +5562,15 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bsessions\x18\x06 \x03(\v2\x18.weir.v1.BackendSessionsR\bsessions\x12)\n" +
 	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12)\n" +
-	"\x06events\x18\t \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\xba\x01\n" +
+	"\x06events\x18\t \x03(\v2\x11.weir.v1.MuxEventR\x06events\x12-\n" +
+	"\atraffic\x18\n" +
+	" \x03(\v2\x13.weir.v1.TrafficRowR\atraffic\x12\x14\n" +
+	"\x05racks\x18\v \x01(\x06R\x05racks\"H\n" +
+	"\n" +
+	"TrafficRow\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xba\x01\n" +
 	"\x0fBackendSessions\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x1a\n" +
@@ -5432,8 +5582,12 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x14\n" +
-	"\x12ReportHostResponse2\xea\x05\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"A\n" +
+	"\x12ReportHostResponse\x12+\n" +
+	"\x05racks\x18\x01 \x01(\v2\x15.weir.v1.RackPrefixesR\x05racks\"D\n" +
+	"\fRackPrefixes\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x06R\aversion\x12\x1a\n" +
+	"\bprefixes\x18\x02 \x03(\tR\bprefixes2\xea\x05\n" +
 	"\vSyncService\x12>\n" +
 	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
@@ -5461,7 +5615,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -5519,27 +5673,29 @@ var file_v1_sync_proto_goTypes = []any{
 	(*AcknowledgeMuxRequest)(nil),  // 53: weir.v1.AcknowledgeMuxRequest
 	(*AcknowledgeMuxResponse)(nil), // 54: weir.v1.AcknowledgeMuxResponse
 	(*ReportHostRequest)(nil),      // 55: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 56: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 57: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 58: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 59: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 60: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 61: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 62: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 63: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 64: weir.v1.Connection
-	(*Fastpath)(nil),               // 65: weir.v1.Fastpath
-	(*Limits)(nil),                 // 66: weir.v1.Limits
-	(*SwitchStatus)(nil),           // 67: weir.v1.SwitchStatus
-	(*SwitchRefusal)(nil),          // 68: weir.v1.SwitchRefusal
-	(*HealthCheck)(nil),            // 69: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 70: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 71: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 72: weir.v1.HostStatus
+	(*TrafficRow)(nil),             // 56: weir.v1.TrafficRow
+	(*BackendSessions)(nil),        // 57: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 58: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 59: weir.v1.ReportHostResponse
+	(*RackPrefixes)(nil),           // 60: weir.v1.RackPrefixes
+	(*EndpointKey)(nil),            // 61: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 62: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 63: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 64: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 65: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 66: weir.v1.Connection
+	(*Fastpath)(nil),               // 67: weir.v1.Fastpath
+	(*Limits)(nil),                 // 68: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 69: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 70: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 71: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 72: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 73: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 74: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	22, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	59, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	61, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -5551,7 +5707,7 @@ var file_v1_sync_proto_depIdxs = []int32{
 	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	59, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	61, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
 	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
@@ -5560,16 +5716,16 @@ var file_v1_sync_proto_depIdxs = []int32{
 	18, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
 	19, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
 	17, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	60, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	61, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	62, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	63, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	64, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	59, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	63, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	64, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	65, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	66, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	61, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	23, // 28: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	61, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	65, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	66, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	63, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	67, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	68, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
 	48, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
 	49, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
 	36, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
@@ -5580,8 +5736,8 @@ var file_v1_sync_proto_depIdxs = []int32{
 	16, // 39: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
 	26, // 40: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
 	27, // 41: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
-	59, // 42: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
-	59, // 43: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	61, // 42: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
+	61, // 43: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	28, // 44: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
 	29, // 45: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
 	32, // 46: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
@@ -5591,53 +5747,55 @@ var file_v1_sync_proto_depIdxs = []int32{
 	34, // 50: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
 	31, // 51: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
 	35, // 52: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	61, // 53: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	63, // 53: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
 	39, // 54: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
 	40, // 55: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
-	67, // 56: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
-	68, // 57: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	69, // 56: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	70, // 57: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
 	47, // 58: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
 	47, // 59: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	59, // 60: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	69, // 61: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	61, // 62: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	59, // 63: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	70, // 64: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	71, // 65: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	61, // 60: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	71, // 61: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	63, // 62: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	61, // 63: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	72, // 64: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	73, // 65: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
 	51, // 66: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	59, // 67: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	70, // 68: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	72, // 69: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	57, // 70: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	56, // 71: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	61, // 67: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	72, // 68: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	74, // 69: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	58, // 70: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	57, // 71: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
 	51, // 72: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	59, // 73: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	59, // 74: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 75: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	24, // 76: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	50, // 77: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	53, // 78: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	55, // 79: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	37, // 80: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
-	41, // 81: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
-	20, // 82: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	43, // 83: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	45, // 84: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 85: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	25, // 86: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	52, // 87: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	54, // 88: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	58, // 89: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	38, // 90: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
-	42, // 91: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
-	21, // 92: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	44, // 93: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	46, // 94: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	85, // [85:95] is the sub-list for method output_type
-	75, // [75:85] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	56, // 73: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
+	61, // 74: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	61, // 75: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	60, // 76: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
+	0,  // 77: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	24, // 78: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	50, // 79: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	53, // 80: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	55, // 81: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	37, // 82: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	41, // 83: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	20, // 84: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	43, // 85: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	45, // 86: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 87: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	25, // 88: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	52, // 89: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	54, // 90: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	59, // 91: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	38, // 92: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	42, // 93: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	21, // 94: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	44, // 95: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	46, // 96: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	87, // [87:97] is the sub-list for method output_type
+	77, // [77:87] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -5658,7 +5816,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,7 @@
 #include "agent/parse.h"
 #include "agent/chain.h"
 #include "net/skb/decap.h"
+#include "agent/sample.h"
 #include "agent/session.h"
 #include "agent/steer_gre.h"
 #include "agent/steer_vxlan.h"
@@ -231,6 +232,8 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 		verdict = chain(skb, a);
 	if (!verdict && settings.snat && !inbound_has_room(a))
 		return VERDICT_DROP_SESSION_TAKEN;
+	if (!verdict)
+		sample(skb, a);
 	return verdict ?: inbound_deliver(skb, a, ifindex);
 }
 

@@ -65,6 +65,7 @@ struct rx_ctx {
 	struct steering steering;
 	struct packet
 		client; /* of the connection that an ICMP error is about: ports and addresses */
+	__u32 until_sample; /* packets, on this CPU: see sample.h */
 };
 
 struct {

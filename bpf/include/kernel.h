@@ -107,6 +107,7 @@ enum {
 	BPF_F_ADJ_ROOM_DECAP_L3_IPV6 = 256,
 	BPF_F_CURRENT_NETNS = -1,
 	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_NO_WAKEUP = 1 << 0,
 };
 
 enum tcx_action_base {

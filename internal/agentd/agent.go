@@ -23,6 +23,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/agentd/snat"
+	"github.com/weirlb/weir/internal/agentd/traffic"
 	agentfastpath "github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
@@ -115,6 +116,8 @@ type Config struct {
 		Close() error
 	}
 	Send func(from, to netip.Addr, datagram []byte) error
+	// Samples are of what the data plane delivers; nil: it takes none.
+	Samples traffic.Samples
 }
 
 // Agent is the daemon of one host.
@@ -176,6 +179,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if a.config.Networks != nil {
 		group.Go(func() error { return a.config.Networks.Run(ctx) })
+	}
+	if a.config.Samples != nil {
+		group.Go(func() error { return a.reports.traffic.Run(ctx, a.config.Samples) })
 	}
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)

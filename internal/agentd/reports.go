@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/agentd/snat"
+	"github.com/weirlb/weir/internal/agentd/traffic"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -37,6 +38,7 @@ type reports struct {
 	findings func() []healthcheck.Finding
 	backlogs func() []*weirv1.BackendBacklog
 	ports    *snat.Ports
+	traffic  *traffic.Meter
 	wake     wake.Signal // sends a report at once
 
 	mu            sync.Mutex
@@ -57,7 +59,7 @@ type reports struct {
 
 func newReports(config Config, tables *tables, ports *snat.Ports) *reports {
 	return &reports{
-		config: config, tables: tables, ports: ports, wake: wake.New(), told: map[int]model.BackendHealth{},
+		config: config, tables: tables, ports: ports, traffic: traffic.New(config.Log, time.Now()), wake: wake.New(), told: map[int]model.BackendHealth{},
 		backlogs: func() []*weirv1.BackendBacklog { return nil },
 	}
 }
@@ -132,11 +134,12 @@ func (r *reports) send(ctx context.Context) {
 	if stream == 0 {
 		return
 	}
-	_, err := r.config.Manager.ReportHost(ctx, request)
-	r.note(news, stream, err)
+	response, err := r.config.Manager.ReportHost(ctx, request)
 	if err == nil {
 		r.removeSentEvents(request.GetEvents())
+		err = r.traffic.Answered(response)
 	}
+	r.note(news, stream, err)
 }
 
 // request is the report that is due, the health that is new in it, and the number of the stream.
@@ -156,6 +159,7 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []healthche
 			request.Sessions = append(request.Sessions, wire.BackendSessionsToProto(s))
 		}
 	}
+	r.traffic.Add(request, time.Now())
 	news = r.news(findings)
 	for _, f := range news {
 		request.Health = append(request.Health, wire.BackendHealthToProto(f.Health))

@@ -107,6 +107,11 @@ var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watc
 // restCluster is what REST serves of it: all unary calls.
 type restCluster struct{ *clusterservice.Service }
 
+// ReadTraffic is a stream, too.
+func (restCluster) ReadTraffic(r *weirv1.ReadTrafficRequest, s weirv1.ClusterService_ReadTrafficServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.ReadTraffic(r, s)
+}
+
 // FollowProgress is a stream, which REST does not have.
 func (restCluster) FollowProgress(r *weirv1.FollowProgressRequest, s weirv1.ClusterService_FollowProgressServer) error {
 	return weirv1.UnimplementedClusterServiceServer{}.FollowProgress(r, s)

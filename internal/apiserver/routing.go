@@ -88,6 +88,7 @@ var handling = map[string]place{
 	weirv1connect.ClusterServiceGetReplicaProcedure:     anyReads,
 	weirv1connect.ClusterServiceBackupProcedure:         anyReads,
 	weirv1connect.ClusterServiceFollowProgressProcedure: anyReads,
+	weirv1connect.ClusterServiceReadTrafficProcedure:    anyReads,
 
 	weirv1connect.TrustServiceCreateTokenProcedure:      byLeader,
 	weirv1connect.TrustServiceDeleteTokenProcedure:      byLeader,
@@ -115,7 +116,8 @@ func streams(path string) bool {
 	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
 		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
 		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
-		weirv1connect.ClusterServiceFollowProgressProcedure:
+		weirv1connect.ClusterServiceFollowProgressProcedure, weirv1connect.ClusterServiceReadTrafficProcedure,
+		weirv1connect.SyncServiceSyncSwitchProcedure:
 		return true
 	}
 	return isWatch(path)

@@ -37,6 +37,9 @@ type Service struct {
 	Cluster *cluster.Cluster
 	Peer    func(address string) (*rpc.Client, error) // of another manager
 	Nodes   Nodes
+	Traffic interface {
+		Read(context.Context, *weirv1.ReadTrafficRequest, func(*weirv1.ReadTrafficResponse) error) error
+	}
 }
 
 // JoinManager adds a manager to the cluster.
@@ -160,6 +163,11 @@ func (c *Service) FollowProgress(
 	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
 ) error {
 	return c.Nodes.FollowProgress(ctx, r, stream)
+}
+
+// ReadTraffic streams what agents counted that clients sent to VIPs.
+func (c *Service) ReadTraffic(ctx context.Context, r *weirv1.ReadTrafficRequest, stream *connect.ServerStream[weirv1.ReadTrafficResponse]) error {
+	return c.Traffic.Read(ctx, r, stream.Send)
 }
 
 // backupChunk bounds a message of a backup, in bytes.

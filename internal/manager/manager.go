@@ -34,6 +34,7 @@ import (
 	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
+	"github.com/weirlb/weir/internal/nodesync/traffic"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -193,12 +194,13 @@ func (m *Manager) makeParts() {
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
 		Reported: m.reports.Newest,
 	})
+	seen := traffic.New(traffic.Config{Name: m.cfg.Name, Store: m.store, Peer: m.peers.At, Now: clock})
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
-		Ports: m.allocator, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
+		Ports: m.allocator, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
-	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes}
+	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes, Traffic: seen}
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.reports.Newest, Now: clock, Log: m.log,
 	}

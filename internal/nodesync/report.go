@@ -103,7 +103,7 @@ func (n *Service) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	}
 	n.recordHostEvents(r.GetName(), r.GetEvents())
 	n.Ports.AuditHost(r.GetName(), r.GetStatus().GetSnat())
-	return &weirv1.ReportHostResponse{}, nil
+	return &weirv1.ReportHostResponse{Racks: n.Traffic.Take(r.GetName(), r)}, nil
 }
 
 func healthFromProto(list []*weirv1.BackendHealth) ([]model.BackendHealth, error) {

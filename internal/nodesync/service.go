@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
+	"github.com/weirlb/weir/internal/nodesync/traffic"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -45,6 +46,7 @@ type Config struct {
 	Reports  *Reports
 	Sessions sessioncount.Counts
 	Ports    PortAuditor
+	Traffic  *traffic.Meter
 	Events   interface{ Record(eventlog.Event) }
 
 	Tenants   func() *admission.Tenants                                       // newest, that nodes are admitted by

@@ -12,15 +12,30 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/matrix"
 	"github.com/weirlb/weir/internal/traffic"
 )
 
-// Recording makes intervals of traffic from the counters that muxes report of what they forward. Muxes do not tell
-// from which racks packets come: all count as from outside. Packets that pass no mux are not counted.
+// Recording makes intervals of traffic from the counters that muxes report of what they forward, and from what agents
+// estimate that they deliver, which says from which racks packets come and counts those that switches bring.
 type Recording struct {
 	fabric  *fabric.Fabric
-	reports map[string]*muxReport // by mux
-	bytes   map[string]uint64     // of the interval, by the VIP's address
+	reports map[string]*muxReport   // by mux
+	bytes   map[string]uint64       // of the interval, by the VIP's address
+	totals  map[source][]matrix.Row // as read last
+	sampled map[string]*sampled     // of the interval, by the VIP's address
+}
+
+// source is a manager, since it began to count.
+type source struct {
+	manager string
+	since   int64
+}
+
+// sampled is what agents estimate of a VIP.
+type sampled struct {
+	bytes  uint64
+	byRack map[int32]uint64 // of bytes
 }
 
 // muxReport is the newest report of a mux.
@@ -40,7 +55,9 @@ func NewRecording(f *fabric.Fabric) (*Recording, error) {
 		return nil, errors.New("no rack of the fabric has prefixes, by which backends are found: " +
 			"give each rack the prefixes of its hosts and workloads")
 	}
-	return &Recording{fabric: f, reports: map[string]*muxReport{}, bytes: map[string]uint64{}}, nil
+	return &Recording{
+		fabric: f, reports: map[string]*muxReport{}, bytes: map[string]uint64{}, totals: map[source][]matrix.Row{}, sampled: map[string]*sampled{},
+	}, nil
 }
 
 // Observe adds what muxes forwarded since the reports observed before. The first report of a mux adds nothing. A
@@ -72,6 +89,58 @@ func (r *Recording) Observe(muxes []*weirv1.Node) {
 	}
 }
 
+// ObserveTraffic adds what agents delivered since the totals observed before. The first totals of a manager add nothing.
+func (r *Recording) ObserveTraffic(read []*weirv1.ReadTrafficResponse) {
+	totals := map[source][]matrix.Row{}
+	for _, message := range read {
+		if message.GetTrouble() != "" {
+			continue
+		}
+		of := source{message.GetManager(), message.GetSince().AsTime().UnixNano()}
+		totals[of] = append(totals[of], matrix.RowsFromProto(message.GetTraffic())...)
+	}
+	for of, rows := range totals {
+		if before, known := r.totals[of]; known {
+			for _, row := range matrix.Since(before, rows) {
+				r.addSampled(row)
+			}
+		}
+		r.totals[of] = rows
+	}
+}
+
+func (r *Recording) addSampled(row matrix.Row) {
+	vip := row.VIP.String()
+	of := r.sampled[vip]
+	if of == nil {
+		of = &sampled{byRack: map[int32]uint64{}}
+		r.sampled[vip] = of
+	}
+	of.bytes += row.Bytes
+	if rack, ok := r.fabric.RackOf(row.From.Addr()); ok && row.From.IsValid() {
+		of.byRack[rack] += row.Bytes
+	}
+}
+
+// demand is what a VIP received: as muxes counted it or, if that is more, as agents estimate it, from where agents say.
+func (r *Recording) demand(vip string, length time.Duration) traffic.Demand {
+	of := r.sampled[vip]
+	if of == nil {
+		return traffic.Demand{External: kbitPerSecond(r.bytes[vip], length)}
+	}
+	whole := max(r.bytes[vip], of.bytes)
+	rate := kbitPerSecond(whole, length)
+	d := traffic.Demand{External: rate}
+	for rack, bytes := range of.byRack {
+		if share := traffic.Rate(float64(rate) * float64(bytes) / float64(of.bytes)); share > 0 {
+			d.External -= share
+			d.Sources = append(d.Sources, traffic.Share{Rack: rack, Rate: share})
+		}
+	}
+	slices.SortFunc(d.Sources, func(a, b traffic.Share) int { return cmp.Compare(a.Rack, b.Rack) })
+	return d
+}
+
 // Reported says whether any mux has reported.
 func (r *Recording) Reported() bool { return len(r.reports) > 0 }
 
@@ -94,7 +163,8 @@ func (r *Recording) Next(number int, vips []*weirv1.VIP) (interval traffic.Inter
 	interval.Number = number
 	var sum traffic.Rate
 	for _, vip := range vips {
-		rate := kbitPerSecond(r.bytes[vip.GetAddress()], length)
+		demand := r.demand(vip.GetAddress(), length)
+		rate := demand.Rate()
 		delete(r.bytes, vip.GetAddress())
 		if sum += rate; sum > traffic.MaxRate {
 			return interval, nil, fmt.Errorf("up to vip %s, muxes count more than %d kbit/s", vip.GetName(), traffic.MaxRate)
@@ -105,7 +175,8 @@ func (r *Recording) Next(number int, vips []*weirv1.VIP) (interval traffic.Inter
 		}
 		switch {
 		case len(backends) > 0:
-			interval.Demands = append(interval.Demands, traffic.Demand{VIP: vip.GetName(), External: rate, Backends: backends})
+			demand.VIP, demand.Backends = vip.GetName(), backends
+			interval.Demands = append(interval.Demands, demand)
 		case rate > 0:
 			left = append(left, fmt.Sprintf("vip %s with %s: it has no backend in a rack", vip.GetName(), FormatBits(rate)))
 		}
@@ -118,6 +189,7 @@ func (r *Recording) Next(number int, vips []*weirv1.VIP) (interval traffic.Inter
 	slices.Sort(left)
 	slices.SortFunc(interval.Demands, func(a, b traffic.Demand) int { return strings.Compare(a.VIP, b.VIP) })
 	clear(r.bytes)
+	clear(r.sampled)
 	for _, m := range r.reports {
 		m.since = m.at
 	}

@@ -78,6 +78,44 @@ func next(t *testing.T, r *Recording, vips ...*weirv1.VIP) (traffic.Interval, []
 	return i, left
 }
 
+// Agents say from which racks packets come, and of how much muxes saw nothing.
+func TestRecordingTakesRacksFromAgents(t *testing.T) {
+	r := newRecording(t)
+	shop, fast, quiet := vip("shop", "203.0.113.1", "10.1.0.1"), vip("fast", "203.0.113.2", "10.1.0.2"), vip("quiet", "203.0.113.3", "10.1.0.3")
+	read := func(manager string, since int64, rows ...*weirv1.TrafficRow) *weirv1.ReadTrafficResponse {
+		return &weirv1.ReadTrafficResponse{Manager: manager, Since: &timestamppb.Timestamp{Seconds: since}, Traffic: rows}
+	}
+	row := func(vip, from string, bytes uint64) *weirv1.TrafficRow {
+		return &weirv1.TrafficRow{Vip: vip, From: from, Bytes: bytes}
+	}
+	at := func(second float64, n uint64) *weirv1.Node {
+		return counters("m1", second, map[string]uint64{"203.0.113.1:80": n, "203.0.113.3:80": n})
+	}
+	r.observe(at(100, 0))
+	r.ObserveTraffic([]*weirv1.ReadTrafficResponse{read("a", 1, row("203.0.113.1", "10.1.0.0/16", 1e9)), read("b", 1)})
+	r.observe(at(110, 10e6))
+	r.ObserveTraffic([]*weirv1.ReadTrafficResponse{
+		read("a", 1, row("203.0.113.1", "", 2e6), row("203.0.113.1", "10.1.0.0/16", 1e9+2e6)),
+		read("b", 1, row("203.0.113.1", "10.2.3.0/24", 4e6), row("203.0.113.2", "10.9.0.0/16", 20e6)),
+		read("c", 5, row("203.0.113.2", "", 1e9)), // it counted before
+		{Manager: "d", Trouble: "it is away"},
+	})
+	got, left := next(t, r, shop, fast, quiet)
+	here := []traffic.Group{{Rack: 0, Backends: 1}}
+	want := traffic.Interval{Number: 7, Demands: []traffic.Demand{
+		{VIP: "fast", External: 16000, Backends: here}, // no mux saw it, and the prefix is of no rack of this fabric
+		{VIP: "quiet", External: 8000, Backends: here},
+		{VIP: "shop", External: 2000, Sources: []traffic.Share{{Rack: 0, Rate: 2000}, {Rack: 1, Rate: 4000}}, Backends: here},
+	}}
+	if !reflect.DeepEqual(got, want) || len(left) > 0 {
+		t.Errorf("got %+v, left out %v, want %+v", got, left, want)
+	}
+	r.observe(at(120, 20e6))
+	if got, _ := next(t, r, shop); len(got.Demands[0].Sources) != 0 {
+		t.Errorf("what was told is told again: %+v", got)
+	}
+}
+
 func TestRecordingAddsUpMuxesAndEndpoints(t *testing.T) {
 	r := newRecording(t)
 	shop := vip("shop", "203.0.113.1", "10.1.0.1", "10.2.0.1", "10.2.0.2")

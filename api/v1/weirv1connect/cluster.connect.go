@@ -54,6 +54,9 @@ const (
 	// ClusterServiceFollowProgressProcedure is the fully-qualified name of the ClusterService's
 	// FollowProgress RPC.
 	ClusterServiceFollowProgressProcedure = "/weir.v1.ClusterService/FollowProgress"
+	// ClusterServiceReadTrafficProcedure is the fully-qualified name of the ClusterService's
+	// ReadTraffic RPC.
+	ClusterServiceReadTrafficProcedure = "/weir.v1.ClusterService/ReadTraffic"
 )
 
 // ClusterServiceClient is a client for the weir.v1.ClusterService service.
@@ -73,6 +76,8 @@ type ClusterServiceClient interface {
 	Backup(context.Context, *v1.BackupRequest) (*connect.ServerStreamForClient[v1.BackupResponse], error)
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(context.Context, *v1.FollowProgressRequest) (*connect.ServerStreamForClient[v1.FollowProgressResponse], error)
+	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
+	ReadTraffic(context.Context, *v1.ReadTrafficRequest) (*connect.ServerStreamForClient[v1.ReadTrafficResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the weir.v1.ClusterService service. By default,
@@ -130,6 +135,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
 			connect.WithClientOptions(opts...),
 		),
+		readTraffic: connect.NewClient[v1.ReadTrafficRequest, v1.ReadTrafficResponse](
+			httpClient,
+			baseURL+ClusterServiceReadTrafficProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ReadTraffic")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -142,6 +153,7 @@ type clusterServiceClient struct {
 	getReplica     *connect.Client[v1.GetReplicaRequest, v1.GetReplicaResponse]
 	backup         *connect.Client[v1.BackupRequest, v1.BackupResponse]
 	followProgress *connect.Client[v1.FollowProgressRequest, v1.FollowProgressResponse]
+	readTraffic    *connect.Client[v1.ReadTrafficRequest, v1.ReadTrafficResponse]
 }
 
 // ListManagers calls weir.v1.ClusterService.ListManagers.
@@ -199,6 +211,11 @@ func (c *clusterServiceClient) FollowProgress(ctx context.Context, req *v1.Follo
 	return c.followProgress.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// ReadTraffic calls weir.v1.ClusterService.ReadTraffic.
+func (c *clusterServiceClient) ReadTraffic(ctx context.Context, req *v1.ReadTrafficRequest) (*connect.ServerStreamForClient[v1.ReadTrafficResponse], error) {
+	return c.readTraffic.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ClusterServiceHandler is an implementation of the weir.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	// Lists the managers, by name, with what each of them says of itself.
@@ -216,6 +233,8 @@ type ClusterServiceHandler interface {
 	Backup(context.Context, *v1.BackupRequest, *connect.ServerStream[v1.BackupResponse]) error
 	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
 	FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error
+	// What clients sent to VIPs, as agents counted it, by manager: totals since the manager started, in order of VIPs.
+	ReadTraffic(context.Context, *v1.ReadTrafficRequest, *connect.ServerStream[v1.ReadTrafficResponse]) error
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -269,6 +288,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceReadTrafficHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceReadTrafficProcedure,
+		svc.ReadTraffic,
+		connect.WithSchema(clusterServiceMethods.ByName("ReadTraffic")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceListManagersProcedure:
@@ -285,6 +310,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceBackupHandler.ServeHTTP(w, r)
 		case ClusterServiceFollowProgressProcedure:
 			clusterServiceFollowProgressHandler.ServeHTTP(w, r)
+		case ClusterServiceReadTrafficProcedure:
+			clusterServiceReadTrafficHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -320,4 +347,8 @@ func (UnimplementedClusterServiceHandler) Backup(context.Context, *v1.BackupRequ
 
 func (UnimplementedClusterServiceHandler) FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.FollowProgress is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ReadTraffic(context.Context, *v1.ReadTrafficRequest, *connect.ServerStream[v1.ReadTrafficResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.ReadTraffic is not implemented"))
 }

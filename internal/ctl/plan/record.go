@@ -47,9 +47,9 @@ func recordCommand(s *session.Session) *cobra.Command {
 interval, and in which racks its backends are. Racks are found by the prefixes that the
 fabric gives them. Ctrl-C ends it: what is recorded is kept, the last interval shortened.
 
-Muxes do not tell from which racks packets come, so that all traffic is written as external.
-Links between racks then seem to carry less than they do, and those of the cores more.
-What passes no mux is not counted: replies, and connections that go from host to host.
+From which racks packets come, and what switches bring, agents estimate from samples, every ten
+seconds, by the racks of the fabric that the managers keep: without one all traffic is external.
+Not counted are replies, and connections that go from host to host.
 Backends with a weight of 0 are left out, other weights are not told.`,
 		Example: `  weir plan record --fabric east.yaml --write now.csv
   weir plan record --fabric east.yaml --every 10m --intervals 144 --write day.csv`,
@@ -159,8 +159,8 @@ func (r *recorder) write(ctx context.Context, trace *traffic.Writer) (recorded [
 
 // recordingNotes are comments at the beginning of the file.
 var recordingNotes = []string{
-	"Recorded by weir plan record: what muxes forwarded to each VIP, on average over each interval.",
-	"Muxes do not tell the racks of clients: all traffic counts as external. What passes no mux is not counted.",
+	"Recorded by weir plan record: what came to each VIP, on average over each interval, as muxes count and agents sample it.",
+	"Racks of clients are those of the fabric that the managers keep. Connections from host to host are not counted.",
 }
 
 func comment(trace *traffic.Writer, lines ...string) (err error) {
@@ -245,6 +245,24 @@ func (r *recorder) observe(ctx context.Context) error {
 		return fmt.Errorf("list nodes: %w", err)
 	}
 	r.recording.Observe(muxes)
+	return r.observeTraffic(ctx)
+}
+
+// observeTraffic reads what agents estimate.
+func (r *recorder) observeTraffic(ctx context.Context) error {
+	stream, err := r.client.ReadTraffic(ctx, &weirv1.ReadTrafficRequest{})
+	if err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	defer stream.Close()
+	var read []*weirv1.ReadTrafficResponse
+	for stream.Receive() {
+		read = append(read, stream.Msg())
+	}
+	if err := stream.Err(); err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	r.recording.ObserveTraffic(read)
 	return nil
 }
 

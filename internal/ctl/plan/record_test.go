@@ -50,11 +50,21 @@ func (m *reporting) ListVIPs(context.Context, *weirv1.ListVIPsRequest) (*weirv1.
 	}}}, nil
 }
 
+// counting is a manager whose agents have counted nothing.
+type counting struct {
+	weirv1connect.UnimplementedClusterServiceHandler
+}
+
+func (counting) ReadTraffic(_ context.Context, _ *weirv1.ReadTrafficRequest, stream *connect.ServerStream[weirv1.ReadTrafficResponse]) error {
+	return stream.Send(&weirv1.ReadTrafficResponse{Manager: "m1"})
+}
+
 // recordFrom records five intervals from the manager and returns the trace, what people are told, and the error.
 func recordFrom(t *testing.T, m *reporting) (trace, log string, err error) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m))
+	mux.Handle(weirv1connect.NewClusterServiceHandler(counting{}))
 	server := httptest.NewUnstartedServer(mux)
 	server.Config.Protocols = &http.Protocols{}
 	server.Config.Protocols.SetUnencryptedHTTP2(true)

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/datapath/agent/natrule"
+	"github.com/weirlb/weir/internal/datapath/agent/sample"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/datapath/agent/steer"
@@ -57,6 +58,7 @@ type Datapath struct {
 	*syncookie.SYNCookies
 	*steer.Steering
 	*fastpath.Connections
+	*sample.Samples
 	*attachment.Uplink
 	*attachment.Workloads
 
@@ -128,6 +130,7 @@ func newDatapath(config Config, folder *pin.Folder) *Datapath {
 	})
 	d.SYNCookies = syncookie.New(&d.objects, &d.mu, config.Log)
 	d.Connections = fastpath.New(&d.objects)
+	d.Samples = sample.New(&d.objects)
 	d.Steering = steer.New(&d.objects, &d.mu)
 	interfaces := attachment.Config{
 		Uplink: config.Uplink, Settings: d.setSettings, Objects: &d.objects, Folder: folder, Lock: &d.mu, Log: config.Log,
@@ -165,7 +168,7 @@ func (d *Datapath) start() error {
 
 // Close lets go of the data plane, which goes on running.
 func (d *Datapath) Close() error {
-	return errors.Join(d.objects.Close(), d.folder.Close())
+	return errors.Join(d.CloseSamples(), d.objects.Close(), d.folder.Close())
 }
 
 // Unload stops the data plane, removes it, and closes d.

@@ -374,7 +374,22 @@ type AgentRxCtx struct {
 		_               [2]byte
 		FragmentId      uint32
 	}
+	UntilSample uint32
+	_           [4]byte
 }
+
+type AgentSample struct {
+	_      structs.HostLayout
+	Vip    AgentAddress
+	Source AgentAddress
+	Bytes  uint32
+}
+
+type AgentSampleGap uint32
+
+const (
+	AgentSampleGapSAMPLE_GAP_MOST AgentSampleGap = 511
+)
 
 type AgentSession struct {
 	_           structs.HostLayout
@@ -1042,6 +1057,7 @@ const (
 	AgentMapProxyScratch         = "proxy_scratch"
 	AgentMapReplyFragments       = "reply_fragments"
 	AgentMapRxCtxs               = "rx_ctxs"
+	AgentMapSamples              = "samples"
 	AgentMapSessionQuotas        = "session_quotas"
 	AgentMapSessionUsages        = "session_usages"
 	AgentMapSessions             = "sessions"
@@ -1092,6 +1108,7 @@ const (
 	AgentVarAbiDatagramLayout    = "abi_datagram_layout"
 	AgentVarAbiGueControlFormat  = "abi_gue_control_format"
 	AgentVarAbiGueFormat         = "abi_gue_format"
+	AgentVarAbiSampleGap         = "abi_sample_gap"
 	AgentVarAbiSessionLayout     = "abi_session_layout"
 	AgentVarAbiSessionTable      = "abi_session_table"
 	AgentVarAbiSlotLayout        = "abi_slot_layout"
@@ -1193,6 +1210,7 @@ type AgentMapSpecs struct {
 	ProxyScratch   *ebpf.MapSpec `ebpf:"proxy_scratch"`
 	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
 	RxCtxs         *ebpf.MapSpec `ebpf:"rx_ctxs"`
+	Samples        *ebpf.MapSpec `ebpf:"samples"`
 	SessionQuotas  *ebpf.MapSpec `ebpf:"session_quotas"`
 	SessionUsages  *ebpf.MapSpec `ebpf:"session_usages"`
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
@@ -1235,6 +1253,7 @@ type AgentVariableSpecs struct {
 	AbiDatagramLayout    *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiGueControlFormat  *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat         *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiSampleGap         *ebpf.VariableSpec `ebpf:"abi_sample_gap"`
 	AbiSessionLayout     *ebpf.VariableSpec `ebpf:"abi_session_layout"`
 	AbiSessionTable      *ebpf.VariableSpec `ebpf:"abi_session_table"`
 	AbiSlotLayout        *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
@@ -1294,6 +1313,7 @@ type AgentMaps struct {
 	ProxyScratch   *ebpf.Map `ebpf:"proxy_scratch"`
 	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
 	RxCtxs         *ebpf.Map `ebpf:"rx_ctxs"`
+	Samples        *ebpf.Map `ebpf:"samples"`
 	SessionQuotas  *ebpf.Map `ebpf:"session_quotas"`
 	SessionUsages  *ebpf.Map `ebpf:"session_usages"`
 	Sessions       *ebpf.Map `ebpf:"sessions"`
@@ -1342,6 +1362,7 @@ func (m *AgentMaps) Close() error {
 		m.ProxyScratch,
 		m.ReplyFragments,
 		m.RxCtxs,
+		m.Samples,
 		m.SessionQuotas,
 		m.SessionUsages,
 		m.Sessions,
@@ -1385,6 +1406,7 @@ type AgentVariables struct {
 	AbiDatagramLayout    *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiGueControlFormat  *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat         *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiSampleGap         *ebpf.Variable `ebpf:"abi_sample_gap"`
 	AbiSessionLayout     *ebpf.Variable `ebpf:"abi_session_layout"`
 	AbiSessionTable      *ebpf.Variable `ebpf:"abi_session_table"`
 	AbiSlotLayout        *ebpf.Variable `ebpf:"abi_slot_layout"`
