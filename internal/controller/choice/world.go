@@ -67,7 +67,7 @@ func (c *Controller) world(s *store.State, now time.Time) (w placechoice.World, 
 	return w, ""
 }
 
-// switches are those of the fabric that take VIPs: they are registered, and have not been silent for long.
+// switches are those of the fabric that take VIPs: they are registered and not drained, and have not been silent for long.
 func (c *Controller) switches(s *store.State, now time.Time) map[string]placechoice.Switch {
 	takes := map[string]placechoice.Switch{}
 	for f := range s.Fabrics.Values() {
