@@ -58,6 +58,7 @@ const (
 	writesInTenant   = "u dd dd dd dn d. d.. .."
 	createsInTenant  = "u dd dd dd dd d. d.. .."
 	viewsAllTenants  = "u dd dd dd dd dd ... .."
+	viewsNone        = "u dd dd dd dd dd nnn nn" // as viewsAllTenants, of what is not there
 	operatesAll      = "u dd dd dd dd dd d.. .."
 	administers      = "u dd dd dd dd dd dd. .."
 	findsNone        = "u dd dd dd dd dd ddn nn" // as administers, of what is not there
@@ -112,6 +113,13 @@ var goldenRules = map[string]struct {
 	"WeirService/UpdateOverlay":        {&weirv1.UpdateOverlayRequest{Overlay: &weirv1.Overlay{Name: "other"}}, administers},
 	"WeirService/DeleteOverlay":        {&weirv1.DeleteOverlayRequest{ResourceVersion: 1}, administers},
 	"WeirService/ListNodes":            {&weirv1.ListNodesRequest{}, viewsInAnyTenant},
+	"WeirService/ListFabrics":          {&weirv1.ListFabricsRequest{}, viewsAllTenants},
+	"WeirService/GetFabric":            {&weirv1.GetFabricRequest{Name: "none"}, viewsNone},
+	"WeirService/UpdateFabric":         {&weirv1.UpdateFabricRequest{Name: "east", Fabric: &weirv1.Fabric{Name: "other"}}, administers},
+	"WeirService/DeleteFabric":         {&weirv1.DeleteFabricRequest{Name: "none"}, findsNone},
+	"WeirService/PlanPlacement":        {&weirv1.PlanPlacementRequest{}, viewsAllTenants},
+	"WeirService/OptimizePlacement":    {&weirv1.OptimizePlacementRequest{}, operatesAll},
+	"WeirService/ExplainPlacement":     {&weirv1.ExplainPlacementRequest{Vip: "sea"}, viewsInTenant},
 	"WeirService/GetNode":              {&weirv1.GetNodeRequest{Name: "mux1"}, viewsInAnyTenant},
 	"WeirService/DeleteNode":           {&weirv1.DeleteNodeRequest{Name: "mux1"}, operatesAll},
 	"WeirService/DrainSwitch":          {&weirv1.DrainSwitchRequest{Name: "mux1"}, operatesAll},
