@@ -18,6 +18,7 @@ var _ hardware.Watcher = (*Driver)(nil)
 func (d *Driver) Watch(ctx context.Context, changed func()) error {
 	stop := context.AfterFunc(ctx, d.events.Close)
 	defer stop()
+	others := doing{d.config.Device, d.kernel.port}
 	for {
 		messages, from, err := d.events.Receive()
 		switch {
@@ -32,7 +33,7 @@ func (d *Driver) Watch(ctx context.Context, changed func()) error {
 			continue
 		}
 		for _, m := range messages {
-			if d.concerns(m) {
+			if others.concerns(m) {
 				changed()
 				break
 			}
@@ -49,10 +50,16 @@ func subscribe() (*nl.NetlinkSocket, error) {
 	return s, nil
 }
 
+// doing is what others do to the routes, next hops and the interface of a driver.
+type doing struct {
+	device string // the interface's name
+	own    uint32 // port of the driver's own socket
+}
+
 // concerns says whether a message is about what may be ours, and somebody else's doing. A router has many routes: those
 // that are not to a single address, or not in the main table, are none of them.
-func (d *Driver) concerns(m syscall.NetlinkMessage) bool {
-	if m.Header.Pid == d.kernel.port {
+func (d doing) concerns(m syscall.NetlinkMessage) bool {
+	if m.Header.Pid == d.own {
 		return false
 	}
 	switch m.Header.Type {
@@ -69,7 +76,7 @@ func (d *Driver) concerns(m syscall.NetlinkMessage) bool {
 }
 
 // isDevice says whether a message is about our interface. The kernel removes next hops with it, and tells of none.
-func (d *Driver) isDevice(message []byte) bool {
+func (d doing) isDevice(message []byte) bool {
 	if len(message) < unix.SizeofIfInfomsg {
 		return false
 	}
@@ -79,7 +86,7 @@ func (d *Driver) isDevice(message []byte) bool {
 	}
 	for _, a := range attributes {
 		if a.Attr.Type&attributeType == unix.IFLA_IFNAME {
-			return nl.BytesToString(a.Value) == d.config.Device
+			return nl.BytesToString(a.Value) == d.device
 		}
 	}
 	return false

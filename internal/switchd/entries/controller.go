@@ -76,9 +76,8 @@ type Controller struct {
 	heard       time.Time        // the manager
 	noted       time.Time        // that it was heard, in the log
 	held        map[netip.Addr]hardware.Entry
-	read        time.Time                     // when held was read; zero: never
-	disturbed   bool                          // others changed something since
-	calm        time.Time                     // until when it is not read for that
+	read        time.Time // when held was read; zero: never
+	others      disturbance
 	good        map[netip.Addr]hardware.Entry // what the switch last took and was read back as
 	failures    map[netip.Addr]failure
 	leaving     map[netip.Addr]time.Time // when entries nobody wants may be removed
@@ -269,7 +268,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer func() { <-watching }()
 	go func() {
 		defer close(watching)
-		c.watch(ctx)
+		watch(ctx, c)
 	}()
 	for {
 		next := c.step(ctx)

@@ -24,7 +24,7 @@ var errDiffers = errors.New("HardwareDiffers: the switch took the entry, and hol
 func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Entry) bool {
 	began := time.Now()
 	c.mu.Lock()
-	c.disturbed = false
+	c.others.is = false
 	c.mu.Unlock()
 	r, err := call(ctx, c.busy, func(ctx context.Context) (r reading, err error) {
 		if r.boot, err = c.config.Driver.Boot(ctx); err != nil {
@@ -47,7 +47,7 @@ func (c *Controller) look(ctx context.Context, tried map[netip.Addr]hardware.Ent
 		c.config.Log.Info("the switch answers again")
 	}
 	c.trouble, c.able, c.read = failure{}, r.able, now
-	c.rest(began, now)
+	c.others.rest(began, now)
 	if c.boot != "" && c.boot != r.boot {
 		c.reboots++
 		clear(c.good)

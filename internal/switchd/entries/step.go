@@ -70,7 +70,7 @@ func (c *Controller) auditDue() bool {
 	if c.trouble.wait > 0 {
 		return !now.Before(c.trouble.next)
 	}
-	return now.Sub(c.read) >= AuditInterval || c.disturbed && !now.Before(c.calm)
+	return now.Sub(c.read) >= AuditInterval || c.others.due(now)
 }
 
 // plan is what is to be removed, and what is to be programmed, that which is announced first.
@@ -209,8 +209,8 @@ func (c *Controller) conclude() time.Time {
 			next = t
 		}
 	}
-	if c.disturbed {
-		sooner(c.calm)
+	if c.others.is {
+		sooner(c.others.calm)
 	}
 	if c.trouble.wait > 0 {
 		next = c.trouble.next
