@@ -86,7 +86,7 @@ static __noinline enum verdict chain_forward(struct __sk_buff *skb, struct rx_ct
 	a->hop.other = a->outer.destination;
 	a->hop.step = step;
 	a->hop.kind = a->tunnel.kind;
-	verdict = forward_keeps_ip(skb, a) ? forward_in_ip(skb, a) : forward(skb, a);
+	verdict = forward_on(skb, a);
 	if (verdict)
 		return verdict;
 	return step == GUE_CHAIN_FORWARDED ? VERDICT_CHAIN_ON : VERDICT_CHAIN_BACK;

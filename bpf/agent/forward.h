@@ -6,6 +6,17 @@
 #pragma once
 
 #include "agent/rx_ctx.h"
+#include "agent/steer_tables.h"
+#include "net/flowhash.h"
+
+/* UDP source ports that entropy is taken from: dynamic ones (RFC 6335, section 6). */
+#define FORWARD_ENTROPY_FIRST 0xc000
+
+/* UDP source port of a packet that came in IP and leaves in GUE. */
+static __always_inline __be16 forward_entropy(const struct packet *p)
+{
+	return flowhash(p, &pool_key) | bpf_htons(FORWARD_ENTROPY_FIRST);
+}
 
 /*
  * Changes the length of the outer headers by difference, and their family. The kernel changes the

@@ -30,28 +30,46 @@ static __noinline bool forward_says_query(struct __sk_buff *skb, const struct rx
 	return ttl_read(skb, &a->outer) > FORWARD_TTL_LAST;
 }
 
-/* As forward(), but in IP: only the outer addresses and the TTL change. */
+/*
+ * As forward(), but in IP: only the outer addresses and the TTL change. It leaves from the tunnel
+ * that the header has, as there is no way back: steering may have made a->outer.destination another
+ * one.
+ */
 static __noinline enum verdict forward_in_ip(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	bool v4 = address_is_v4(&a->hop.to), query = a->hop.step == GUE_CHAIN_QUERY;
-	struct address addresses[2] = { a->outer.destination, a->hop.to };
+	struct address addresses[2] = { {}, a->hop.to };
 	__u32 at = a->outer.l3 + offsetof(struct ipv6hdr, saddr);
+	__be32 tunnel;
 
-	if (v4 != address_is_v4(&addresses[0]))
+	if (a->outer.ethertype != (v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6)))
 		return VERDICT_DROP_STEER_MERGED;
 
 	/* From here on the packet is touched: fail closed. */
 	if (ttl_write(skb, &a->outer, query ? FORWARD_TTL_QUERY : FORWARD_TTL_LAST))
 		return VERDICT_DROP_CHAIN;
-	if (!v4)
-		return bpf_skb_store_bytes(skb, at, addresses, sizeof(addresses),
-					   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH)
-			       ? VERDICT_DROP_CHAIN
-			       : VERDICT_NONE;
-	if (icmp_rewrite_v4(skb, a->outer.l3, SOURCE, a->outer.source.words[3],
-			    addresses[0].words[3]) ||
-	    icmp_rewrite_v4(skb, a->outer.l3, DESTINATION, addresses[0].words[3],
-			    addresses[1].words[3]))
+	if (!v4) {
+		if (bpf_skb_load_bytes(skb, at + sizeof(addresses[0]), &addresses[0],
+				       sizeof(addresses[0])) ||
+		    bpf_skb_store_bytes(skb, at, addresses, sizeof(addresses),
+					BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH))
+			return VERDICT_DROP_CHAIN;
+		return VERDICT_NONE;
+	}
+	if (bpf_skb_load_bytes(skb, a->outer.l3 + offsetof(struct iphdr, daddr), &tunnel,
+			       sizeof(tunnel)) ||
+	    icmp_rewrite_v4(skb, a->outer.l3, SOURCE, a->outer.source.words[3], tunnel) ||
+	    icmp_rewrite_v4(skb, a->outer.l3, DESTINATION, tunnel, addresses[1].words[3]))
 		return VERDICT_DROP_CHAIN;
 	return VERDICT_NONE;
+}
+
+/* Forwards in IP what must stay in it, all else in GUE. */
+static __noinline enum verdict forward_on(struct __sk_buff *skb, struct rx_ctx *a)
+{
+	if (forward_keeps_ip(skb, a))
+		return forward_in_ip(skb, a);
+	if (!a->tunnel.entropy)
+		a->tunnel.entropy = forward_entropy(&a->inner);
+	return forward(skb, a);
 }

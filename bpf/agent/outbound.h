@@ -136,6 +136,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 			source_read(skb, p); /* the parser may have stopped before it */
 		verdict = at_workload ? source_check(skb, p, ifindex)
 				      : source_check_passing(p, ifindex);
+		if (!verdict && at_workload && source_speaks_as_agent(p))
+			return VERDICT_DROP_OWN_TUNNEL;
 		return verdict ?: reply_slow(skb, p, aside);
 	}
 	reply_key(p, &key);
@@ -145,7 +147,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	if (verdict)
 		return verdict;
 	session = session_lookup(&key);
-	if (!session && at_workload && source_speaks_gue(p))
+	if (!session && at_workload && source_speaks_as_agent(p))
 		return VERDICT_DROP_OWN_TUNNEL;
 	if (!session)
 		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;

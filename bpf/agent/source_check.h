@@ -149,13 +149,17 @@ static __always_inline bool departure_is_sealed(struct __sk_buff *skb)
 	return true;
 }
 
-/* Is it GUE as this host's agent sends it, from a workload's tunnel address? */
+/*
+ * Is it GUE as this host's agent sends it, from a workload's tunnel address? Or IP-in-IP or GRE,
+ * which hosts believe only of VIPs that switches hold: workloads of others may have such tunnels.
+ */
 static __noinline bool source_is_agent(const struct packet *p)
 {
+	bool in_gue = p->protocol == IPPROTO_UDP && p->destination_port == bpf_htons(GUE_PORT);
+	bool in_ip = protocol_is_ip(p->protocol) || p->protocol == IPPROTO_GRE;
 	struct address source = p->source;
 
-	return p->protocol == IPPROTO_UDP && p->destination_port == bpf_htons(GUE_PORT) &&
-	       bpf_map_lookup_elem(&tunnels, &source);
+	return (in_gue || (in_ip && settings.steered)) && bpf_map_lookup_elem(&tunnels, &source);
 }
 
 /*
@@ -173,7 +177,7 @@ static __always_inline bool source_is_no_workload(const struct packet *p, __u32 
  * Of a workload's tunnel address other hosts believe that it hands on packets of the workload's
  * endpoint, and what it says of connections that leave the muxes.
  */
-static __always_inline bool source_speaks_gue(const struct packet *p)
+static __always_inline bool source_speaks_as_agent(const struct packet *p)
 {
 	return settings.check_sources && source_is_agent(p);
 }

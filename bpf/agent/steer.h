@@ -39,13 +39,7 @@ static __noinline enum verdict steer_away(struct __sk_buff *skb, struct rx_ctx *
 	a->hop.other = a->tunnel.other;
 	a->hop.step = a->tunnel.step;
 	a->hop.kind = GUE_KIND_STEERED;
-	if (forward_keeps_ip(skb, a)) {
-		verdict = forward_in_ip(skb, a);
-		return verdict ?: away;
-	}
-	if (!a->tunnel.entropy)
-		a->tunnel.entropy = steer_entropy(&a->inner);
-	verdict = forward(skb, a);
+	verdict = forward_on(skb, a);
 	return verdict ?: away;
 }
 

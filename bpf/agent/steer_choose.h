@@ -8,9 +8,6 @@
 #include "net/flowhash.h"
 #include "net/skb/timestamps.h"
 
-/* UDP source ports that entropy is taken from: dynamic ones (RFC 6335, section 6). */
-#define STEER_ENTROPY_FIRST 0xc000
-
 static __noinline int steer_count(const struct __sk_buff *skb, enum steer_reason reason)
 {
 	struct counter *c = bpf_map_lookup_elem(&steer_reasons, &reason);
@@ -20,12 +17,6 @@ static __noinline int steer_count(const struct __sk_buff *skb, enum steer_reason
 		c->bytes += skb->len;
 	}
 	return 0;
-}
-
-/* UDP source port of a packet that leaves in GUE. */
-static __always_inline __be16 steer_entropy(const struct packet *p)
-{
-	return flowhash(p, &pool_key) | bpf_htons(STEER_ENTROPY_FIRST);
 }
 
 static __always_inline bool steer_is_from(const struct rx_ctx *a, enum steer_role role)

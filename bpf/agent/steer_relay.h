@@ -41,7 +41,7 @@ static __noinline enum verdict relay(struct __sk_buff *skb, struct rx_ctx *a, en
 	a->hop.step = GUE_CHAIN_NONE;
 	a->hop.kind = GUE_KIND_RELAY;
 	if (!a->tunnel.entropy)
-		a->tunnel.entropy = steer_entropy(&a->inner);
+		a->tunnel.entropy = forward_entropy(&a->inner);
 	verdict = forward(skb, a);
 	if (verdict)
 		return verdict;

@@ -234,4 +234,17 @@ func TestGUEOfWorkloads(t *testing.T) {
 			t.Errorf("%s: verdict is %s, not %s", name, got.verdict, c.want)
 		}
 	}
+	// Hosts of a VIP that switches hold believe IP-in-IP and GRE of each other as well.
+	r.hold(vip4, native4)
+	inner4, inner6 := pkt.TCP(client4, vip4, pkt.ACK), pkt.TCP(client6, vip6, pkt.ACK)
+	for i, inner := range []pkt.Packet{inner4, inner6} {
+		for source, want := range map[string]string{behind4: "drop_own_tunnel", "10.1.9.6": "pass_other"} {
+			ip := fromTo(source, "192.0.2.1")
+			for j, p := range []pkt.Packet{inner.Inside(ip), inGRE(inner.Frame()[ethernetHeader:], ip)} {
+				if got := r.in(ns, "from_workload", p.Frame(), nil); got.verdict != want {
+					t.Errorf("%d, %d, from %s: verdict is %s, not %s", i, j, source, got.verdict, want)
+				}
+			}
+		}
+	}
 }

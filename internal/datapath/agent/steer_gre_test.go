@@ -81,6 +81,10 @@ func TestGREOfOthersPasses(t *testing.T) {
 	for _, source := range []string{mux4, otherSwitch4, "10.1.0.61"} {
 		passes("from "+source, inGRE(ip, fromTo(source, native4)).Frame())
 	}
+	for _, inner := range []pkt.Packet{pkt.TCP(client4, otherVIP4, pkt.ACK), pkt.TCP(client6, vip6, pkt.ACK), pkt.UDP(farHost4+":1", native4+":2")} {
+		passes("a host's own, for no VIP that it is a host of", inGRE(inner.Frame()[ethernetHeader:], fromTo(farHost4, native4)).Frame())
+	}
+	passes("a host's, cut off before the address", inGRE(ip[:19], fromTo(farHost4, native4)).Frame())
 	short := inGRE(ip, fromTo(switch4, native4))
 	short.Payload = short.Payload[:3]
 	passes("three bytes", short.Frame())

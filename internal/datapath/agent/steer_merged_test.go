@@ -50,10 +50,36 @@ func TestMergedPacketsAreSteeredInIP(t *testing.T) {
 			from := fromTo(otherHostOf(w.own), w.own)
 			in := unknown.Inside(hops(from, hopsQuery-3)).Frame()
 			r.check("goes on", step{program: "from_uplink", in: in, skb: gso(3, 100), verdict: "chain_on", want: &want})
+			apart := r.run("from_uplink", in, nil) // the kernel took it apart: it goes on in GUE
+			if p, err := pkt.Decode(apart.frame); err != nil || apart.verdict != "chain_on" || p.SourcePort < entropyFirst {
+				t.Errorf("taken apart: verdict is %s, UDP source port %d (%v)", apart.verdict, p.SourcePort, err)
+			}
 			out = delivered(unknown, w.dip)
 			r.check("goes on no further", inbound(unknown.Inside(hops(from, hopsLast-3)), "deliver_native", &out))
 		}
 	}
+}
+
+// TestMergedPacketsOfAnotherTunnelHere sends on what came to one tunnel of this host and is another one's: from that in its
+// header.
+func TestMergedPacketsOfAnotherTunnelHere(t *testing.T) {
+	r := newRig(t)
+	vip := r.holdByHost()
+	leaves := func(what, verdict string, p pkt.Packet) {
+		t.Helper()
+		want := p.Inside(hops(fromTo(native4, farHost4), hopsLast))
+		r.check(what, step{program: "from_uplink", in: fromSwitch(p, native4, false), skb: gso(3, 100), verdict: verdict, want: &want})
+	}
+	for port := range uint16(20) { // of either backend here, by the hash
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), 2000+port)
+		ack := pkt.TCP(client.String(), vip4, pkt.ACK, pkt.Payload(make([]byte, 200)))
+		leaves("by host, of a far backend's", "steered_cookie", ack.With(pkt.Timestamps(1, 5<<13|farSlot4)))
+	}
+	vip.ByHost = false
+	e := &vip.Endpoints[0]
+	e.Buckets, e.Previous = slices.Repeat([]model.Slot{otherSlot}, 256), slices.Repeat([]model.Slot{farSlot4}, 256)
+	r.steer(vip)
+	leaves("of a bucket that moved to another tunnel here", "chain_on", pkt.TCP(client4, vip4, pkt.ACK, pkt.Payload(make([]byte, 200))))
 }
 
 // hopsQuery and hopsLast are what the TTL of a packet in IP is from host to host.

@@ -258,6 +258,9 @@ func (c Config) check(e hardware.Entry) error {
 		if inside(m.Tunnel, c.VIPs) {
 			return refuse("tunnel %s lies in --vip-prefixes: packets would come back", m.Tunnel)
 		}
+		if e.Inner.IsValid() && inside(m.Tunnel, c.TIPs) {
+			return refuse("tunnel %s lies in --tip-prefixes: packets would come back, from this switch", m.Tunnel)
+		}
 	}
 	return e.Validate()
 }
