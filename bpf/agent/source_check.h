@@ -11,6 +11,7 @@
 #include "agent/maps.h"
 #include "agent/parse.h"
 #include "net/packet.h"
+#include "net/skb/decap.h"
 
 /* Unspecified (DHCP, duplicate address detection), or link-local, which is not routed. */
 static __always_inline bool address_is_of_link(const struct address *a)
