@@ -64,8 +64,11 @@ static __noinline enum verdict forward_in_ip(struct __sk_buff *skb, struct rx_ct
 	return VERDICT_NONE;
 }
 
-/* Forwards in IP what must stay in it, all else in GUE. */
-static __noinline enum verdict forward_on(struct __sk_buff *skb, struct rx_ctx *a)
+/*
+ * Forwards in IP what must stay in it, all else in GUE: an enum verdict. Not static: the verifier
+ * looks at it once.
+ */
+__noinline int forward_on(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	if (forward_keeps_ip(skb, a))
 		return forward_in_ip(skb, a);
