@@ -2,6 +2,7 @@
 /* Forwards a packet to another host in the tunnel that it came in, where GUE can't be. */
 #pragma once
 
+#include "agent/forward.h"
 #include "agent/rx_ctx.h"
 #include "net/skb/quote.h"
 #include "net/skb/ttl.h"
