@@ -79,7 +79,7 @@ var rules = map[string]rule{
 	weirv1connect.WeirServiceDeleteFabricProcedure:         {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.WeirServicePlanPlacementProcedure:        {scope: inCluster, role: trust.Viewer},
 	weirv1connect.WeirServiceOptimizePlacementProcedure:    {scope: inCluster, role: trust.Operator, changes: true},
-	weirv1connect.WeirServiceExplainPlacementProcedure:     {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceExplainPlacementProcedure:     {scope: inCluster, role: trust.Viewer},
 	weirv1connect.WeirServiceDeleteNodeProcedure:           {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceDrainSwitchProcedure:          {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceUndrainSwitchProcedure:        {scope: inCluster, role: trust.Operator, changes: true},

@@ -39,8 +39,6 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 		}
 	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
 		return PermitVIP(caller, s, role, nameOf(message))
-	case *weirv1.ExplainPlacementRequest:
-		return PermitVIP(caller, s, role, r.GetVip())
 	case *weirv1.ListConnectionsRequest:
 		return PermitVIP(caller, s, role, r.GetVip())
 	case *weirv1.ExplainRequest:

@@ -25,6 +25,14 @@ type Switch struct {
 	Four, Six            bool   // families of tunnels that it has a source of
 }
 
+// largestGroup is how many rows of table ECMP a group may have: while it is changed, both stand there.
+func (s Switch) largestGroup() uint32 {
+	if s.InPlace {
+		return s.ECMP
+	}
+	return s.ECMP / 2
+}
+
 // VIP is a VIP of placement auto, or require.
 type VIP struct {
 	Name     string
@@ -163,7 +171,7 @@ func (w World) avoided(vip VIP) []string {
 		if len(vip.Tunnels) > 0 && vip.Tunnels[0].Is4() {
 			has = s.Four
 		}
-		if !has || s.Members > 0 && len(vip.Tunnels) > int(s.Members) {
+		if !has || s.Members > 0 && len(vip.Tunnels) > int(s.Members) || s.ECMP > 0 && vip.Rows > s.largestGroup() {
 			avoid = append(avoid, name)
 		}
 	}
@@ -189,12 +197,6 @@ func (w World) meanRate() traffic.Rate {
 // limits are the sizes of tables that may be filled, of the switches that report them. Package placement counts a tunnel as
 // one row of each table: where shares differ, a group has more rows of table ECMP.
 func (w World) limits() map[string]fabric.Limits {
-	largest, each := uint32(0), uint32(1)
-	for _, vip := range w.VIPs {
-		if n := uint32(len(vip.Tunnels)); vip.Unfit == "" && n > 0 {
-			largest, each = max(largest, vip.Rows), max(each, (vip.Rows+n-1)/n)
-		}
-	}
 	limits := map[string]fabric.Limits{}
 	for _, s := range w.Fabric.Switches {
 		device, takes := w.Switches[s.Name]
@@ -202,6 +204,12 @@ func (w World) limits() map[string]fabric.Limits {
 			continue
 		}
 		l := s.Limits
+		largest, each := uint32(0), uint32(1) // of the VIPs that may be there: others take no room from them
+		for _, vip := range w.VIPs {
+			if n := uint32(len(vip.Tunnels)); vip.Unfit == "" && n > 0 && (device.ECMP == 0 || vip.Rows <= device.largestGroup()) {
+				largest, each = max(largest, vip.Rows), max(each, (vip.Rows+n-1)/n)
+			}
+		}
 		for _, table := range []struct {
 			to       *int32
 			reported uint32

@@ -29,6 +29,9 @@ const (
 	silentTime = time.Minute
 	// mostMoves bounds the VIPs that are on their way at once.
 	mostMoves = 32
+	// stuckTime is after how long a step counts as one that will not come: of a switch that is dead, or does not report. It
+	// takes no room of moves, and the VIP's way into that switch is given up.
+	stuckTime = time.Minute
 	// restShare is how much longer than a choice took the next one waits at least.
 	restShare = 10
 )
@@ -83,7 +86,7 @@ func (c *Controller) Step(ctx context.Context) error {
 	w, why := c.world(s, now)
 	if why != "" {
 		c.choice = nil
-		return c.write(ctx, withdrawAll(s, why))
+		return c.write(ctx, unplaced(s, why))
 	}
 	if err := c.choose(ctx, w, now); err != nil {
 		return err
@@ -91,10 +94,12 @@ func (c *Controller) Step(ctx context.Context) error {
 	return c.write(ctx, c.decide(ctx, s, w))
 }
 
-// withdrawAll are the decisions while nothing can be placed.
-func withdrawAll(s *store.State, why string) (all []decision) {
+// unplaced are the decisions while nothing can be placed. VIPs leave their switches if the fabric was deleted; else they
+// stay, as with a manager that is cut off from switches which serve them.
+func unplaced(s *store.State, why string) (all []decision) {
 	for name := range s.Placements.Auto() {
-		if state := s.Placements.At(s.VIPs.At(name).Address); len(state.Chosen) > 0 || state.Unplaced != why {
+		state := s.Placements.At(s.VIPs.At(name).Address)
+		if len(state.Chosen) > 0 && s.Fabrics.Len() == 0 || len(state.Chosen) == 0 && state.Unplaced != why {
 			all = append(all, decision{vip: name, unplaced: why, rate: state.KbitPerS})
 		}
 	}
@@ -122,7 +127,7 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 	at, moving := map[string]placechoice.At{}, 0
 	for _, vip := range w.VIPs {
 		if len(vip.Required) == 0 {
-			if at[vip.Name] = vip.At; vip.Moves {
+			if at[vip.Name] = vip.At; vip.Moves && !isStuck(s.Placements.At(s.VIPs.At(vip.Name).Address), c.Now()) {
 				moving++
 			}
 		}
@@ -154,6 +159,20 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 		}
 	}
 	return all
+}
+
+// isStuck says whether all steps that a VIP waits for have been due for long.
+func isStuck(state placementpolicy.State, now time.Time) bool {
+	waits := false
+	for _, p := range state.Places {
+		if p.Phase.Moves() {
+			if now.Sub(p.Since) < stuckTime {
+				return false
+			}
+			waits = true
+		}
+	}
+	return waits
 }
 
 // write writes decisions.

@@ -29,6 +29,7 @@ type view struct {
 type group struct {
 	written model.Generation
 	switchconfig.Group
+	members []switchconfig.Member
 }
 
 func newView() view {
@@ -57,12 +58,12 @@ func (c *Controller) world(s *store.State, now time.Time) (w placechoice.World, 
 	c.view.meter.observe(s, c.Newest, now)
 	for name := range s.Placements.Required() {
 		vip := s.VIPs.At(name)
-		seen := c.seeVIP(s, vip)
+		seen := c.seeVIP(s, vip, now)
 		seen.Required, seen.Split = vip.Hardware.Switches, vip.Hardware.Split
 		w.VIPs = append(w.VIPs, seen)
 	}
 	for name := range s.Placements.Auto() {
-		w.VIPs = append(w.VIPs, c.seeVIP(s, s.VIPs.At(name)))
+		w.VIPs = append(w.VIPs, c.seeVIP(s, s.VIPs.At(name), now))
 	}
 	return w, ""
 }
@@ -106,10 +107,10 @@ func (c *Controller) isSilent(s *store.State, name string, now time.Time) bool {
 var bothFamilies = model.Node{Addresses: []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}}
 
 // seeVIP is a VIP as it is placed.
-func (c *Controller) seeVIP(s *store.State, vip model.VIP) placechoice.VIP {
+func (c *Controller) seeVIP(s *store.State, vip model.VIP, now time.Time) placechoice.VIP {
 	seen := placechoice.VIP{Name: vip.Name, Most: vip.Hardware.Spread}
 	state, g := s.Placements.At(vip.Address), c.groupOf(s, vip)
-	for _, m := range g.Members(0) {
+	for _, m := range g.members {
 		seen.Tunnels, seen.Rows = append(seen.Tunnels, m.Tunnel), seen.Rows+m.Entries
 	}
 	if seen.Unfit = g.Unfit(bothFamilies); seen.Unfit == "" {
@@ -119,7 +120,8 @@ func (c *Controller) seeVIP(s *store.State, vip model.VIP) placechoice.VIP {
 	}
 	for _, name := range state.Switches() {
 		place := state.Places[name]
-		if place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() {
+		onItsWay := place.Phase == placementpolicy.Preparing || place.Phase == placementpolicy.Programming
+		if place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() || onItsWay && now.Sub(place.Since) >= stuckTime {
 			seen.Avoid = append(seen.Avoid, name)
 		}
 		if (place.Phase.Held() || place.Phase == placementpolicy.Removing) && !slices.Contains(state.Chosen, name) {
@@ -144,14 +146,15 @@ func serves(state placementpolicy.State) bool {
 	return false
 }
 
-func (c *Controller) groupOf(s *store.State, vip model.VIP) switchconfig.Group {
+func (c *Controller) groupOf(s *store.State, vip model.VIP) group {
 	written := condition.GenerationOf(s, vip)
 	g, known := c.view.groups[vip.Name]
 	if !known || g.written != written {
-		g = group{written, switchconfig.GroupOf(s.State, vip)}
+		of := switchconfig.GroupOf(s.State, vip)
+		g = group{written, of, of.Members(0)}
 		c.view.groups[vip.Name] = g
 	}
-	return g.Group
+	return g
 }
 
 // signature is a hash of all that leads to another choice at once: traffic and where VIPs are do not.

@@ -426,6 +426,11 @@ func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
 	if node.Role != model.RoleSwitch {
 		return "no switch of that name is registered"
 	}
+	if vip.ChosenSwitches() { // admission lets its owner ask for what switches do not do, and muxes have it then
+		if obstacle := hardware.Obstacle(vip); obstacle != nil {
+			return obstacle.Error()
+		}
+	}
 	return w.groupOf(s, vip).Unfit(node)
 }
 

@@ -1,6 +1,7 @@
 package switchconfig
 
 import (
+	"container/heap"
 	"math"
 	"net/netip"
 
@@ -33,16 +34,20 @@ func (g Group) Members(most uint32) []Member {
 	if most > 0 {
 		total = min(total, max(uint64(most), n))
 	}
-	if few, exact := g.multiples(total); exact {
-		return few
-	}
 	members := g.divide(total)
 	reduce(members)
+	all := float64(g.weight())
+	if few, fits := g.multiples(total); fits && shareError(g, few, all) <= max(shareError(g, members, all), closeEnough) {
+		return few
+	}
 	return members
 }
 
+// closeEnough is by which part of its share a member may be off to save entries.
+const closeEnough = 0.01
+
 // multiples gives the member of the least weight one entry, and each other one as many as its weight is of that. It returns
-// false if these are more than total, or one is off by an entry.
+// false if these are more than total.
 func (g Group) multiples(total uint64) ([]Member, bool) {
 	least := uint64(math.MaxUint64)
 	for _, s := range g {
@@ -56,7 +61,7 @@ func (g Group) multiples(total uint64) ([]Member, bool) {
 		}
 		members[i] = Member{s.Tunnel, uint32(entries)}
 	}
-	return members, shareError(g, members, float64(g.weight())) <= 1/float64(rows)
+	return members, true
 }
 
 // divide gives each member at least one of so many entries.
@@ -67,18 +72,42 @@ func (g Group) divide(total uint64) []Member {
 		members[i] = Member{s.Tunnel, uint32(entries)}
 		left -= entries
 	}
+	if left == 0 {
+		return members
+	}
 	// Each that is left over goes to the member that has the least of its share.
-	lacks := func(i int) int64 { return int64(total*g[i].Weight) - int64(uint64(members[i].Entries)*sum) }
+	need := make(needs, len(g))
+	for i := range g {
+		need[i] = shortfall{i, int64(total*g[i].Weight) - int64(uint64(members[i].Entries)*sum)}
+	}
+	heap.Init(&need)
 	for ; left > 0; left-- {
-		at := 0
-		for i := range g {
-			if lacks(i) > lacks(at) {
-				at = i
-			}
-		}
-		members[at].Entries++
+		members[need[0].member].Entries++
+		need[0].lacks -= int64(sum)
+		heap.Fix(&need, 0)
 	}
 	return members
+}
+
+// shortfall is what a member lacks of its share.
+type shortfall struct {
+	member int
+	lacks  int64
+}
+
+// needs is a heap whose first lacks most; of equal ones it is the first member.
+type needs []shortfall
+
+func (n needs) Len() int      { return len(n) }
+func (n needs) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
+func (n needs) Less(i, j int) bool {
+	return n[i].lacks > n[j].lacks || n[i].lacks == n[j].lacks && n[i].member < n[j].member
+}
+func (n *needs) Push(x any) { *n = append(*n, x.(shortfall)) }
+func (n *needs) Pop() any {
+	last := (*n)[len(*n)-1]
+	*n = (*n)[:len(*n)-1]
+	return last
 }
 
 // reduce divides the entries by what all have in common.

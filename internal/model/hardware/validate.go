@@ -35,6 +35,9 @@ func Validate(vip model.VIP) error {
 	if h.Flood != model.FloodWithdraw && h.Flood != model.FloodStay {
 		r.refuse("hardware.flood", "must be %s or %s, is %.64q", model.FloodWithdraw, model.FloodStay, string(h.Flood))
 	}
+	if h.ByHost && h.UDP == model.UDPLocal {
+		r.refuse("hardware.udp", "must be %s with byHost: a host's list of backends changes, and flows would end", model.UDPAtHome)
+	}
 	switch n := len(h.Switches); {
 	case n > MaxSwitches:
 		r.refuse("hardware.switches", "must be at most %d, are %d", MaxSwitches, n)

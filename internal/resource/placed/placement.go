@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -30,16 +31,36 @@ type Chooser interface {
 type Placements struct {
 	Store   *store.Store
 	Chooser Chooser
+
+	choosing sync.Mutex // one placement is computed at a time: it takes seconds of a CPU
+}
+
+// choose has the leader compute a placement, unless it computes one for another call.
+func (m *Placements) choose(do func() error) error {
+	if !m.choosing.TryLock() {
+		return connect.NewError(connect.CodeResourceExhausted, errors.New("the leader computes a placement for another call: try again in some seconds"))
+	}
+	defer m.choosing.Unlock()
+	return do()
 }
 
 // PlanPlacement says where VIPs would be.
 func (m *Placements) PlanPlacement(ctx context.Context, r *weirv1.PlanPlacementRequest) (*weirv1.PlanPlacementResponse, error) {
-	return planned(m.Chooser.Plan(ctx, r.GetOptimize()))
+	var plan *weirv1.PlanPlacementResponse
+	err := m.choose(func() (err error) {
+		plan, err = planned(m.Chooser.Plan(ctx, r.GetOptimize()))
+		return err
+	})
+	return plan, err
 }
 
 // OptimizePlacement places all VIPs anew.
 func (m *Placements) OptimizePlacement(ctx context.Context, _ *weirv1.OptimizePlacementRequest) (*weirv1.OptimizePlacementResponse, error) {
-	plan, err := planned(m.Chooser.Optimize(ctx))
+	var plan *weirv1.PlanPlacementResponse
+	err := m.choose(func() (err error) {
+		plan, err = planned(m.Chooser.Optimize(ctx))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +95,7 @@ func permille(x float64) uint32 { return uint32(min(max(x, 0), 1e6)*1000 + 0.5) 
 func (m *Placements) ExplainPlacement(ctx context.Context, r *weirv1.ExplainPlacementRequest) (*weirv1.ExplainPlacementResponse, error) {
 	s := m.Store.State()
 	vip, there := s.VIPs.Get(r.GetVip())
-	if !there || !authz.CanView(ctx, vip.Tenant) {
+	if !there {
 		return nil, apierr.ToConnect(apierr.NotFound("VIP", r.GetVip(), s.VIPs, authz.CanViewVIP(ctx)))
 	}
 	state := s.Placements.At(vip.Address)
@@ -87,27 +108,32 @@ func (m *Placements) ExplainPlacement(ctx context.Context, r *weirv1.ExplainPlac
 		return p, nil
 	}
 	p.Placement, p.Switches = string(vip.Hardware.Placement), state.Chosen
+	return p, m.choose(func() error { return m.explainChoice(ctx, vip.Name, p) })
+}
+
+// explainChoice adds what the leader would choose, and why.
+func (m *Placements) explainChoice(ctx context.Context, vip string, p *weirv1.ExplainPlacementResponse) error {
 	w, err := m.Chooser.World()
 	if err != nil {
 		p.Reason = err.Error()
-		return p, nil
+		return nil
 	}
-	at := slices.IndexFunc(w.VIPs, func(v placechoice.VIP) bool { return v.Name == vip.Name })
+	at := slices.IndexFunc(w.VIPs, func(v placechoice.VIP) bool { return v.Name == vip })
 	if at < 0 { // it was written since
-		return nil, apierr.ToConnect(errors.New("the leader has not looked at it yet: try again"))
+		return apierr.ToConnect(errors.New("the leader has not looked at it yet: try again"))
 	}
 	seen := w.VIPs[at]
 	p.KbitPerS, p.Unmeasured, p.Backends = uint64(seen.Rate), !seen.Measured, uint32(len(seen.Tunnels))
-	explained, unfit, err := placechoice.Explain(ctx, w, vip.Name)
+	explained, unfit, err := placechoice.Explain(ctx, w, vip)
 	switch {
 	case err != nil:
-		return nil, refused(err)
+		return refused(err)
 	case unfit != "":
 		p.Reason = unfit
-		return p, nil
+		return nil
 	}
 	explain(p, explained)
-	return p, nil
+	return nil
 }
 
 // explain adds what there was to choose.
