@@ -94,11 +94,24 @@ func TestManagersChooseSwitches(t *testing.T) {
 		return c.phaseIn("sw2") == placementpolicy.Hardware && second.holds() != ""
 	})
 	c.sw.set(t, false, false)
+	// With a list of sources, which switches do not keep, the VIP leaves at once, and comes back without it.
+	vip.Endpoints[0].Deny = []string{"198.51.100.0/24"}
+	c.apply(vip)
+	eventually(t, "the muxes keep its list", func() bool {
+		c.pass(time.Second)
+		return second.holds() == "" && c.phaseIn("sw2") == placementpolicy.Leaving
+	})
+	vip.Endpoints[0].Deny = nil
+	c.apply(vip)
+	eventually(t, "a switch serves it again", func() bool {
+		c.pass(time.Second)
+		return c.phaseIn("sw1") == placementpolicy.Hardware || c.phaseIn("sw2") == placementpolicy.Hardware
+	})
 	if _, err := c.api.DeleteFabric(t.Context(), &weirv1.DeleteFabricRequest{Name: "east"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the muxes serve it", func() bool {
 		c.pass(time.Second)
-		return second.holds() == "" && c.phaseIn("sw2") == placementpolicy.Leaving
+		return second.holds() == "" && !c.phaseIn("sw1").Announced() && !c.phaseIn("sw2").Announced()
 	})
 }

@@ -164,6 +164,19 @@ func TestRoomForAChangeStaysFree(t *testing.T) {
 	}
 }
 
+// A VIP whose group no switch can change takes no room from others.
+func TestAVIPThatFitsNowhereIsNotReckonedWith(t *testing.T) {
+	w := lab(t, 64)
+	for name := range w.Switches {
+		w.Switches[name] = Switch{Four: true, ECMP: 64}
+	}
+	w.VIPs = []VIP{newVIP("huge", 0, 60, 1000), newVIP("a", 1, 30, 1000)}
+	w.VIPs[0].Rows = 240
+	if c := choose(t, w); len(c.Target["a"]) == 0 || len(c.Target["huge"]) > 0 {
+		t.Errorf("a is at %v, because %q; the other at %v", c.Target["a"], why(c, "a"), c.Target["huge"])
+	}
+}
+
 // network is VIPs on their way, as switches hold them: one that moves is at both ends.
 type network struct {
 	world World

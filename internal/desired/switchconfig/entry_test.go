@@ -90,6 +90,9 @@ func TestEqualSharesAreOneEntryEach(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
+	if got := (Group{{tunnel(1), 200}, {tunnel(2), 300}}).Members(0); got[0].Entries != 3 || got[1].Entries != 5 {
+		t.Errorf("of 2 to 3, in eight entries: %v", got)
+	}
 	if got := (Group{{tunnel(1), 300}, {tunnel(2), 100}}).Members(0); got[0].Entries != 3 || got[1].Entries != 1 {
 		t.Errorf("of 3 to 1: %v", got)
 	}

@@ -49,6 +49,7 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 		"many, but named":        {func(v *model.VIP) { v.Hardware.Spread = 2 }, []string{"hardware.spread"}},
 		"not in hardware":        {func(v *model.VIP) { v.Hardware.Placement, v.Limits = model.PlacementNever, &model.Limits{} }, nil},
 		"not in hardware, wrong": {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
+		"flows and byHost":       {func(v *model.VIP) { v.Hardware.ByHost, v.Hardware.UDP = true, model.UDPLocal }, []string{"hardware.udp"}},
 		"nothing said of it":     {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
 		"no switch, not required": {func(v *model.VIP) {
 			v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal, Flood: model.FloodStay}
