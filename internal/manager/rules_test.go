@@ -119,7 +119,7 @@ var goldenRules = map[string]struct {
 	"WeirService/DeleteFabric":         {&weirv1.DeleteFabricRequest{Name: "none"}, findsNone},
 	"WeirService/PlanPlacement":        {&weirv1.PlanPlacementRequest{}, viewsAllTenants},
 	"WeirService/OptimizePlacement":    {&weirv1.OptimizePlacementRequest{}, operatesAll},
-	"WeirService/ExplainPlacement":     {&weirv1.ExplainPlacementRequest{Vip: "sea"}, viewsInTenant},
+	"WeirService/ExplainPlacement":     {&weirv1.ExplainPlacementRequest{Vip: "sea"}, viewsAllTenants},
 	"WeirService/GetNode":              {&weirv1.GetNodeRequest{Name: "mux1"}, viewsInAnyTenant},
 	"WeirService/DeleteNode":           {&weirv1.DeleteNodeRequest{Name: "mux1"}, operatesAll},
 	"WeirService/DrainSwitch":          {&weirv1.DrainSwitchRequest{Name: "mux1"}, operatesAll},
