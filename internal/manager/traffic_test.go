@@ -39,7 +39,7 @@ func TestTrafficOfHosts(t *testing.T) {
 	c := &city{t: t}
 	c.begin(false)
 	c.apply(inHardware("sw1"))
-	if _, err := c.api.UpdateFabric(t.Context(), &weirv1.UpdateFabricRequest{Fabric: &weirv1.Fabric{
+	if _, err := c.api.UpdateFabric(t.Context(), &weirv1.UpdateFabricRequest{Name: "east", Fabric: &weirv1.Fabric{
 		Name: "east", Clos: &weirv1.Clos{Containers: 1, TorsPerContainer: 2, AggsPerContainer: 1, Cores: 1, TorMbitPerS: 1000, AggMbitPerS: 1000},
 		Racks: []*weirv1.FabricRack{{Name: "rack-1-1", Prefixes: []string{"10.3.1.0/24"}}, {Name: "rack-1-2", Prefixes: []string{"10.3.2.0/24"}}},
 	}}); err != nil {
