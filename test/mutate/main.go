@@ -264,10 +264,27 @@ func (b *bench) command(ctx context.Context, folder, name string, args ...string
 
 var failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
+// usesRapid says whether the tests of a folder know rapid's flags.
+func usesRapid(folder string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	for _, file := range files {
+		text, read := os.ReadFile(file)
+		if read != nil || bytes.Contains(text, []byte(`"pgregory.net/rapid"`)) {
+			return read == nil, read
+		}
+	}
+	return false, err
+}
+
 // test says which test fails first, with its subtest.
 func (b *bench) test(ctx context.Context, name, folder, skip string) (string, error) {
-	test := exec.CommandContext(ctx, b.path(name+".test"),
-		"-test.short", "-test.failfast", "-test.timeout=20m", "-rapid.nofailfile", "-test.skip", skip)
+	args := []string{"-test.short", "-test.failfast", "-test.timeout=20m", "-test.skip", skip}
+	if rapid, err := usesRapid(filepath.Join(b.root, folder)); err != nil {
+		return "", err
+	} else if rapid {
+		args = append(args, "-rapid.nofailfile")
+	}
+	test := exec.CommandContext(ctx, b.path(name+".test"), args...)
 	test.Dir = filepath.Join(b.root, folder)
 	test.Env = append(os.Environ(), "WEIR_TEST_OBJECT="+b.path(name+".o"))
 	out, err := test.CombinedOutput()
