@@ -77,6 +77,9 @@ func drawHardware(t *rapid.T, vip model.VIP) *model.Hardware {
 		ByHost: rapid.Bool().Draw(t, "byHost"),
 		Flood:  rapid.SampledFrom([]model.OnFlood{model.FloodWithdraw, model.FloodStay}).Draw(t, "flood"),
 	}
+	if h.ByHost {
+		h.UDP = model.UDPAtHome
+	}
 	vip.Hardware = h
 	if hardware.Validate(vip) != nil {
 		h.Placement = model.PlacementNever

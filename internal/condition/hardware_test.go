@@ -85,8 +85,10 @@ func TestPortsWithBackendsOfTheirOwn(t *testing.T) {
 	s.PutNode(model.Node{Name: "sw1", Role: model.RoleSwitch, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.1")}})
 	s.Placements.Put(vip.Address, placementpolicy.State{VIP: vip.Name, Places: map[string]placementpolicy.Place{"sw1": {Phase: placementpolicy.Hardware}}})
 	rows := []desired.Row{
-		{Slot: 1, Tunnel: netip.MustParseAddr("10.2.0.1")}, {Slot: 2, Tunnel: netip.MustParseAddr("10.2.0.2")},
-		{Slot: 3, Tunnel: netip.MustParseAddr("10.2.0.3")}, {Slot: 4, Tunnel: netip.MustParseAddr("10.2.0.4"), Down: true},
+		{Slot: 1, Tunnel: netip.MustParseAddr("10.2.0.1")},
+		{Slot: 2, Tunnel: netip.MustParseAddr("10.2.0.2")},
+		{Slot: 3, Tunnel: netip.MustParseAddr("10.2.0.3")},
+		{Slot: 4, Tunnel: netip.MustParseAddr("10.2.0.4"), Down: true},
 	}
 	set := func(e int, buckets ...model.Slot) {
 		s.Tables.Set(desired.Key(vip, vip.Endpoints[e]), desired.Table{Rows: rows, Buckets: buckets})

@@ -16,8 +16,10 @@ func twoCores() *weirv1.Fabric {
 		Name:     "east",
 		Switches: []*weirv1.FabricSwitch{{Name: "tor-1"}, {Name: "tor-2"}, {Name: "sw1"}, {Name: "sw2"}},
 		Links: []*weirv1.FabricLink{
-			{A: "tor-1", B: "sw1", MbitPerS: 10_000}, {A: "tor-1", B: "sw2", MbitPerS: 10_000},
-			{A: "tor-2", B: "sw1", MbitPerS: 10_000}, {A: "tor-2", B: "sw2", MbitPerS: 10_000},
+			{A: "tor-1", B: "sw1", MbitPerS: 10_000},
+			{A: "tor-1", B: "sw2", MbitPerS: 10_000},
+			{A: "tor-2", B: "sw1", MbitPerS: 10_000},
+			{A: "tor-2", B: "sw2", MbitPerS: 10_000},
 		},
 		Racks: []*weirv1.FabricRack{
 			{Name: "rack-1", Switch: "tor-1", Prefixes: []string{"10.3.1.0/24"}}, {Name: "rack-2", Switch: "tor-2", Prefixes: []string{"10.3.2.0/24"}},

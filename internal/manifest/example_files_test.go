@@ -43,13 +43,16 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments, which can't stand
-// beside source NAT and have a VIP of their own.
+// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments and spread, which
+// can't stand beside others and have VIPs of their own.
 func TestReferenceShowsEveryField(t *testing.T) {
 	vip := compiled(t, parseFile(t, examples+"/reference.yaml")[0])
 	for _, r := range parseFile(t, examples+"/reference.yaml")[1:] {
-		if other, is := r.Message.(*weirv1.VIP); is && len(other.GetAttachments()) > 0 {
+		switch other, is := r.Message.(*weirv1.VIP); {
+		case is && len(other.GetAttachments()) > 0:
 			vip.Attachments = compiled(t, r).Attachments
+		case is && other.GetHardware().GetPlacement() == string(model.PlacementAuto):
+			vip.Hardware.Spread = compiled(t, r).Hardware.Spread
 		}
 	}
 	var filled func(path string, v reflect.Value)

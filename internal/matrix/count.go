@@ -50,7 +50,7 @@ func (c Count) Rows(most int) []Row {
 	for key, bytes := range c {
 		rows = append(rows, Row{key, bytes})
 	}
-	order := func(a, b Row) int { return a.Key.Compare(b.Key) }
+	order := func(a, b Row) int { return a.Compare(b.Key) }
 	if len(rows) > most {
 		slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), order(a, b)) })
 		rows = fold(rows, most)

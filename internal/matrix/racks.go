@@ -36,7 +36,7 @@ func NewRacks(prefixes []netip.Prefix) Racks {
 	for _, p := range sorted {
 		r.prefixes[p], lengths[p.Bits()] = true, true
 		address := p.Addr().As16()
-		hash.Write(binary.BigEndian.AppendUint16(address[:], uint16(p.Bits()))) //nolint:errcheck // it never fails
+		hash.Write(binary.BigEndian.AppendUint16(address[:], uint16(p.Bits()))) // it never fails
 	}
 	r.version = hash.Sum64()
 	r.lengths = slices.SortedFunc(maps.Keys(lengths), func(a, b int) int { return cmp.Compare(b, a) })

@@ -64,7 +64,7 @@ func (t *Totals) Rows() []Row {
 		}
 	}
 	t.mu.Unlock()
-	slices.SortFunc(rows, func(a, b Row) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(rows, func(a, b Row) int { return a.Compare(b.Key) })
 	return rows
 }
 
@@ -72,7 +72,7 @@ func (t *Totals) Rows() []Row {
 func Since(before, after []Row) []Row {
 	var added []Row
 	for _, r := range after {
-		i, found := slices.BinarySearchFunc(before, r.Key, func(b Row, k Key) int { return b.Key.Compare(k) })
+		i, found := slices.BinarySearchFunc(before, r.Key, func(b Row, k Key) int { return b.Compare(k) })
 		if found && before[i].Bytes <= r.Bytes {
 			r.Bytes -= before[i].Bytes
 		}

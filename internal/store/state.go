@@ -264,12 +264,8 @@ func (b *builder) remove(key string) error {
 		b.removeVIP(name)
 	case keyspace.Pools:
 		b.removePool(name)
-	case keyspace.Networks:
-		networks{b}.remove(name)
-	case keyspace.Overlay:
-		networks{b}.setOverlay(nil, 0)
-	case keyspace.HostNumbers:
-		networks{b}.setNumber(name, network.Number{})
+	case keyspace.Networks, keyspace.Overlay, keyspace.HostNumbers:
+		networks{b}.removeKey(prefix, name)
 	case keyspace.PrefixChunks:
 		s.chunks.Delete(name)
 	case keyspace.PrefixLists:
@@ -299,6 +295,18 @@ func (b *builder) remove(key string) error {
 		b.removeOfNode(prefix, name)
 	}
 	return nil
+}
+
+// removeKey forgets a network, the overlay, or a host's number.
+func (n networks) removeKey(prefix, name string) {
+	switch prefix {
+	case keyspace.Networks:
+		n.remove(name)
+	case keyspace.Overlay:
+		n.setOverlay(nil, 0)
+	case keyspace.HostNumbers:
+		n.setNumber(name, network.Number{})
+	}
 }
 
 // removeOfNode forgets a node, or something of what is said of it, or of a manager.

@@ -91,8 +91,11 @@ __noinline int relay_accept(struct xdp_md *ctx, struct address *host)
 		return VERDICT_PASS_NO_ENDPOINT;
 	if (!host)
 		return VERDICT_DROP_NOT_A_MUX;
-	if (!pool_has_member(&p.source, family))
+	if (!pool_has_member(&p.source, family)) {
+		if (!bpf_map_lookup_elem(&relay_hosts, &p.source))
+			return VERDICT_DROP_NOT_A_MUX;
 		*host = p.source;
+	}
 	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
 		return VERDICT_DROP_RELAY_INVALID;
 	p.ethertype =

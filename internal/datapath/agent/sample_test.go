@@ -15,7 +15,7 @@ import (
 // Samples stand for the bytes of what is delivered: each packet counts at the host that delivers it, and nowhere else.
 func TestSamples(t *testing.T) {
 	r := newRig(t)
-	t.Cleanup(func() { r.CloseSamples() }) //nolint:errcheck // it ends the test
+	t.Cleanup(func() { r.CloseSamples() }) // it ends the test
 	bytes := map[string]uint64{}
 	read := func() {
 		t.Helper()

@@ -67,7 +67,13 @@ func (b *bench) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat}, {"ports", b.portsAlone}, {"beside", b.beside},
+		{"bounds", b.bounds},
+		{"growth", b.growth},
+		{"large", b.large},
+		{"huge", b.huge},
+		{"snat", b.snat},
+		{"ports", b.portsAlone},
+		{"beside", b.beside},
 		{"hardware", b.hardware},
 	} {
 		if !slices.Contains(strings.Fields(b.only), part.name) {

@@ -10,10 +10,10 @@ import (
 
 // Row is struct overlay_tenant.
 type Row struct {
-	rows, halfOpen               int32
-	own, most, halfOpenMost, pad uint32
-	refused                      uint64
-	ResetTAT                     uint64 // of resets that are let through, in ns: see bpf/net/session/quota.h
+	rows, halfOpen             int32
+	own, most, halfOpenMost, _ uint32
+	refused                    uint64
+	ResetTAT                   uint64 // of resets that are let through, in ns: see bpf/net/session/quota.h
 }
 
 // Quotas are rows by number of tenant. Row 0 counts what tenants have beyond their own.
