@@ -58,7 +58,7 @@ func TestRows(t *testing.T) {
 		}
 		most := rapid.IntRange(16, 40).Draw(t, "most")
 		rows := c.Rows(most)
-		if len(rows) > most || !slices.IsSortedFunc(rows, func(a, b Row) int { return a.Key.Compare(b.Key) }) {
+		if len(rows) > most || !slices.IsSortedFunc(rows, func(a, b Row) int { return a.Compare(b.Key) }) {
 			t.Fatalf("%d rows, at most %d: %v", len(rows), most, rows)
 		}
 		for _, r := range rows {
