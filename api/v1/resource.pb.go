@@ -1504,8 +1504,10 @@ type SwitchPlace struct {
 	Members           uint32  `protobuf:"varint,8,opt,name=members,proto3" json:"members,omitempty"`
 	Entries           uint32  `protobuf:"varint,9,opt,name=entries,proto3" json:"entries,omitempty"`
 	ShareErrorPercent float64 `protobuf:"fixed64,10,opt,name=share_error_percent,json=shareErrorPercent,proto3" json:"share_error_percent,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The switch has the VIP behind this TIP.
+	Tip           string `protobuf:"bytes,11,opt,name=tip,proto3" json:"tip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchPlace) Reset() {
@@ -1606,6 +1608,13 @@ func (x *SwitchPlace) GetShareErrorPercent() float64 {
 		return x.ShareErrorPercent
 	}
 	return 0
+}
+
+func (x *SwitchPlace) GetTip() string {
+	if x != nil {
+		return x.Tip
+	}
+	return ""
 }
 
 // How the ports of a VIP are given out.
@@ -2935,7 +2944,10 @@ type Hardware struct {
 	// A switch has one tunnel for all backends of the VIP on a host, which chooses among them.
 	ByHost bool `protobuf:"varint,8,opt,name=by_host,json=byHost,proto3" json:"by_host,omitempty"`
 	// While the VIP is flooded: "withdraw" (the default): muxes serve it, which have guards; "stay": switches go on.
-	Flood         string `protobuf:"bytes,10,opt,name=flood,proto3" json:"flood,omitempty"`
+	Flood string `protobuf:"bytes,10,opt,name=flood,proto3" json:"flood,omitempty"`
+	// Switches that share the backends in parts, each behind an address of its own (TIP). Switches then have the TIPs in place
+	// of backends: for a VIP of more backends than a switch has tunnels for, where no two switches are alike to routers.
+	Tips          []*TIP `protobuf:"bytes,6,rep,name=tips,proto3" json:"tips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3019,6 +3031,67 @@ func (x *Hardware) GetFlood() string {
 	return ""
 }
 
+func (x *Hardware) GetTips() []*TIP {
+	if x != nil {
+		return x.Tips
+	}
+	return nil
+}
+
+// An address that a switch takes the packets of a VIP at, which another switch has put into IP-in-IP.
+type TIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Switch        string `protobuf:"bytes,1,opt,name=switch,proto3" json:"switch,omitempty"`
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TIP) Reset() {
+	*x = TIP{}
+	mi := &file_v1_resource_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TIP) ProtoMessage() {}
+
+func (x *TIP) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TIP.ProtoReflect.Descriptor instead.
+func (*TIP) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TIP) GetSwitch() string {
+	if x != nil {
+		return x.Switch
+	}
+	return ""
+}
+
+func (x *TIP) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 // A registered mux, host or switch.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3043,7 +3116,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3128,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3141,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetName() string {
@@ -3153,7 +3226,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3165,7 +3238,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3178,7 +3251,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -3248,7 +3321,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3333,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3346,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -3318,7 +3391,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3403,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3416,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -3428,7 +3501,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3513,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3526,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -3495,7 +3568,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3580,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3593,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -3572,7 +3645,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3657,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3670,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -3644,7 +3717,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3729,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3742,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -3752,7 +3825,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3837,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3850,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -3869,7 +3942,7 @@ type VIPFlood struct {
 
 func (x *VIPFlood) Reset() {
 	*x = VIPFlood{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +3954,7 @@ func (x *VIPFlood) String() string {
 func (*VIPFlood) ProtoMessage() {}
 
 func (x *VIPFlood) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +3967,7 @@ func (x *VIPFlood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
 func (*VIPFlood) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VIPFlood) GetVip() string {
@@ -3937,14 +4010,16 @@ type SwitchStatus struct {
 	// Members of a group may have different numbers of entries.
 	Weights bool `protobuf:"varint,13,opt,name=weights,proto3" json:"weights,omitempty"`
 	// It can take off an outer header: it can have TIPs.
-	Tips          bool `protobuf:"varint,14,opt,name=tips,proto3" json:"tips,omitempty"`
+	Tips bool `protobuf:"varint,14,opt,name=tips,proto3" json:"tips,omitempty"`
+	// Ports to other switches and to hosts, by name: 512 of them at most.
+	Ports         []*SwitchPort `protobuf:"bytes,15,rep,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4031,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4044,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4070,6 +4145,117 @@ func (x *SwitchStatus) GetTips() bool {
 	return false
 }
 
+func (x *SwitchStatus) GetPorts() []*SwitchPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// A port of a switch.
+type SwitchPort struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Up       bool                   `protobuf:"varint,2,opt,name=up,proto3" json:"up,omitempty"`
+	MbitPerS uint64                 `protobuf:"varint,3,opt,name=mbit_per_s,json=mbitPerS,proto3" json:"mbit_per_s,omitempty"`
+	// What LLDP says is at its other end: the system's name, and its port. Empty: nothing, or no LLDP.
+	Neighbour     string `protobuf:"bytes,4,opt,name=neighbour,proto3" json:"neighbour,omitempty"`
+	NeighbourPort string `protobuf:"bytes,5,opt,name=neighbour_port,json=neighbourPort,proto3" json:"neighbour_port,omitempty"`
+	// In the last interval of reports.
+	ReceivedBytesPerS uint64 `protobuf:"varint,6,opt,name=received_bytes_per_s,json=receivedBytesPerS,proto3" json:"received_bytes_per_s,omitempty"`
+	SentBytesPerS     uint64 `protobuf:"varint,7,opt,name=sent_bytes_per_s,json=sentBytesPerS,proto3" json:"sent_bytes_per_s,omitempty"`
+	// Frames that were dropped or broken, both ways, since the daemon's start.
+	Errors        uint64 `protobuf:"varint,8,opt,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SwitchPort) Reset() {
+	*x = SwitchPort{}
+	mi := &file_v1_resource_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SwitchPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SwitchPort) ProtoMessage() {}
+
+func (x *SwitchPort) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SwitchPort.ProtoReflect.Descriptor instead.
+func (*SwitchPort) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SwitchPort) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SwitchPort) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *SwitchPort) GetMbitPerS() uint64 {
+	if x != nil {
+		return x.MbitPerS
+	}
+	return 0
+}
+
+func (x *SwitchPort) GetNeighbour() string {
+	if x != nil {
+		return x.Neighbour
+	}
+	return ""
+}
+
+func (x *SwitchPort) GetNeighbourPort() string {
+	if x != nil {
+		return x.NeighbourPort
+	}
+	return ""
+}
+
+func (x *SwitchPort) GetReceivedBytesPerS() uint64 {
+	if x != nil {
+		return x.ReceivedBytesPerS
+	}
+	return 0
+}
+
+func (x *SwitchPort) GetSentBytesPerS() uint64 {
+	if x != nil {
+		return x.SentBytesPerS
+	}
+	return 0
+}
+
+func (x *SwitchPort) GetErrors() uint64 {
+	if x != nil {
+		return x.Errors
+	}
+	return 0
+}
+
 // Rows of a table of a switch.
 type SwitchTable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4081,7 +4267,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4279,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4292,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4140,7 +4326,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4338,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4351,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4221,7 +4407,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4419,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4432,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4306,7 +4492,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4318,7 +4504,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4331,7 +4517,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4408,7 +4594,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4420,7 +4606,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4433,7 +4619,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -4566,7 +4752,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4578,7 +4764,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4591,7 +4777,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4688,7 +4874,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4700,7 +4886,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4713,7 +4899,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -4829,7 +5015,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +5027,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +5040,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -4897,7 +5083,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4909,7 +5095,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4922,7 +5108,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -4958,7 +5144,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4970,7 +5156,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4983,7 +5169,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -5019,7 +5205,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5031,7 +5217,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5230,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5106,7 +5292,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5118,7 +5304,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5131,7 +5317,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5272,7 +5458,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5284,7 +5470,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5297,7 +5483,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5361,7 +5547,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5373,7 +5559,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5386,7 +5572,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{58}
+	return file_v1_resource_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -5570,7 +5756,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
 	"\bswitches\x18\n" +
-	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xaf\x02\n" +
+	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xc1\x02\n" +
 	"\vSwitchPlace\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -5582,7 +5768,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\amembers\x18\b \x01(\rR\amembers\x12\x18\n" +
 	"\aentries\x18\t \x01(\rR\aentries\x12.\n" +
 	"\x13share_error_percent\x18\n" +
-	" \x01(\x01R\x11shareErrorPercent\"\x97\x01\n" +
+	" \x01(\x01R\x11shareErrorPercent\x12\x10\n" +
+	"\x03tip\x18\v \x01(\tR\x03tip\"\x97\x01\n" +
 	"\n" +
 	"SNATStatus\x12\x1c\n" +
 	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
@@ -5701,7 +5888,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
 	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
-	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\xb3\x01\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\xd5\x01\n" +
 	"\bHardware\x12\x1c\n" +
 	"\tplacement\x18\x01 \x01(\tR\tplacement\x12\x1a\n" +
 	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x10\n" +
@@ -5710,7 +5897,11 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06spread\x18\x05 \x01(\tR\x06spread\x12\x17\n" +
 	"\aby_host\x18\b \x01(\bR\x06byHost\x12\x14\n" +
 	"\x05flood\x18\n" +
-	" \x01(\tR\x05flood\"\x8c\x02\n" +
+	" \x01(\tR\x05flood\x12 \n" +
+	"\x04tips\x18\x06 \x03(\v2\f.weir.v1.TIPR\x04tips\"A\n" +
+	"\x03TIP\x12\x1b\n" +
+	"\x06switch\x18\x01 \x01(\tB\x03\xe0A\x02R\x06switch\x12\x1d\n" +
+	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\"\x8c\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -5796,7 +5987,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
 	"\n" +
 	"unanswered\x18\x02 \x01(\rR\n" +
-	"unanswered\"\xed\x03\n" +
+	"unanswered\"\x98\x04\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -5814,7 +6005,19 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\arefused\x18\v \x03(\v2\x16.weir.v1.SwitchRefusalR\arefused\x12!\n" +
 	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
 	"\aweights\x18\r \x01(\bR\aweights\x12\x12\n" +
-	"\x04tips\x18\x0e \x01(\bR\x04tips\"5\n" +
+	"\x04tips\x18\x0e \x01(\bR\x04tips\x12)\n" +
+	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\"\x85\x02\n" +
+	"\n" +
+	"SwitchPort\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02up\x18\x02 \x01(\bR\x02up\x12\x1c\n" +
+	"\n" +
+	"mbit_per_s\x18\x03 \x01(\x04R\bmbitPerS\x12\x1c\n" +
+	"\tneighbour\x18\x04 \x01(\tR\tneighbour\x12%\n" +
+	"\x0eneighbour_port\x18\x05 \x01(\tR\rneighbourPort\x12/\n" +
+	"\x14received_bytes_per_s\x18\x06 \x01(\x04R\x11receivedBytesPerS\x12'\n" +
+	"\x10sent_bytes_per_s\x18\a \x01(\x04R\rsentBytesPerS\x12\x16\n" +
+	"\x06errors\x18\b \x01(\x04R\x06errors\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +
@@ -5953,7 +6156,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -5989,41 +6192,43 @@ var file_v1_resource_proto_goTypes = []any{
 	(*Event)(nil),                 // 31: weir.v1.Event
 	(*BackendStatus)(nil),         // 32: weir.v1.BackendStatus
 	(*Hardware)(nil),              // 33: weir.v1.Hardware
-	(*Node)(nil),                  // 34: weir.v1.Node
-	(*NodeStatus)(nil),            // 35: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 36: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 37: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 38: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 39: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 40: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 41: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 42: weir.v1.HostStatus
-	(*VIPFlood)(nil),              // 43: weir.v1.VIPFlood
-	(*SwitchStatus)(nil),          // 44: weir.v1.SwitchStatus
-	(*SwitchTable)(nil),           // 45: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 46: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 47: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 48: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 49: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 50: weir.v1.Connection
-	(*SNATUse)(nil),               // 51: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 52: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 53: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 54: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 55: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 56: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 57: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 58: weir.v1.CapturedPacket
-	nil,                           // 59: weir.v1.VIP.LabelsEntry
-	nil,                           // 60: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 61: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 62: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 63: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(*TIP)(nil),                   // 34: weir.v1.TIP
+	(*Node)(nil),                  // 35: weir.v1.Node
+	(*NodeStatus)(nil),            // 36: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 37: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 38: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 39: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 40: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 41: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 42: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 43: weir.v1.HostStatus
+	(*VIPFlood)(nil),              // 44: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 45: weir.v1.SwitchStatus
+	(*SwitchPort)(nil),            // 46: weir.v1.SwitchPort
+	(*SwitchTable)(nil),           // 47: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 48: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 49: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 50: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 51: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 52: weir.v1.Connection
+	(*SNATUse)(nil),               // 53: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 54: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 55: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 56: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 57: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 58: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 59: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 60: weir.v1.CapturedPacket
+	nil,                           // 61: weir.v1.VIP.LabelsEntry
+	nil,                           // 62: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 63: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 64: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 65: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	59, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	61, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -6032,87 +6237,89 @@ var file_v1_resource_proto_depIdxs = []int32{
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	64, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	64, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	66, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	66, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	65, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	65, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	65, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	67, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	67, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	67, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	65, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	67, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	65, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	67, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	65, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	65, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	67, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	67, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	48, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	50, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
 	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
-	64, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	64, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	60, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	66, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	66, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	62, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	20, // 33: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 34: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 35: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	21, // 36: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	21, // 37: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	61, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	63, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	23, // 39: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	62, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	64, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
 	26, // 41: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
 	27, // 42: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
 	25, // 43: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
 	28, // 44: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
 	29, // 45: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	63, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	64, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	64, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	35, // 49: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	64, // 50: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
-	64, // 51: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	36, // 52: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	37, // 53: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	42, // 54: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	44, // 55: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
-	41, // 56: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	53, // 57: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	54, // 58: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	40, // 59: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	39, // 60: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	38, // 61: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	38, // 62: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	55, // 63: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	64, // 64: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	53, // 65: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	51, // 66: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	38, // 67: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	38, // 68: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	48, // 69: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	47, // 70: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	43, // 71: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
-	45, // 72: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	45, // 73: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	45, // 74: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	41, // 75: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	46, // 76: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	55, // 77: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	65, // 78: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	49, // 79: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	65, // 80: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	52, // 81: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	55, // 82: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	55, // 83: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	64, // 84: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	65, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	66, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	66, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	34, // 49: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
+	36, // 50: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	66, // 51: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	66, // 52: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	37, // 53: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	38, // 54: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	43, // 55: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	45, // 56: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	42, // 57: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	55, // 58: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	56, // 59: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	41, // 60: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	40, // 61: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	39, // 62: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	39, // 63: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	57, // 64: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 65: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	55, // 66: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	53, // 67: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	39, // 68: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	39, // 69: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	50, // 70: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	49, // 71: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	44, // 72: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	47, // 73: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	47, // 74: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	47, // 75: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	42, // 76: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	48, // 77: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	46, // 78: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
+	57, // 79: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 80: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	51, // 81: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	67, // 82: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	54, // 83: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	57, // 84: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	57, // 85: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 86: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6133,7 +6340,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

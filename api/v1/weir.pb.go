@@ -917,7 +917,9 @@ type AppliedVIP struct {
 	// By endpoint whose table changes, in a dry run only.
 	Effects []*EndpointEffect `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
 	// The address that the VIP has.
-	Address       string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	// In a dry run only: the switches that would serve the VIP before and after, if these differ.
+	Move          *PlacementMove `protobuf:"bytes,5,opt,name=move,proto3" json:"move,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -978,6 +980,13 @@ func (x *AppliedVIP) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *AppliedVIP) GetMove() *PlacementMove {
+	if x != nil {
+		return x.Move
+	}
+	return nil
 }
 
 // What an apply did to an address pool.
@@ -6034,13 +6043,14 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\aremoved\x18\x05 \x01(\rR\aremoved\"<\n" +
 	"\x0eAppliedOverlay\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x02 \x01(\tR\x06change\"\x85\x01\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"\xb1\x01\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x121\n" +
 	"\aeffects\x18\x03 \x03(\v2\x17.weir.v1.EndpointEffectR\aeffects\x12\x18\n" +
-	"\aaddress\x18\x04 \x01(\tR\aaddress\"@\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12*\n" +
+	"\x04move\x18\x05 \x01(\v2\x16.weir.v1.PlacementMoveR\x04move\"@\n" +
 	"\x12AppliedAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\"o\n" +
@@ -6580,23 +6590,24 @@ var file_v1_weir_proto_goTypes = []any{
 	(*PrefixList)(nil),                   // 106: weir.v1.PrefixList
 	(*VirtualNetwork)(nil),               // 107: weir.v1.VirtualNetwork
 	(*Overlay)(nil),                      // 108: weir.v1.Overlay
-	(*EndpointKey)(nil),                  // 109: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 110: google.protobuf.Struct
-	(*Event)(nil),                        // 111: weir.v1.Event
-	(*SNATStatus)(nil),                   // 112: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 113: weir.v1.SNATUse
-	(*Node)(nil),                         // 114: weir.v1.Node
-	(*Backend)(nil),                      // 115: weir.v1.Backend
-	(*PacketExplanation)(nil),            // 116: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 117: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 118: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 119: weir.v1.CapturedPacket
-	(*PlanPlacementRequest)(nil),         // 120: weir.v1.PlanPlacementRequest
-	(*OptimizePlacementRequest)(nil),     // 121: weir.v1.OptimizePlacementRequest
-	(*ExplainPlacementRequest)(nil),      // 122: weir.v1.ExplainPlacementRequest
-	(*PlanPlacementResponse)(nil),        // 123: weir.v1.PlanPlacementResponse
-	(*OptimizePlacementResponse)(nil),    // 124: weir.v1.OptimizePlacementResponse
-	(*ExplainPlacementResponse)(nil),     // 125: weir.v1.ExplainPlacementResponse
+	(*PlacementMove)(nil),                // 109: weir.v1.PlacementMove
+	(*EndpointKey)(nil),                  // 110: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 111: google.protobuf.Struct
+	(*Event)(nil),                        // 112: weir.v1.Event
+	(*SNATStatus)(nil),                   // 113: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 114: weir.v1.SNATUse
+	(*Node)(nil),                         // 115: weir.v1.Node
+	(*Backend)(nil),                      // 116: weir.v1.Backend
+	(*PacketExplanation)(nil),            // 117: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 118: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 119: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 120: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 121: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 122: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 123: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 124: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 125: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 126: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
 	102, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
@@ -6616,158 +6627,159 @@ var file_v1_weir_proto_depIdxs = []int32{
 	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
 	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
 	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	109, // 17: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	104, // 18: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	104, // 19: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	104, // 20: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	104, // 21: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	110, // 22: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	104, // 23: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	104, // 24: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	104, // 25: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	105, // 26: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	105, // 27: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	105, // 28: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	105, // 29: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	105, // 30: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	105, // 31: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	106, // 32: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 33: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 34: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 35: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 36: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 37: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	106, // 38: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	107, // 39: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	107, // 40: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	107, // 41: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	107, // 42: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	110, // 43: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	107, // 44: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	107, // 45: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	107, // 46: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	108, // 47: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	108, // 48: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	108, // 49: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	111, // 50: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	111, // 51: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	104, // 52: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	112, // 53: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	79,  // 54: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	113, // 55: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	114, // 56: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	114, // 57: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	90,  // 58: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
-	114, // 59: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	95,  // 60: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	115, // 61: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	116, // 62: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	117, // 63: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	118, // 64: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	119, // 65: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	11,  // 66: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 67: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 68: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 69: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 70: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	73,  // 71: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	75,  // 72: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	27,  // 73: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	77,  // 74: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	80,  // 75: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	29,  // 76: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	31,  // 77: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	33,  // 78: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	35,  // 79: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	37,  // 80: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	39,  // 81: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	41,  // 82: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	43,  // 83: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	45,  // 84: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	47,  // 85: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	49,  // 86: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	51,  // 87: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	53,  // 88: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	55,  // 89: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	57,  // 90: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	59,  // 91: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	61,  // 92: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	63,  // 93: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	65,  // 94: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	67,  // 95: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 96: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 97: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 98: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 99: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	120, // 100: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	121, // 101: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	122, // 102: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	69,  // 103: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	71,  // 104: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	82,  // 105: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	84,  // 106: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	86,  // 107: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	88,  // 108: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
-	91,  // 109: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
-	93,  // 110: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	96,  // 111: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	98,  // 112: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	100, // 113: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	8,   // 114: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 115: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 116: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 117: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 118: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 119: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	74,  // 120: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	76,  // 121: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	28,  // 122: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	78,  // 123: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	81,  // 124: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	30,  // 125: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	32,  // 126: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	34,  // 127: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	36,  // 128: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	38,  // 129: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	40,  // 130: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	42,  // 131: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	44,  // 132: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	46,  // 133: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	48,  // 134: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	50,  // 135: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	52,  // 136: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	54,  // 137: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	56,  // 138: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	58,  // 139: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	60,  // 140: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	62,  // 141: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	64,  // 142: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	66,  // 143: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	68,  // 144: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 145: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 146: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 147: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 148: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	123, // 149: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	124, // 150: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	125, // 151: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	70,  // 152: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	72,  // 153: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	83,  // 154: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	85,  // 155: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	87,  // 156: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	89,  // 157: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
-	92,  // 158: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
-	94,  // 159: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	97,  // 160: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	99,  // 161: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	101, // 162: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	9,   // 163: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	115, // [115:164] is the sub-list for method output_type
-	66,  // [66:115] is the sub-list for method input_type
-	66,  // [66:66] is the sub-list for extension type_name
-	66,  // [66:66] is the sub-list for extension extendee
-	0,   // [0:66] is the sub-list for field type_name
+	109, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
+	110, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	104, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	104, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	104, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	104, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	111, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	104, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	104, // 25: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	104, // 26: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	105, // 27: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	105, // 28: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	105, // 29: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	105, // 30: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	105, // 31: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	105, // 32: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	106, // 33: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 34: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 35: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 36: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 37: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	106, // 38: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	106, // 39: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	107, // 40: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	107, // 41: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	107, // 42: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	107, // 43: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	111, // 44: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	107, // 45: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	107, // 46: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	107, // 47: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	108, // 48: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	108, // 49: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	108, // 50: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	112, // 51: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	112, // 52: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	104, // 53: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	113, // 54: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	79,  // 55: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	114, // 56: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	115, // 57: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	115, // 58: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	90,  // 59: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
+	115, // 60: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	95,  // 61: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	116, // 62: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	117, // 63: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	118, // 64: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	119, // 65: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	120, // 66: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	11,  // 67: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 68: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 69: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 70: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 71: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	73,  // 72: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	75,  // 73: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	27,  // 74: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	77,  // 75: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	80,  // 76: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	29,  // 77: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	31,  // 78: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	33,  // 79: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	35,  // 80: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	37,  // 81: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	39,  // 82: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	41,  // 83: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	43,  // 84: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	45,  // 85: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	47,  // 86: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	49,  // 87: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	51,  // 88: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	53,  // 89: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	55,  // 90: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	57,  // 91: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	59,  // 92: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	61,  // 93: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	63,  // 94: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	65,  // 95: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	67,  // 96: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 97: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 98: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 99: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 100: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	121, // 101: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	122, // 102: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	123, // 103: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	69,  // 104: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	71,  // 105: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	82,  // 106: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	84,  // 107: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 108: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	88,  // 109: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	91,  // 110: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	93,  // 111: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	96,  // 112: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	98,  // 113: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	100, // 114: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	8,   // 115: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 116: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 117: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 118: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 119: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 120: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	74,  // 121: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	76,  // 122: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	28,  // 123: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	78,  // 124: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	81,  // 125: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	30,  // 126: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	32,  // 127: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	34,  // 128: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	36,  // 129: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	38,  // 130: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	40,  // 131: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	42,  // 132: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	44,  // 133: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	46,  // 134: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	48,  // 135: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	50,  // 136: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	52,  // 137: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	54,  // 138: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	56,  // 139: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	58,  // 140: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	60,  // 141: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	62,  // 142: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	64,  // 143: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	66,  // 144: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	68,  // 145: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 146: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 147: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 148: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 149: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	124, // 150: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	125, // 151: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	126, // 152: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	70,  // 153: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	72,  // 154: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	83,  // 155: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	85,  // 156: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 157: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	89,  // 158: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	92,  // 159: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	94,  // 160: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	97,  // 161: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	99,  // 162: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	101, // 163: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	9,   // 164: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	116, // [116:165] is the sub-list for method output_type
+	67,  // [67:116] is the sub-list for method input_type
+	67,  // [67:67] is the sub-list for extension type_name
+	67,  // [67:67] is the sub-list for extension extendee
+	0,   // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }

@@ -22,6 +22,7 @@ type fakeSwitch struct {
 	name   string
 	client *rpc.Client
 
+	reporting  sync.Mutex // one report after the other
 	mu         sync.Mutex
 	generation uint64
 	entries    map[string]*weirv1.SwitchEntry
@@ -85,6 +86,8 @@ func (s *fakeSwitch) holds() string {
 }
 
 func (s *fakeSwitch) report() error {
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	s.mu.Lock()
 	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{
 		Driver: "fake", Members: 64, Weights: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},

@@ -22,6 +22,7 @@ import (
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/controller/placement"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/controller/status"
 	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
@@ -172,16 +173,15 @@ func (m *Manager) makeParts() {
 	m.status = &status.Controller{
 		Name: m.cfg.Name, Store: m.store, WithProgress: m.hub.WithProgress, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
-	m.overload = &overload.Controller{
-		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
-	}
+	said := &reported.Source{Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Log: m.log}
+	m.overload = &overload.Controller{Store: m.store, Reports: said, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log}
 	m.placements = &placement.Controller{
 		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Events: m.events, Now: clock, Log: m.log,
 	}
 	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
-	m.floods = &flood.Controller{Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Events: m.events, Now: clock, Log: m.log}
+	m.floods = &flood.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}
 	m.backlogs = &backlog.Controller{
-		Store: m.store, Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
+		Store: m.store, Reports: said, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
 	}
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,

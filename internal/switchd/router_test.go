@@ -118,6 +118,7 @@ func obey(sw *fake.Switch) {
 		case "refuse":
 			sw.Refuse(vip4, &hardware.Refusal{VIP: vip4, Table: hardware.ECMP, Need: 8, Free: 1})
 		}
+		fmt.Println(in.Text())
 	}
 }
 
@@ -177,6 +178,7 @@ type process struct {
 	*site
 	cmd    *exec.Cmd
 	in     io.WriteCloser
+	out    *bufio.Scanner
 	exited chan error
 }
 
@@ -191,6 +193,11 @@ func (s *site) start(env ...string) *process {
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		s.Fatal(err)
 	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		s.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
 	if err := s.sw.Start(p.cmd); err != nil {
 		s.Fatal(err)
 	}
@@ -222,11 +229,18 @@ func (p *process) signal(which syscall.Signal) {
 	}
 }
 
+// say returns when the process does what it is told.
 func (p *process) say(line string) {
 	p.Helper()
 	if _, err := fmt.Fprintln(p.in, line); err != nil {
 		p.Fatal(err)
 	}
+	for p.out.Scan() {
+		if p.out.Text() == line {
+			return
+		}
+	}
+	p.Fatalf("the daemon ended before it did %q: %v", line, p.out.Err())
 }
 
 // tell publishes a snapshot with both VIPs.

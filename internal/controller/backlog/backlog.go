@@ -9,7 +9,6 @@
 package backlog
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,14 +19,12 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	facts "github.com/weirlb/weir/internal/model/backlog"
 	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
 )
 
@@ -48,10 +45,9 @@ const (
 // Controller decides for which endpoints muxes answer SYNs.
 type Controller struct {
 	Store   *store.Store
-	Newest  func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
-	Stale   time.Duration                                                                                      // how old a report that counts may be
-	Publish func([]*weirv1.EndpointBacklog)                                                                    // tells muxes, of all
-	Refused interface{ Set(float64) }                                                                          // reports of backends that a host has not, at the last look
+	Reports *reported.Source
+	Publish func([]*weirv1.EndpointBacklog) // tells muxes, of all
+	Refused interface{ Set(float64) }       // reports of backends that a host has not, at the last look
 	Now     func() time.Time
 	Log     *slog.Logger
 
@@ -103,19 +99,15 @@ type Watch struct {
 	*Controller
 
 	of   map[reporter]*episode
-	read map[string]readReport // by host
+	said *reported.Part[*weirv1.BackendBacklog]
 	told time.Time
-}
-
-// readReport is what was read of a host's status in the store, for as long as that is the same.
-type readReport struct {
-	seen     time.Time
-	backlogs []*weirv1.BackendBacklog
 }
 
 // Watch begins to follow what hosts report.
 func (c *Controller) Watch() *Watch {
-	return &Watch{Controller: c, of: map[reporter]*episode{}, read: map[string]readReport{}}
+	return &Watch{Controller: c, of: map[reporter]*episode{}, said: reported.New(c.Reports, "backlogs", func(d *weirv1.NodeStatus) []*weirv1.BackendBacklog {
+		return d.GetHost().GetBacklogs()
+	})}
 }
 
 // Step looks at what hosts report, and tells muxes what is new, as of now.
@@ -125,8 +117,8 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 		if node.Role != model.RoleHost || !s.Streams.At(node.Name) {
 			continue
 		}
-		reported := w.reported(s, node.Name, now)
-		for _, b := range reported[:min(len(reported), facts.MaxReported)] {
+		said := w.said.Of(s, node.Name, now)
+		for _, b := range said[:min(len(said), facts.MaxReported)] {
 			if err := w.take(s, node.Name, b, now); err != nil {
 				refused++
 				w.Log.Debug("refuse a host's word of a backlog", "node", node.Name, "err", err)
@@ -135,7 +127,7 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 	}
 	w.Refused.Set(float64(refused))
 	maps.DeleteFunc(w.of, func(_ reporter, e *episode) bool { return now.Sub(e.last) >= pauseTime })
-	maps.DeleteFunc(w.read, func(host string, _ readReport) bool { return !s.Streams.At(host) })
+	w.said.Forget(s)
 	next := w.decide(now)
 	w.mu.Lock()
 	same := slices.Equal(next, w.inForce)
@@ -249,27 +241,4 @@ func evidenceOf(texts []string) string {
 		texts = append(slices.Clone(texts[:most]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
-}
-
-// reported are the backlogs of a host's newest report, to this manager or another one.
-func (w *Watch) reported(s *store.State, host string, now time.Time) []*weirv1.BackendBacklog {
-	stored := s.Status.At(host)
-	if seen, newest, here := w.Newest(host, stored); here {
-		if now.Sub(seen) > w.Stale {
-			return nil
-		}
-		return newest.GetHost().GetBacklogs()
-	}
-	if now.Sub(stored.Seen) > w.Stale || !bytes.Contains(stored.Detail, []byte(`"backlogs"`)) {
-		return nil
-	}
-	if read, known := w.read[host]; known && read.seen.Equal(stored.Seen) {
-		return read.backlogs
-	}
-	detail := &weirv1.NodeStatus{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil {
-		w.Log.Warn("can't read the status of a host", "node", host, "err", err)
-	}
-	w.read[host] = readReport{stored.Seen, detail.GetHost().GetBacklogs()}
-	return w.read[host].backlogs
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	facts "github.com/weirlb/weir/internal/model/backlog"
@@ -50,11 +51,14 @@ func vipOf(name, address, host, backend string, change ...func(*model.Endpoint))
 func newTown(t *testing.T) *town {
 	town := &town{t: t, s: &store.State{}, now: time.Unix(1_700_000_000, 0), reports: map[string][]*weirv1.BackendBacklog{}}
 	c := &Controller{
-		Newest: func(node string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
-			reported, here := town.reports[node]
-			return town.now, &weirv1.NodeStatus{Host: &weirv1.HostStatus{Backlogs: reported}}, here
+		Reports: &reported.Source{
+			Newest: func(node string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
+				said, here := town.reports[node]
+				return town.now, &weirv1.NodeStatus{Host: &weirv1.HostStatus{Backlogs: said}}, here
+			},
+			Stale: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
 		},
-		Stale: 20 * time.Second, Publish: func(all []*weirv1.EndpointBacklog) { town.messages, town.told = town.messages+1, all },
+		Publish: func(all []*weirv1.EndpointBacklog) { town.messages, town.told = town.messages+1, all },
 		Refused: &town.refused, Log: slog.New(slog.DiscardHandler),
 	}
 	town.Watch = c.Watch()

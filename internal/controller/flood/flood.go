@@ -8,7 +8,6 @@
 package flood
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -18,9 +17,8 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
@@ -30,7 +28,6 @@ import (
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
-	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 const (
@@ -39,7 +36,7 @@ const (
 	holdTime = 5 * time.Second
 	// maxWithdrawn bounds the VIPs that are withdrawn at a time.
 	maxWithdrawn = 4
-	// quorum is how many hosts must say it, or all that serve the VIP.
+	// quorum is how many hosts must say it, or all but one of those that serve the VIP, if they are fewer.
 	quorum = 2
 	// maxReported is how many VIPs of a host count.
 	maxReported = 64
@@ -47,12 +44,11 @@ const (
 
 // Controller takes VIPs out of switches.
 type Controller struct {
-	Store  *store.Store
-	Newest func(node string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
-	Stale  time.Duration                                                                                      // how old a report that counts may be
-	Events interface{ Record(eventlog.Event) }
-	Now    func() time.Time
-	Log    *slog.Logger
+	Store   *store.Store
+	Reports *reported.Source
+	Events  interface{ Record(eventlog.Event) }
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Run decides until ctx ends. Which VIPs are withdrawn is in the store; for how long they have been flooded begins anew with
@@ -84,19 +80,18 @@ type flooded struct {
 type Watch struct {
 	*Controller
 
-	of   map[netip.Addr]*flooded
-	read map[string]readReport
-}
-
-// readReport is what was read of a host's status in the store, for as long as that is the same.
-type readReport struct {
-	seen   time.Time
-	floods []*weirv1.VIPFlood
+	of        map[netip.Addr]*flooded
+	floods    *reported.Part[*weirv1.VIPFlood]    // of hosts
+	pressures *reported.Part[*weirv1.VIPPressure] // of muxes
 }
 
 // Watch begins to follow what hosts report.
 func (c *Controller) Watch() *Watch {
-	return &Watch{Controller: c, of: map[netip.Addr]*flooded{}, read: map[string]readReport{}}
+	return &Watch{
+		Controller: c, of: map[netip.Addr]*flooded{},
+		floods:    reported.New(c.Reports, "floods", func(d *weirv1.NodeStatus) []*weirv1.VIPFlood { return d.GetHost().GetFloods() }),
+		pressures: reported.New(c.Reports, "pressures", func(d *weirv1.NodeStatus) []*weirv1.VIPPressure { return d.GetMux().GetPressures() }),
+	}
 }
 
 // Step looks at what hosts report, and writes what follows, as of now.
@@ -139,7 +134,7 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 		if node.Role != model.RoleHost || !s.Streams.At(node.Name) {
 			continue
 		}
-		said := w.reported(s, node.Name, now)
+		said := w.floods.Of(s, node.Name, now)
 		for _, f := range said[:min(len(said), maxReported)] {
 			address, err := netip.ParseAddr(f.GetVip())
 			vip, there := s.VIPAt(address)
@@ -165,7 +160,8 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 		w.of[address].last, w.of[address].rate = now, rate
 	}
 	maps.DeleteFunc(w.of, func(_ netip.Addr, f *flooded) bool { return now.Sub(f.last) >= holdTime })
-	maps.DeleteFunc(w.read, func(host string, _ readReport) bool { return !s.Streams.At(host) })
+	w.floods.Forget(s)
+	w.pressures.Forget(s)
 }
 
 // step is what becomes of a VIP.
@@ -258,43 +254,11 @@ func (w *Watch) muxesHaveRoom(s *store.State, now time.Time) bool {
 			continue
 		}
 		there = true
-		for _, p := range w.detail(s, mux.Name, now, `"pressures"`).GetMux().GetPressures() {
+		for _, p := range w.pressures.Of(s, mux.Name, now) {
 			if model.OverloadCause(p.GetCause()) != backlog.Pressure {
 				return false
 			}
 		}
 	}
 	return there
-}
-
-// detail is the newest status of a node, to this manager or another one; empty if it is old, or the store's has not this part.
-func (w *Watch) detail(s *store.State, name string, now time.Time, part string) *weirv1.NodeStatus {
-	stored := s.Status.At(name)
-	if seen, newest, here := w.Newest(name, stored); here {
-		if now.Sub(seen) > w.Stale {
-			return nil
-		}
-		return newest
-	}
-	if now.Sub(stored.Seen) > w.Stale || !bytes.Contains(stored.Detail, []byte(part)) {
-		return nil
-	}
-	detail := &weirv1.NodeStatus{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil {
-		w.Log.Warn("can't read the status of a node", "node", name, "err", err)
-	}
-	return detail
-}
-
-// reported is what a host says of VIPs.
-func (w *Watch) reported(s *store.State, host string, now time.Time) []*weirv1.VIPFlood {
-	stored := s.Status.At(host)
-	if _, _, here := w.Newest(host, stored); here {
-		return w.detail(s, host, now, "").GetHost().GetFloods()
-	}
-	if read, known := w.read[host]; known && read.seen.Equal(stored.Seen) && now.Sub(stored.Seen) <= w.Stale {
-		return read.floods
-	}
-	w.read[host] = readReport{stored.Seen, w.detail(s, host, now, `"floods"`).GetHost().GetFloods()}
-	return w.read[host].floods
 }

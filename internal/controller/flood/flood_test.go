@@ -9,6 +9,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/floodpolicy"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -49,12 +50,15 @@ func newTown(t *testing.T) *town {
 		strains: map[string][]*weirv1.VIPPressure{},
 	}
 	c := &Controller{
-		Newest: func(node string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
-			return town.now, &weirv1.NodeStatus{
-				Host: &weirv1.HostStatus{Floods: town.floods[node]}, Mux: &weirv1.MuxStatus{Pressures: town.strains[node]},
-			}, true
+		Reports: &reported.Source{
+			Newest: func(node string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
+				return town.now, &weirv1.NodeStatus{
+					Host: &weirv1.HostStatus{Floods: town.floods[node]}, Mux: &weirv1.MuxStatus{Pressures: town.strains[node]},
+				}, true
+			},
+			Stale: 20 * time.Second,
 		},
-		Stale: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
+		Log: slog.New(slog.DiscardHandler),
 	}
 	town.Watch = c.Watch()
 	for name, role := range map[string]model.Role{"mux1": model.RoleMux, "host1": model.RoleHost, "host2": model.RoleHost, "host3": model.RoleHost} {

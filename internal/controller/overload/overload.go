@@ -15,17 +15,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/protobuf/encoding/protojson"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
-	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
 const (
@@ -41,13 +39,12 @@ const (
 
 // Controller takes and ends the steps of overload policies.
 type Controller struct {
-	Store  *store.Store
-	Newest func(mux string, stored nodestatus.Status) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
-	Stale  time.Duration                                                                                     // how old a report that counts may be: longer than the store takes to have it
-	Events *events.Recorder
-	Steps  *prometheus.CounterVec // by action
-	Now    func() time.Time
-	Log    *slog.Logger
+	Store   *store.Store
+	Reports *reported.Source
+	Events  *events.Recorder
+	Steps   *prometheus.CounterVec // by action
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // Run takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
@@ -87,12 +84,14 @@ type Watch struct {
 	*Controller
 
 	of   map[pressed]*overloadReport
-	read map[string]readReport // by mux
+	said *reported.Part[*weirv1.VIPPressure]
 }
 
 // Watch begins to follow what muxes say.
 func (c *Controller) Watch() *Watch {
-	return &Watch{Controller: c, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
+	return &Watch{Controller: c, of: map[pressed]*overloadReport{}, said: reported.New(c.Reports, "pressures", func(d *weirv1.NodeStatus) []*weirv1.VIPPressure {
+		return d.GetMux().GetPressures()
+	})}
 }
 
 // Step looks at what muxes say, and takes and ends steps, as of now.
@@ -100,12 +99,6 @@ func (p *Watch) Step(ctx context.Context, now time.Time) error {
 	state := p.Store.State()
 	p.observe(state, now)
 	return p.takeSteps(ctx, state, now)
-}
-
-// readReport is what was read of a mux's status in the store, for as long as that is the same.
-type readReport struct {
-	seen      time.Time
-	pressures []*weirv1.VIPPressure
 }
 
 // observe reads the newest reports of connected muxes.
@@ -116,7 +109,7 @@ func (p *Watch) observe(s *store.State, now time.Time) {
 			continue
 		}
 		connected++
-		for _, v := range p.reportedPressures(s, mux.Name, now) {
+		for _, v := range p.said.Of(s, mux.Name, now) {
 			address, err := netip.ParseAddr(v.GetVip())
 			if err != nil {
 				continue
@@ -136,7 +129,7 @@ func (p *Watch) observe(s *store.State, now time.Time) {
 		p.of[at].count(len(by) >= min(pressureQuorum, connected), now)
 	}
 	maps.DeleteFunc(p.of, func(_ pressed, c *overloadReport) bool { return now.Sub(c.last) > pressureGap })
-	maps.DeleteFunc(p.read, func(mux string, _ readReport) bool { return !s.Streams.Has(mux) })
+	p.said.Forget(s)
 }
 
 // count notes whether a quorum of muxes says it now.
@@ -149,29 +142,6 @@ func (c *overloadReport) count(enough bool, now time.Time) {
 	case now.Sub(c.heard) > pressureGap:
 		c.quorum = time.Time{}
 	}
-}
-
-// reportedPressures are those of a mux's newest report, to this manager or another one.
-func (p *Watch) reportedPressures(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
-	stored := s.Status.At(mux)
-	if seen, newest, here := p.Newest(mux, stored); here {
-		if now.Sub(seen) > p.Stale {
-			return nil
-		}
-		return newest.GetMux().GetPressures()
-	}
-	if now.Sub(stored.Seen) > p.Stale {
-		return nil
-	}
-	if read, known := p.read[mux]; known && read.seen.Equal(stored.Seen) {
-		return read.pressures
-	}
-	detail := &weirv1.NodeStatus{}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
-		p.Log.Warn("can't read the status of a mux", "node", mux, "err", err)
-	}
-	p.read[mux] = readReport{stored.Seen, detail.GetMux().GetPressures()}
-	return p.read[mux].pressures
 }
 
 // on is what muxes say of vip that its policy is about. What they say of another tenant's VIP is not about it.
