@@ -1,6 +1,7 @@
 package flood
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -22,6 +23,7 @@ type Mix struct {
 	First  netip.Addr
 	Shares []int // of each in percent, all together 100
 	Delay  int   // how often the clock is read for each frame: slows the generator down
+	Batch  int   // frames that leave together; 0: 64
 }
 
 // Generator makes frames in the kernel and redirects them to a link, at a rate that no socket sends at. They pass no router.
@@ -117,13 +119,16 @@ func (g *Generator) instructions(sum int32) asm.Instructions {
 }
 
 // Burst sends some frames, at the generator's speed.
-func (g *Generator) Burst() (frames int, err error) {
-	_, err = g.program.Run(&ebpf.RunOptions{
-		Data: g.frame, Repeat: burstFrames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: burstBatch,
+func (g *Generator) Burst() (frames int, err error) { return burstFrames, g.Send(burstFrames) }
+
+// Send sends so many frames, likewise.
+func (g *Generator) Send(frames int) error {
+	_, err := g.program.Run(&ebpf.RunOptions{
+		Data: g.frame, Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: uint32(cmp.Or(g.mix.Batch, burstBatch)),
 		Context: xdpContext{DataEnd: frameSize, Ingress: uint32(g.port)},
 	})
 	if err != nil {
-		return 0, fmt.Errorf("generate frames: %w", err)
+		return fmt.Errorf("generate frames: %w", err)
 	}
-	return burstFrames, nil
+	return nil
 }

@@ -23,11 +23,15 @@ func main() {
 	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
 	flag.Var(&how.only, "only", "measure only this workload, flows and sender, as native/8/client; repeatable")
 	flag.BoolVar(&how.pairs, "pairs", false, "print every pair")
+	switches := flag.Bool("switches", false, "measure what packets from switches cost, to packets from muxes, by the programs alone")
 	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
 	bench := func() error { return run(*out, how) }
-	if *cpu >= 0 {
+	switch {
+	case *cpu >= 0:
 		bench = func() error { return takeTurns(*cpu) }
+	case *switches:
+		bench = func() error { return compareSwitches(*out, how.rounds) }
 	}
 	if err := bench(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench agent: %v\n", err)

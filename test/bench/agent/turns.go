@@ -50,7 +50,18 @@ type bare struct {
 }
 
 // takeTurns serves test/bench/compare.
-func takeTurns(cpu int) (err error) {
+func takeTurns(cpu int) error {
+	return onBareHost(func(b *bare) error {
+		segments, names, err := b.prepare()
+		if err != nil {
+			return err
+		}
+		return turns.Serve(cpu, names, func(name string) (float64, error) { return b.measure(segments[name]) })
+	})
+}
+
+// onBareHost does something with an agent's programs and tables, while the kernel counts the programs' time.
+func onBareHost(do func(*bare) error) (err error) {
 	name := fmt.Sprintf("weir-bench-agent-%d", os.Getpid())
 	b := &bare{pins: "/sys/fs/bpf/" + name, programs: map[string]*ebpf.Program{}}
 	if b.ns, err = netns.Create(name); err != nil {
@@ -63,11 +74,10 @@ func takeTurns(cpu int) (err error) {
 	}
 	defer stats.Close()
 	return b.ns.Do(func() error {
-		segments, names, err := b.prepare()
-		if err != nil {
+		if err := errors.Join(b.fill(), b.findPrograms()); err != nil {
 			return err
 		}
-		return turns.Serve(cpu, names, func(name string) (float64, error) { return b.measure(segments[name]) })
+		return do(b)
 	})
 }
 
@@ -83,9 +93,6 @@ func (b *bare) close() (err error) {
 
 // prepare loads and fills the data plane, and brings a connection of each kind about.
 func (b *bare) prepare() (segments map[string]segment, names []string, err error) {
-	if err := errors.Join(b.fill(), b.findPrograms()); err != nil {
-		return nil, nil, err
-	}
 	segments = map[string]segment{}
 	add := func(name string, s segment) {
 		segments[name], names = s, append(names, name)
@@ -224,34 +231,47 @@ func toUs(p pkt.Packet) []byte {
 // connect opens a connection with timestamps, as Linux has them, and returns a segment of each direction.
 func (b *bare) connect(of string, kind workload) (in, out segment, err error) {
 	e := endsOf(of, kind)
-	client := func(flags pkt.Flags, seq, ack, tsecr uint32) segment {
-		p := pkt.TCP(e.client, e.vip, flags, pkt.NOP(2), pkt.Timestamps(1, tsecr))
-		p.Seq, p.Ack = seq, ack
-		return b.in(e, p)
-	}
-	server := func(flags pkt.Flags) pkt.Packet {
-		p := pkt.TCP(e.dip, e.client, flags, pkt.NOP(2), pkt.Timestamps(1<<20, 1))
-		p.Seq, p.Ack = 5000, 1001
-		return p
-	}
-	if _, err := b.send(client(pkt.SYN, 1000, 0, 0)); err != nil {
-		return in, out, err
-	}
-	answer := server(pkt.SYN | pkt.ACK)
-	left, err := b.send(b.out(e, answer))
+	client, server, err := b.shakeHands(e, true)
 	if err != nil {
 		return in, out, err
 	}
-	told := binary.BigEndian.Uint32(left[answer.L4()+20+4:]) // behind two NOPs, kind and length
-	data := server(pkt.ACK)
-	data.Seq++
-	in, out = client(pkt.ACK, 1001, 5001, told), b.out(e, data)
+	in, out = b.in(e, client), b.out(e, server)
 	for _, s := range []segment{in, out, in} {
 		if _, err := b.send(s); err != nil {
 			return in, out, err
 		}
 	}
 	return in, out, nil
+}
+
+// shakeHands begins a connection, and returns the next segment of each end.
+func (b *bare) shakeHands(e ends, timestamps bool) (client, server pkt.Packet, err error) {
+	options := func(tsval, tsecr uint32) []func(*pkt.Packet) {
+		if !timestamps {
+			return nil
+		}
+		return []func(*pkt.Packet){pkt.NOP(2), pkt.Timestamps(tsval, tsecr)}
+	}
+	client = pkt.TCP(e.client, e.vip, pkt.SYN, options(1, 0)...)
+	client.Seq = 1000
+	if _, err := b.send(b.in(e, client)); err != nil {
+		return client, server, err
+	}
+	server = pkt.TCP(e.dip, e.client, pkt.SYN|pkt.ACK, options(1<<20, 1)...)
+	server.Seq, server.Ack = 5000, 1001
+	left, err := b.send(b.out(e, server))
+	if err != nil {
+		return client, server, err
+	}
+	var told uint32
+	if timestamps {
+		told = binary.BigEndian.Uint32(left[server.L4()+20+4:]) // behind two NOPs, kind and length
+	}
+	client = pkt.TCP(e.client, e.vip, pkt.ACK, options(1, told)...)
+	client.Seq, client.Ack = 1001, 5001
+	server = pkt.TCP(e.dip, e.client, pkt.ACK, options(1<<20, 1)...)
+	server.Seq, server.Ack = 5001, 1001
+	return client, server, nil
 }
 
 // send gives a packet to its program and checks what becomes of it.

@@ -6,13 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // The paper's load balancer has a machine of its own, of which it uses one core. Here the mux has one of two CPUs, and all
@@ -22,11 +21,6 @@ const (
 	restCPU = 1
 
 	muxNode = "mux1"
-
-	// How long a guest's CPU polls before it halts (the kernel's guest-halt-polling.rst). To wake one that has halted took 25 µs
-	// where this was measured, which only full NAT would pay.
-	haltPoll   = "/sys/module/haltpoll/parameters/guest_halt_poll_ns"
-	haltPollNS = "10000000"
 )
 
 // hosts are all with clients and servers, whatever side's.
@@ -58,11 +52,11 @@ func (w *world) placeMux() error {
 		threads = append(threads, of...)
 	}
 	for _, thread := range append(threads, w.muxThreads...) {
-		if err := putFirst(thread); err != nil {
+		if err := benchlab.PutFirst(thread); err != nil {
 			return err
 		}
 	}
-	if err := w.keepAwake(); err != nil {
+	if w.undo, err = benchlab.KeepAwake(); err != nil {
 		return err
 	}
 	if err := pinProcess(os.Getpid(), restCPU); err != nil {
@@ -84,19 +78,6 @@ func (w *world) placeMux() error {
 	return nil
 }
 
-// keepAwake has idle CPUs poll, if they are a guest's, until the world is closed.
-func (w *world) keepAwake() error {
-	before, err := os.ReadFile(haltPoll)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	w.undo = func() error { return os.WriteFile(haltPoll, before, 0) }
-	return os.WriteFile(haltPoll, []byte(haltPollNS), 0)
-}
-
 // threadHost has threads take what comes to a host. Without GRO a veth that has no XDP program polls nothing.
 func threadHost(host string) ([]int, error) {
 	ns, err := netns.Open("weir-" + labName + "-" + host)
@@ -112,15 +93,6 @@ func threadHost(host string) ([]int, error) {
 		err = fmt.Errorf("no thread takes what comes to %s", host)
 	}
 	return threads, err
-}
-
-// putFirst has a thread of the kernel run before all programs, those that measure with it, as a softirq does.
-func putFirst(thread int) error {
-	fifo := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 2}
-	if err := unix.SchedSetAttr(thread, fifo, 0); err != nil {
-		return fmt.Errorf("have thread %d run first: %w", thread, err)
-	}
-	return nil
 }
 
 func pinProcesses(namespace string, cpu int) error {
@@ -159,16 +131,11 @@ func pinProcess(pid, cpu int) error {
 // muxTime is what the mux has used of its CPU for packets, in ns, since placeMux (the kernel's sched-stats.rst).
 func (w *world) muxTime() (ns float64, err error) {
 	for _, thread := range w.muxThreads {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", thread))
+		took, err := benchlab.ThreadTime(thread)
 		if err != nil {
 			return 0, err
 		}
-		ran, _, _ := strings.Cut(string(text), " ")
-		took, err := strconv.ParseInt(ran, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ns += float64(time.Duration(took).Nanoseconds())
+		ns += float64(took.Nanoseconds())
 	}
 	return ns, nil
 }
