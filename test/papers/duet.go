@@ -42,6 +42,7 @@ var duet = paper{
 			rows: []row{
 				{name: "failover-gap-p50-ms", unit: "ms", from: source{path: "rows[name=failover_gap_p50_ms].value"}},
 				{name: "failover-gap-p99-ms", unit: "ms", paper: new(38.0), bound: atMost(38), from: source{path: "rows[name=failover_gap_p99_ms].value"}},
+				{name: "failover-beside-gap-p99-ms", unit: "ms", bound: atMost(38), from: source{path: "rows[name=failover_beside_gap_p99_ms].value"}},
 				{name: "failover-others-lost", unit: "pings", paper: new(0.0), bound: atMost(0), from: source{path: "rows[name=failover_others_lost].value"}},
 			},
 		},

@@ -76,7 +76,7 @@ var parts = []part{
 	{"control", one, (*world).measureControl},
 	{"hops", one, (*world).measureHops},
 	{"stale", one, (*world).measureStale},
-	{"failover", func(options) int { return 3 }, (*world).measureFailover},
+	{"failover", func(options) int { return 4 }, (*world).measureFailover},
 	{"migration", func(how options) int { return how.vips }, (*world).measureMigration},
 }
 
