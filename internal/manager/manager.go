@@ -176,7 +176,7 @@ func (m *Manager) makeParts() {
 	said := &reported.Source{Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Log: m.log}
 	m.overload = &overload.Controller{Store: m.store, Reports: said, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log}
 	m.placements = &placement.Controller{
-		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Events: m.events, Now: clock, Log: m.log,
+		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Said: m.reports.Switches, Ready: m.switches.Placed, Events: m.events, Now: clock, Log: m.log,
 	}
 	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
 	m.floods = &flood.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 // StoreInterval bounds the age of the counters of a node that the store has.
@@ -20,7 +21,8 @@ const StoreInterval = 10 * time.Second
 // Reports are the newest reports of the nodes that report to this manager. The store has the same, with counters that are up
 // to StoreInterval old.
 type Reports struct {
-	log *slog.Logger
+	Switches wake.Signal // set when a switch runs another generation
+	log      *slog.Logger
 
 	mu     sync.Mutex
 	newest map[string]report
@@ -28,7 +30,7 @@ type Reports struct {
 
 // NewReports makes them, without a report.
 func NewReports(log *slog.Logger) *Reports {
-	return &Reports{log: log, newest: map[string]report{}}
+	return &Reports{Switches: wake.New(), log: log, newest: map[string]report{}}
 }
 
 type report struct {
@@ -61,6 +63,9 @@ func (r *Reports) Latest(node string, stored nodestatus.Status) (nodestatus.Stat
 func (r *Reports) setReport(node string, newest report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if newest.detail.GetSwitch() != nil && newest.Generation != r.newest[node].Generation {
+		r.Switches.Set()
+	}
 	r.newest[node] = newest
 }
 

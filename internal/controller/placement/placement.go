@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// lookInterval is the time between two looks at what switches say: reports do not change the State at once.
+	// lookInterval is the time between two looks at what switches say to other managers, and at the clock.
 	lookInterval = 200 * time.Millisecond
 	// lookPause is the time between two looks at least: a State may follow the one before at once.
 	lookPause = 20 * time.Millisecond
@@ -46,9 +46,11 @@ type Controller struct {
 	Published func() model.Generation // that hosts are ready for
 	// Latest is the newest that a switch said, if that was to this manager and is as new as what the store has.
 	Latest func(name string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool)
-	Events interface{ Record(eventlog.Event) }
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Said is set when a switch runs another generation, and Ready when hosts are ready for a placement: a look is due.
+	Said, Ready wake.Signal
+	Events      interface{ Record(eventlog.Event) }
+	Now         func() time.Time
+	Log         *slog.Logger
 }
 
 // Run moves VIPs until ctx ends. Where each is is in the store; for how long it has been there, and for how long switches
@@ -65,6 +67,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-c.Said:
+		case <-c.Ready:
 		case <-time.After(lookInterval):
 		}
 	}

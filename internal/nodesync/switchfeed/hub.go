@@ -24,6 +24,7 @@ import (
 
 // Hub has the groups of all VIPs that have a place in a switch. It is made by New.
 type Hub struct {
+	Placed  wake.Signal // set when hosts are ready for a placement
 	changed wake.Signal
 	members func(name string) uint32 // of a group of the switch at most; 0: not known
 
@@ -37,7 +38,7 @@ type Hub struct {
 // New makes a Hub. members says how many a group of a switch may have.
 func New(members func(name string) uint32) *Hub {
 	return &Hub{
-		members: members, changed: wake.New(), groups: map[netip.Addr]switchconfig.Group{}, feeds: map[string]map[*Feed]bool{},
+		members: members, Placed: wake.New(), changed: wake.New(), groups: map[netip.Addr]switchconfig.Group{}, feeds: map[string]map[*Feed]bool{},
 	}
 }
 
@@ -83,6 +84,9 @@ func (h *Hub) follow() {
 	delta := s.FullDelta()
 	if before != nil {
 		delta = s.DeltaSince(before)
+	}
+	if len(delta.Placements) > 0 {
+		h.Placed.Set()
 	}
 	for vip := range touched(before, s, delta) {
 		was, group := h.groups[vip], switchconfig.Group(nil)
