@@ -5,5 +5,9 @@
 //	                      ├────── sw1 (FRR, weir-switch: a route to each VIP)
 //	                      └────── host1..3, which hand on what arrives at the wrong one
 //
-// In a Clos fabric of ten switches faults are drawn from a seed: -faults 0 has all happen, -seed draws their order.
+// What is no connection comes by the switch as well: fragments, answers to workloads, GRE; a flood drives the VIP to the
+// muxes.
+//
+// In a Clos fabric of ten switches faults are drawn from a seed: -faults 0 has all happen, -seed draws their order. In a
+// smaller one cores are Linux routers.
 package hardware

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,34 @@ func TestConnectionsSurviveFaultsOfTheFabric(t *testing.T) {
 		t.Logf("%s: %d of %d broken, %d answers, %d datagrams lost, slowest %s", held.Name, r.Broken, r.Opened, r.Blocks, r.Lost, r.Slowest.Round(time.Millisecond))
 		if r.Opened < streams || r.Broken > 0 || len(r.Backends) < 3 {
 			t.Errorf("%s: %d opened at %v; broken: %+v", held.Name, r.Opened, r.Backends, r.Breaks[:min(3, len(r.Breaks))])
+		}
+	}
+}
+
+// Linux routers as cores serve a VIP in turns, and muxes.
+func TestLinuxRoutersServeInAFabric(t *testing.T) {
+	ctx := t.Context()
+	plan := fabriclab.Plan("fabric", "1x2x2x2", 3)
+	plan.SwitchDriver = "linux"
+	w, err := fabriclab.New(ctx, testlab.Up(t, netlab.Config{Plan: plan}), 1)
+	testlab.Must(t, err)
+	load := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: patience}
+	testlab.Must(t, w.Hold(ctx, "begun by the muxes", load))
+	for _, switches := range [][]string{{"core-1"}, {"core-2"}, {"core-1", "core-2"}, nil, {"core-1"}} {
+		testlab.Must(t, w.Place(ctx, switches...))
+		time.Sleep(time.Second)
+	}
+	served, err := w.Run("core-1", "ip", "nexthop", "show", "protocol", "87")
+	if err != nil || !strings.Contains(served, "encap seg6") {
+		t.Errorf("core-1 has no tunnels: %s (%v)", served, err)
+	}
+	all, err := w.Release()
+	testlab.Must(t, err)
+	for _, held := range all {
+		r := held.Result
+		t.Logf("%s: %d of %d broken, %d answers, slowest %s", held.Name, r.Broken, r.Opened, r.Blocks, r.Slowest.Round(time.Millisecond))
+		if r.Opened < streams || r.Broken > 0 {
+			t.Errorf("%s: %d opened; broken: %+v", held.Name, r.Opened, r.Breaks[:min(3, len(r.Breaks))])
 		}
 	}
 }

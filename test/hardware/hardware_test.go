@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -41,11 +42,12 @@ var classes = []class{{"TCP with timestamps", "client1", stream.TCP}, {"TCP with
 // lab is a lab, what the VIP asks for, and the streams that hold on.
 type lab struct {
 	*netlab.Lab
-	t       *testing.T
-	require bool   // the switch serves the VIP
-	without string // workload that is no backend
-	drained string // workload that takes no new connections
-	held    map[string]*netload.Streams
+	t        *testing.T
+	require  bool   // the switch serves the VIP
+	settings string // more of the VIP, from its hardware on
+	without  string // workload that is no backend
+	drained  string // workload that takes no new connections
+	held     map[string]*netload.Streams
 }
 
 func up(t *testing.T) *lab {
@@ -82,8 +84,8 @@ func (l *lab) apply() {
 		placement = "require"
 	}
 	testlab.Apply(l.t, l.Lab, fmt.Sprintf("---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: web}\nspec:\n  address: '%s'\n"+
-		"  hardware: {placement: %s, switches: [sw1]}\n  endpoints:\n  - protocol: TCP\n    port: %d\n    backends:\n%[4]s"+
-		"  - protocol: UDP\n    port: %[3]d\n    backends:\n%[4]s", vip, placement, port, backends.String()))
+		"  hardware: {placement: %s, switches: [sw1]%[5]s  endpoints:\n  - protocol: TCP\n    port: %[3]d\n    backends:\n%[4]s"+
+		"  - protocol: UDP\n    port: %[3]d\n    backends:\n%[4]s", vip, placement, port, backends.String(), cmp.Or(l.settings, "}\n")))
 }
 
 // servedBySwitch waits until the router has a route of the VIP's own to the switch, or has none.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/lab/switches"
 )
+
+// linuxProtocol is what driver linux calls its routes and next hops.
+const linuxProtocol = "87"
 
 // AS is that of a router of the fabric; the border has the one that it is given. Cores share one, and the aggregation switches
 // of a container, as RFC 7938 has it (5.2.1): a route that is withdrawn is then not looked for by ways down and up again, on
@@ -77,8 +81,14 @@ func Kill(ns *netns.NS, frrDir string) error {
 	}
 }
 
-// Forget empties the tables of a switch, as it has none when it boots: no port has its program.
+// Forget empties the tables of a switch, as it has none when it boots: no port has its program, and the kernel none of the routes
+// and next hops of driver linux.
 func Forget(ns *netns.NS) error {
+	for _, of := range []string{"-4 route", "-6 route", "nexthop"} {
+		if out, err := ns.Run("ip", append(strings.Fields(of), "flush", "protocol", linuxProtocol)...); err != nil {
+			return fmt.Errorf("forget the routes of %s: %w: %s", ns.Name(), err, out)
+		}
+	}
 	ports, err := Ports(ns)
 	if err != nil {
 		return err

@@ -129,8 +129,11 @@ func (l *programs) WaitFabric(ctx context.Context) error {
 		return nil
 	}
 	hops := func(router string, to netip.Prefix) (int, error) {
-		out, err := l.Run(router, "ip", "-4", "route", "show", to.String())
-		return strings.Count(out, " via "), err
+		ns, err := l.NS(router)
+		if err != nil {
+			return 0, err
+		}
+		return clos.Ways(ns, to)
 	}
 	var racks []netip.Prefix
 	for _, n := range l.Of(Host) {
@@ -153,6 +156,9 @@ func (l *programs) startSwitchRouter(n Node) error {
 		if l.Above(mux) == n.Name {
 			config.Neighbors = append(config.Neighbors, mux.IPv4)
 		}
+	}
+	if l.SwitchDriver == linuxDriver { // it takes no VIP that the kernel has a route to by another's
+		config.HostRoutes = []netip.Prefix{VIPs4, VIPs6}
 	}
 	return switches.InFabric(ns, n.Number, l.fabric().FRR(n.Name, routerAS, bfdInterval, config))
 }

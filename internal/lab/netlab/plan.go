@@ -29,6 +29,8 @@ type Plan struct {
 	// Fabric is a Clos network of switches between the router and the muxes and hosts, as 2x2x2x2 (package clos). There are no
 	// Switches then.
 	Fabric string `json:"fabric,omitempty"`
+	// SwitchDriver is that of the fabric's switches, xdp or linux; empty: xdp. One beside the router has linux.
+	SwitchDriver string `json:"switchDriver,omitempty"`
 }
 
 // Kind is what a node is.
@@ -82,6 +84,8 @@ func NATPrefixes(mux int) (v4, v6 netip.Prefix) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(mux), 0}), 24), netip.MustParsePrefix(fmt.Sprintf("fd00:66:%d::/112", mux))
 }
 
+const linuxDriver = "linux"
+
 // Bounds of a plan. The addresses have room for as many.
 const (
 	maxNodes     = 99
@@ -112,6 +116,9 @@ func (p Plan) Validate() error {
 	}
 	if p.Switches < 0 || p.Switches > maxNodes {
 		return fmt.Errorf("switches must be 0 to %d, is %d", maxNodes, p.Switches)
+	}
+	if !slices.Contains([]string{"", "xdp", linuxDriver}, p.SwitchDriver) {
+		return fmt.Errorf("switch driver must be xdp or linux, is %q", p.SwitchDriver)
 	}
 	if p.Fabric != "" {
 		if _, err := clos.Parse(p.Fabric, string(Router)); err != nil {

@@ -117,7 +117,11 @@ func (l *Lab) Join(node string) error {
 
 func (l *Lab) startSwitch(n Node, join []string) error {
 	if l.inFabric(n) {
-		_, err := l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, l.fabric().AS(n.Name, routerAS), n.IPv4, n.IPv6, VIPs4, VIPs6)...)...)
+		source4 := n.IPv4
+		if l.SwitchDriver == linuxDriver { // which has IPv6 tunnels alone
+			source4 = netip.Addr{}
+		}
+		_, err := l.Start(n.Name, "weir-switch", append(join, switches.Flags(n.Number, l.fabric().AS(n.Name, routerAS), source4, n.IPv6, VIPs4, VIPs6)...)...)
 		return err
 	}
 	ns, err := l.NS(n.Name)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/clos"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
@@ -80,8 +81,12 @@ func New(ctx context.Context, lab *netlab.Lab, vips int) (*World, error) {
 func (w *World) waitAggregate(ctx context.Context) error {
 	return netlab.Poll(ctx, Bound, func() error {
 		for _, router := range append(w.names(netlab.Switch), string(netlab.Router)) {
-			out, err := w.Run(router, "ip", "-4", "route", "show", netlab.VIPs4.String())
-			if err == nil && !strings.Contains(out, " via ") {
+			ns, err := w.NS(router)
+			if err != nil {
+				return err
+			}
+			ways, err := clos.Ways(ns, netlab.VIPs4)
+			if err == nil && ways == 0 {
 				err = fmt.Errorf("%s has no route to %s", router, netlab.VIPs4)
 			}
 			if err != nil {
@@ -120,7 +125,11 @@ func (w *World) Manifest(vips ...VIP) string {
 		if n.Name == w.Drained {
 			weight = 0
 		}
-		fmt.Fprintf(&backends, "    - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, n.IPv4, netlab.EchoPort, weight)
+		tunnel := n.IPv4
+		if w.SwitchDriver == "linux" { // it has no others
+			tunnel = n.IPv6
+		}
+		fmt.Fprintf(&backends, "    - {host: %s, address: '%s', tunnel: '%s', port: %d, weight: %d}\n", n.Host, n.IPv4, tunnel, netlab.EchoPort, weight)
 	}
 	for _, v := range vips {
 		hardware := "{placement: never}"
