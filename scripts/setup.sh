@@ -24,6 +24,7 @@ needs=(
 	tshark:tshark
 	rpm:rpm
 	redis-server:redis-server
+	/usr/sbin/lldpd:lldpd
 )
 
 fail() {

@@ -24,6 +24,7 @@ func managers() dashboard {
 		}},
 		{"VIPs in switches", []panel{
 			graph("Places", "By phase: each switch of a VIP counts.", "short", query{`max by (phase) (weir_manager_hardware_vips` + chosen + `)`, "{{phase}}"}),
+			graph("Links of the fabric", "Declared, and as switches report.", "short", query{`max by (state) (weir_manager_fabric_links` + chosen + `)`, "{{state}}"}),
 			graph("Out of switches", "VIPs for a flood, and switches that are drained.", "short",
 				query{`max(weir_manager_hardware_flooded_vips` + chosen + `)`, "flooded VIPs"},
 				query{`max(weir_manager_drained_switches` + chosen + `)`, "drained switches"}),
@@ -140,6 +141,15 @@ func switches() dashboard {
 				query{`increase(weir_switch_differences_total` + chosen + `[$__rate_interval])`, "{{instance}} differences"},
 				query{`increase(weir_switch_reboots_total` + chosen + `[$__rate_interval])`, "{{instance}} reboots"}),
 			graph("Since it was read", "", "s", query{`time() - weir_switch_read_timestamp_seconds` + chosen, "{{instance}}"}),
+		}},
+		{"Ports", []panel{
+			graph("Received", "Part of the port's speed, the ten busiest.", "percentunit",
+				query{`topk(10, rate(weir_switch_port_received_bytes_total` + chosen + `[$__rate_interval]) / (weir_switch_port_speed_bytes` + chosen + ` > 0))`, "{{instance}} {{port}}"}),
+			graph("Sent", "Part of the port's speed, the ten busiest.", "percentunit",
+				query{`topk(10, rate(weir_switch_port_sent_bytes_total` + chosen + `[$__rate_interval]) / (weir_switch_port_speed_bytes` + chosen + ` > 0))`, "{{instance}} {{port}}"}),
+			graph("Errors", "Frames that were dropped or broken.", "pps", query{`rate(weir_switch_port_errors_total` + chosen + `[$__rate_interval]) > 0`, "{{instance}} {{port}}"}),
+			graph("Links", "Ports that are up, and that LLDP hears a neighbour on.", "short",
+				query{`sum by (instance) (weir_switch_port_up` + chosen + `)`, "{{instance}} up"}, query{`sum by (instance) (weir_switch_port_neighbour` + chosen + `)`, "{{instance}} neighbours"}),
 		}},
 		{"Router and manager", []panel{
 			graph("BGP sessions", "1: established.", "short", query{`weir_switch_bgp_session_up` + chosen, "{{instance}} {{peer}}"}),

@@ -22,6 +22,8 @@ type Driver interface {
 	Read(ctx context.Context) ([]Entry, error)
 	// Boot changes when the switch has lost its tables, as by a reboot.
 	Boot(ctx context.Context) (string, error)
+	// Ports reads the ports to other switches and to hosts. It runs beside the other methods.
+	Ports(ctx context.Context) (Ports, error)
 	Close() error
 }
 

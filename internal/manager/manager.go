@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/controller/flood"
 	"github.com/weirlb/weir/internal/controller/hostnumber"
 	"github.com/weirlb/weir/internal/controller/keyring"
+	"github.com/weirlb/weir/internal/controller/links"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/controller/placement"
@@ -91,6 +92,7 @@ type Manager struct {
 	placements *placement.Controller
 	choices    *choice.Controller
 	floods     *flood.Controller
+	links      *links.Controller
 	backlogs   *backlog.Controller
 	replica    *replica.Replica
 	events     *events.Recorder
@@ -180,6 +182,7 @@ func (m *Manager) makeParts() {
 	}
 	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
 	m.floods = &flood.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}
+	m.links = &links.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}
 	m.backlogs = &backlog.Controller{
 		Store: m.store, Reports: said, Publish: m.hub.SetBacklogs, Refused: m.meters.refusedBacklog, Now: clock, Log: m.log,
 	}
@@ -283,7 +286,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica
 	group.Go(func() error {
-		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.choices.Run, m.floods.Run, m.cluster.Promote)
+		return m.replica.RunWhileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.keys.RotateFBTMasters, m.numbers.Run, m.overload.Run, m.placements.Run, m.choices.Run, m.floods.Run, m.links.Run, m.cluster.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

@@ -128,5 +128,15 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 			host.TenantSessions, host.TenantSnat = tenants, tenantSNAT
 		}()
 	}
+	if sw := detail.GetSwitch(); sw != nil {
+		ports := sw.Ports
+		sw.Ports = make([]*weirv1.SwitchPort, len(ports))
+		for i, p := range ports {
+			sw.Ports[i] = &weirv1.SwitchPort{
+				Name: p.GetName(), Up: p.GetUp(), MbitPerS: p.GetMbitPerS(), Neighbour: p.GetNeighbour(), NeighbourPort: p.GetNeighbourPort(),
+			}
+		}
+		defer func() { sw.Ports = ports }()
+	}
 	return proto.CloneOf(detail)
 }

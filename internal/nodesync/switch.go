@@ -7,6 +7,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
@@ -51,11 +52,30 @@ func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchReques
 	}
 	status.Refused = r.GetRefused()[:min(len(r.GetRefused()), maxRefused)]
 	status.RefusedMore = len(r.GetRefused()) > maxRefused
+	status.Ports = keptPorts(status.GetPorts())
 	err := n.takeReport(model.RoleSwitch, r.GetName(), r.GetGeneration(), nil, &weirv1.NodeStatus{Switch: status}, nodestatus.SessionCount{})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ReportSwitchResponse{}, nil
+}
+
+// maxPortText bounds the texts of a switch's ports that are kept, in bytes: each of them may be long, and all are stored.
+const maxPortText = 64 << 10
+
+// keptPorts are the ports that are kept, without what a terminal obeys: neighbours of a switch choose what is said there.
+func keptPorts(ports []*weirv1.SwitchPort) []*weirv1.SwitchPort {
+	total := 0
+	for i, p := range ports {
+		for _, text := range []*string{&p.Name, &p.Neighbour, &p.NeighbourPort} {
+			*text = events.CutMessage(*text)
+			total += len(*text)
+		}
+		if total > maxPortText {
+			return ports[:i]
+		}
+	}
+	return ports
 }
 
 // maxRefused bounds the refusals of a switch that are kept. While there are more, nothing is known of VIPs that are not among

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/switchd/entries"
+	"github.com/weirlb/weir/internal/switchd/ports"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -26,15 +27,16 @@ var peerMetrics = []telemetry.Metric{
 
 // Metrics describe all that a switch tells.
 func Metrics() []prometheus.Collector {
-	return append(telemetry.NewStream("weir_switch").Collectors(), entries.NewDurations(), telemetry.NewScrape(slices.Concat(entries.Metrics, peerMetrics), nil))
+	return append(telemetry.NewStream("weir_switch").Collectors(), entries.NewDurations(), telemetry.NewScrape(slices.Concat(entries.Metrics, peerMetrics, ports.Metrics), nil))
 }
 
 // observe has the switch's telemetry show it.
 func (s *Switch) observe() {
 	t := s.config.Telemetry
 	t.Register(s.stream.Collectors()...)
-	t.Register(s.entries.Took, telemetry.NewScrape(slices.Concat(entries.Metrics, peerMetrics), func(to *telemetry.Sample) {
+	t.Register(s.entries.Took, telemetry.NewScrape(slices.Concat(entries.Metrics, peerMetrics, ports.Metrics), func(to *telemetry.Sample) {
 		s.entries.Sample(to)
+		s.ports.Sample(to)
 		for _, p := range s.config.Speaker.Peers() {
 			peer := p.Address.String()
 			telemetry.PutIf(to, "weir_switch_bgp_session_up", p.Established(), peer)

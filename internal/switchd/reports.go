@@ -58,6 +58,8 @@ func (s *Switch) send(ctx context.Context) {
 
 func (s *Switch) request() *weirv1.ReportSwitchRequest {
 	generation, refused, status := s.entries.Report()
+	ports, warnings := s.ports.Report()
+	status.Ports, status.Warnings = ports, append(status.Warnings, warnings...)
 	up := false
 	for _, p := range s.config.Speaker.Peers() {
 		up = up || p.Established()

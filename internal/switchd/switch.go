@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/switchd/entries"
+	"github.com/weirlb/weir/internal/switchd/ports"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/wake"
 )
@@ -66,6 +67,7 @@ type Config struct {
 type Switch struct {
 	config  Config
 	entries *entries.Controller
+	ports   *ports.Watch
 	stream  *telemetry.Stream
 	follows atomic.Bool // a stream is open
 	report  wake.Signal // sends a report at once
@@ -83,6 +85,7 @@ func New(config Config) (*Switch, error) {
 	if err != nil {
 		config.Log.Warn("nothing is announced until a manager is reached", "err", err)
 	}
+	s.ports = ports.New(config.Driver, reportInterval, s.report.Set, config.Log)
 	s.observe()
 	return s, nil
 }
@@ -122,6 +125,7 @@ func (s *Switch) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	defer stopSpeaking()
 	group.Go(func() error { return s.entries.Run(following) })
 	group.Go(func() error { return rpc.Follow(following, s.config.Log, "switch", s.open, s.apply) })
+	group.Go(func() error { return s.ports.Run(following) })
 	group.Go(func() error { return s.reports(following) })
 	group.Go(func() error {
 		err := s.config.Speaker.Run(speaking)

@@ -19,7 +19,7 @@ import (
 func nodeCommand(s *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:               "node NAME",
-		Aliases:           []string{"nodes"},
+		Aliases:           []string{"nodes", "switch", "switches"},
 		Short:             "Show a mux, host or switch: what it runs, its sessions, tables, counters and warnings",
 		Args:              session.Arguments(1, 1, "NAME"),
 		ValidArgsFunction: s.Complete(1, session.NodeNames),
@@ -134,7 +134,11 @@ func describeSwitch(w io.Writer, s *weirv1.SwitchStatus, now time.Time) error {
 	for _, p := range s.GetPeers() {
 		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
 	}
-	return t.Write(w)
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nPorts, in bit/s")
+	return table.SwitchPorts(s.GetPorts()).Write(w)
 }
 
 func describeHost(w io.Writer, host *weirv1.HostStatus) error {

@@ -2,15 +2,18 @@ package table
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/planinput"
+	"github.com/weirlb/weir/internal/traffic"
 )
 
 // Switches has a row for each switch.
 func Switches(nodes []*weirv1.Node, now time.Time) *Table {
 	t := New("", "no switches: they appear here once weir-switch runs",
-		"NAME", "STATE", "GENERATION", "DRIVER", "HOSTS", "ECMP", "TUNNELS", "PROGRAMMED", "ANNOUNCED")
+		"NAME", "STATE", "GENERATION", "DRIVER", "HOSTS", "ECMP", "TUNNELS", "PROGRAMMED", "ANNOUNCED", "PORTS UP")
 	for _, n := range nodes {
 		s := n.GetStatus().GetSwitch()
 		state := NodeState(n, now)
@@ -18,7 +21,35 @@ func Switches(nodes []*weirv1.Node, now time.Time) *Table {
 			state += ", drained"
 		}
 		t.Add(n.GetName(), state, NodeGeneration(n), s.GetDriver(), SwitchRows(s.GetHosts()), SwitchRows(s.GetEcmp()),
-			SwitchRows(s.GetTunnels()), s.GetProgrammed(), s.GetAnnounced())
+			SwitchRows(s.GetTunnels()), s.GetProgrammed(), s.GetAnnounced(), portsUp(s.GetPorts()))
+	}
+	return t
+}
+
+// portsUp is "30/32": ports whose link is up, of all.
+func portsUp(ports []*weirv1.SwitchPort) string {
+	up := 0
+	for _, p := range ports {
+		if p.GetUp() {
+			up++
+		}
+	}
+	return fmt.Sprintf("%d/%d", up, len(ports))
+}
+
+// SwitchPorts has a row for each port of a switch.
+func SwitchPorts(ports []*weirv1.SwitchPort) *Table {
+	t := New("  ", "none are known", "PORT", "LINK", "SPEED", "NEIGHBOUR", "ITS PORT", "RECEIVED", "SENT", "ERRORS")
+	bits := func(bytes uint64) string { return planinput.FormatBits(traffic.Rate(bytes / 125)) }
+	for _, p := range ports {
+		link, speed := "down", ""
+		if p.GetUp() {
+			link = "up"
+		}
+		if mbit := p.GetMbitPerS(); mbit > 0 {
+			speed = planinput.FormatBits(traffic.Rate(min(mbit, math.MaxInt32) * 1000))
+		}
+		t.Add(p.GetName(), link, speed, p.GetNeighbour(), p.GetNeighbourPort(), bits(p.GetReceivedBytesPerS()), bits(p.GetSentBytesPerS()), p.GetErrors())
 	}
 	return t
 }

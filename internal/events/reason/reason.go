@@ -37,6 +37,11 @@ const (
 	SwitchSilent      = "SwitchSilent"      // a switch that holds VIPs has no stream
 	SwitchDrained     = "SwitchDrained"
 	SwitchUndrained   = "SwitchUndrained"
+
+	LinkMissing    = "LinkMissing"    // links of the fabric are not there
+	LinkDown       = "LinkDown"       // links of the fabric are down
+	LinkUnexpected = "LinkUnexpected" // links are there that the fabric does not have
+	LinksRestored  = "LinksRestored"  // none of these any more
 )
 
 // OfChange are the reasons of what an apply did.

@@ -28,6 +28,8 @@ type Switch struct {
 	// Nil: the switch is the driver's alone.
 	PutForeign func(vip netip.Addr)
 	HasForeign func(vip netip.Addr) bool
+	// Port is one of the switch's ports, whose link is up.
+	Port Port
 	// Path is the switch's data path; nil: it has none.
 	Path Path
 	// KeepsTTL says that the tunnel begins before the packet is forwarded: the inner TTL stays as it is.
@@ -103,6 +105,7 @@ func cases() []testCase {
 	all = append(all, limitCases()...)
 	all = append(all, lifeCases()...)
 	all = append(all, tipCases()...)
+	all = append(all, portCases()...)
 	return append(all, packetCases()...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/hardware"
 )
@@ -71,6 +72,15 @@ func (d *Driver) Boot(ctx context.Context) (string, error) {
 	}
 	defer d.s.mu.Unlock()
 	return fmt.Sprintf("boot-%d", d.s.boots), nil
+}
+
+// Ports implements hardware.Driver.
+func (d *Driver) Ports(ctx context.Context) (hardware.Ports, error) {
+	if err := d.s.enter(ctx); err != nil {
+		return hardware.Ports{}, err
+	}
+	defer d.s.mu.Unlock()
+	return hardware.NewPorts(slices.Clone(d.s.ports)), nil
 }
 
 // Close implements hardware.Driver.

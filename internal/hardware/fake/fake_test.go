@@ -25,9 +25,21 @@ func TestDriver(t *testing.T) {
 			drivertest.Run(t, drivertest.Config{NoPackets: "it is in memory", New: func(_ *testing.T, limits drivertest.Limits) *drivertest.Switch {
 				s := fake.New(fake.Limits(limits))
 				s.SetCapabilities(change)
+				port := hardware.Port{Name: "port1", Up: true, MbitPerS: 1000}
+				set := func(change func(p *hardware.Port)) {
+					change(&port)
+					s.SetPorts(port, hardware.Port{Name: "port0"})
+				}
+				set(func(*hardware.Port) {})
 				return &drivertest.Switch{
 					Driver: s.Open(), Reopen: func() hardware.Driver { return s.Open() },
 					RemoveByHand: s.RemoveByHand, Reboot: s.Reboot, PutForeign: s.PutForeign, HasForeign: s.HasForeign,
+					Port: drivertest.Port{
+						Name:     port.Name,
+						SetUp:    func(up bool) { set(func(p *hardware.Port) { p.Up = up }) },
+						Exchange: func() { set(func(p *hardware.Port) { p.Received, p.Sent = p.Received+1, p.Sent+1 }) },
+						Hear:     func(system, of string) { set(func(p *hardware.Port) { p.Neighbour, p.NeighbourPort = system, of }) },
+					},
 				}
 			}})
 		})

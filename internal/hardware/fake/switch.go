@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/weirlb/weir/internal/hardware"
@@ -24,6 +25,7 @@ type Switch struct {
 	refusals     map[netip.Addr]*hardware.Refusal
 	hung         chan struct{} // closed when it hangs no longer; nil: it does not hang
 	programs     int
+	ports        []hardware.Port
 }
 
 // New returns a switch with empty tables that can do all.
@@ -55,6 +57,13 @@ func (s *Switch) SetCapabilities(change func(*hardware.Capabilities)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.capabilities)
+}
+
+// SetPorts says what ports the switch has.
+func (s *Switch) SetPorts(ports ...hardware.Port) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ports = slices.Clone(ports)
 }
 
 // Refuse has the switch refuse the entries of a VIP whatever its tables hold; nil: no longer.

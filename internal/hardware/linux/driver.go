@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/hardware"
+	"github.com/weirlb/weir/internal/hardware/netdev"
 )
 
 // Defaults of Config, and what the kernel can do.
@@ -43,6 +44,7 @@ type Config struct {
 	Hosts, ECMP, Tunnels, Members uint32
 	Source                        netip.Addr // of tunnels; zero: the one that the namespace has
 	Device                        string     // name of the interface of our own; empty: weir-tunnels
+	LLDP                          string     // socket of lldpd; empty: where it is by itself
 	// Configure lets the driver set up the namespace: the hash by ports, and the source of tunnels if it has another one.
 	Configure bool
 }
@@ -53,6 +55,7 @@ type Driver struct {
 	kernel   *kernel
 	links    *vnl.Handle
 	events   *nl.NetlinkSocket
+	ports    *netdev.Reader
 	seg6     uint16 // number of the generic netlink family
 	warnings []string
 	busy     chan struct{} // holds one while a call is at work
@@ -96,6 +99,9 @@ func (d *Driver) open(ctx context.Context) (err error) {
 		return err
 	}
 	if d.seg6, err = seg6Family(d.links); err != nil {
+		return err
+	}
+	if d.ports, err = netdev.Open(netdev.Config{LLDP: d.config.LLDP}); err != nil {
 		return err
 	}
 	if err := d.setUpSource(ctx); err != nil {
@@ -202,6 +208,9 @@ func (d *Driver) Boot(ctx context.Context) (string, error) {
 	return boot, nil
 }
 
+// Ports implements hardware.Driver.
+func (d *Driver) Ports(ctx context.Context) (hardware.Ports, error) { return d.ports.Read(ctx) }
+
 // Close implements hardware.Driver. What is programmed stays.
 func (d *Driver) Close() error {
 	d.busy <- struct{}{} // a call that was given up
@@ -211,6 +220,9 @@ func (d *Driver) Close() error {
 	}
 	if d.events != nil {
 		d.events.Close()
+	}
+	if d.ports != nil {
+		d.ports.Close()
 	}
 	if d.kernel != nil {
 		d.kernel.close()

@@ -34,9 +34,10 @@ func must(t *testing.T, err error) {
 func TestDriver(t *testing.T) {
 	drivertest.Run(t, drivertest.Config{New: func(t *testing.T, limits drivertest.Limits) *drivertest.Switch {
 		lab := switchlab.New(t, "hwlinux")
+		port, lldp := lab.Port(t)
 		config := linux.Config{
 			Hosts: limits.Hosts, ECMP: limits.ECMP, Tunnels: limits.Tunnels, Members: limits.Members,
-			Source: drivertest.Source(true), Configure: true,
+			Source: drivertest.Source(true), Configure: true, LLDP: lldp,
 		}
 		foreign := func(vip netip.Addr) *netlink.Route {
 			return &netlink.Route{Dst: netlink.NewIPNet(vip.AsSlice()), Gw: netip.MustParseAddr("10.66.0.2").AsSlice(), Priority: 50}
@@ -53,7 +54,7 @@ func TestDriver(t *testing.T) {
 				found, err := lab.Switch.Netlink().RouteGet(vip.AsSlice())
 				return err == nil && len(found) == 1 && found[0].Gw.Equal(foreign(vip).Gw)
 			},
-			Path: lab, KeepsTTL: true,
+			Port: port, Path: lab, KeepsTTL: true,
 		}
 	}})
 }

@@ -262,3 +262,37 @@ func (a *agent) hasForeign(vip netip.Addr) bool {
 	nexthop, err := a.appl.HGet(a.t.Context(), "ROUTE_TABLE:"+vip.String(), "nexthop").Result()
 	return err == nil && nexthop == "10.66.0.2"
 }
+
+// port sets up two ports as SONiC's daemons do, and returns one of them.
+func (d *database) port() drivertest.Port {
+	d.t.Helper()
+	const id = "oid:0x1000000000012"
+	appl, count := d.client(0), d.client(2)
+	put := func(c *redis.Client, key string, values ...any) {
+		d.t.Helper()
+		must(d.t, c.HSet(d.t.Context(), key, values...).Err())
+	}
+	put(appl, "PORT_TABLE:Ethernet4", "admin_status", "up", "oper_status", "up", "speed", "100000", "lanes", "5,6,7,8", "alias", "etp2")
+	put(appl, "PORT_TABLE:Ethernet0", "admin_status", "up", "speed", "100000", "lanes", "1,2,3,4", "alias", "etp1")
+	put(appl, "PORT_TABLE:PortConfigDone", "count", "2")
+	put(appl, "PORT_TABLE:PortInitDone", "lanes", "0")
+	put(appl, "LLDP_ENTRY_TABLE:eth0", "lldp_rem_sys_name", "console", "lldp_rem_port_id", "e9")
+	put(count, "COUNTERS_PORT_NAME_MAP", "Ethernet0", "oid:0x1000000000011", "Ethernet4", id)
+	counters := map[string]int{"SAI_PORT_STAT_IF_IN_OCTETS": 1 << 40, "SAI_PORT_STAT_IF_OUT_OCTETS": 7, "SAI_PORT_STAT_IF_IN_DISCARDS": 3, "SAI_PORT_STAT_IF_OUT_ERRORS": 4}
+	exchange := func() {
+		for name := range counters {
+			counters[name] += 1500
+			put(count, "COUNTERS:"+id, name, counters[name])
+		}
+	}
+	exchange()
+	return drivertest.Port{
+		Name: "Ethernet4", Exchange: exchange,
+		SetUp: func(up bool) {
+			put(appl, "PORT_TABLE:Ethernet4", "oper_status", map[bool]string{true: "up", false: "down"}[up])
+		},
+		Hear: func(system, port string) {
+			put(appl, "LLDP_ENTRY_TABLE:Ethernet4", "lldp_rem_sys_name", system, "lldp_rem_port_id", port, "lldp_rem_port_id_subtype", "5")
+		},
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,6 +116,17 @@ func TestHostileDatabase(t *testing.T) {
 	wantEntries(t, d, kept)
 	_, err := d.Capabilities(ctx)
 	must(t, err)
+	must(t, a.appl.Set(ctx, "PORT_TABLE:Ethernet9", "no hash", 0).Err())
+	must(t, a.monitor.RPush(ctx, "COUNTERS_PORT_NAME_MAP", "no hash").Err())
+	for i := range 3000 {
+		must(t, a.appl.HSet(ctx, "PORT_TABLE:Ethernet"+strings.Repeat("1", i), "oper_status", "up", "speed", "-1").Err())
+	}
+	must(t, a.appl.HSet(ctx, "LLDP_ENTRY_TABLE:Ethernet1", "lldp_rem_sys_name", strings.Repeat("\x1b", 1<<10)).Err())
+	ports, err := d.Ports(ctx)
+	must(t, err)
+	if len(ports.All) > hardware.MaxPorts || slices.ContainsFunc(ports.All, func(p hardware.Port) bool { return strings.Contains(p.Neighbour, "\x1b") || p.MbitPerS != 0 }) {
+		t.Errorf("got %+v", ports)
+	}
 	must(t, a.monitor.HSet(ctx, "CRM:STATS", "crm_stats_ipv4_route_available", "-1e99").Err())
 	other := entry("203.0.113.9", 3)
 	must(t, d.Program(ctx, other))

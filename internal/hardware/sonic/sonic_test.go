@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,7 @@ func TestDriver(t *testing.T) {
 				return &drivertest.Switch{
 					Driver: open(t, config), Reopen: func() hardware.Driver { return open(t, config) },
 					RemoveByHand: a.removeByHand, Reboot: a.reboot, PutForeign: a.putForeign, HasForeign: a.hasForeign,
+					Port: d.port(),
 				}
 			}})
 		})
@@ -181,4 +183,20 @@ func TestVNETIsNotSetUp(t *testing.T) {
 		must(t, config.HSet(t.Context(), "VNET|"+vnet, "vni", hardware.VXLANNetwork, "vxlan_tunnel", "tunnel").Err())
 	}
 	must(t, d.Program(t.Context(), entry("203.0.113.1", 1)))
+}
+
+func TestPorts(t *testing.T) {
+	db := newDatabase(t)
+	startAgent(t, db, limits{}, false)
+	db.port()
+	d := open(t, sonic.Config{Address: db.socket})
+	defer d.Close()
+	got, err := d.Ports(t.Context())
+	must(t, err)
+	want := []hardware.Port{
+		{Name: "Ethernet0", MbitPerS: 100_000}, {Name: "Ethernet4", Up: true, MbitPerS: 100_000, Received: 1<<40 + 1500, Sent: 1507, Errors: 3007},
+	}
+	if !slices.Equal(got.All, want) {
+		t.Errorf("got %+v, want %+v", got.All, want)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/hardware"
 	"github.com/weirlb/weir/internal/hardware/knob"
+	"github.com/weirlb/weir/internal/hardware/netdev"
 	"github.com/weirlb/weir/internal/hardware/xdp/bpf"
 )
 
@@ -23,6 +24,7 @@ type Config struct {
 	Ports                         []string // interfaces; none: all Ethernet ones
 	Seed                          uint64   // of what the vendor chose; zero: drawn
 	Existing                      bool     // ports that have no program get none
+	LLDP                          string   // socket of lldpd; empty: where it is by itself
 	// Configure lets the driver set sysctls that packets need whose neighbour the kernel has to find.
 	Configure bool
 }
@@ -31,6 +33,7 @@ type Config struct {
 type Driver struct {
 	config   Config
 	ports    *ports
+	reader   *netdev.Reader
 	kernel   string // its boot
 	warnings []string
 	objects  bpf.SwitchObjects
@@ -70,6 +73,9 @@ func (d *Driver) open() (err error) {
 		return err
 	}
 	if d.ports, err = openPorts(d.config.Ports); err != nil {
+		return err
+	}
+	if d.reader, err = netdev.Open(netdev.Config{Names: d.config.Ports, LLDP: d.config.LLDP}); err != nil {
 		return err
 	}
 	warnings, err := knob.SetUp(knobs, d.config.Configure)
@@ -243,10 +249,16 @@ func (d *Driver) Boot(ctx context.Context) (string, error) {
 	return d.boot, nil
 }
 
+// Ports implements hardware.Driver.
+func (d *Driver) Ports(ctx context.Context) (hardware.Ports, error) { return d.reader.Read(ctx) }
+
 // Close implements hardware.Driver. The program and its tables stay with the ports.
 func (d *Driver) Close() error {
 	if d.ports != nil {
 		d.ports.close()
+	}
+	if d.reader != nil {
+		d.reader.Close()
 	}
 	return d.objects.Close()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/hardware/netdev"
 	"github.com/weirlb/weir/internal/hardware/xdp/bpf"
 )
 
@@ -69,7 +70,7 @@ func (p *ports) list() ([]port, error) {
 		a := link.Attrs()
 		named := slices.Contains(p.names, a.Name)
 		if len(p.names) == 0 {
-			named = link.Type() == "veth" || link.Type() == "device" && len(a.HardwareAddr) == 6 && a.Flags&unix.IFF_LOOPBACK == 0
+			named = netdev.IsPort(link)
 		}
 		if !named {
 			continue

@@ -41,7 +41,8 @@ func newLab(t *testing.T) *switchlab.Lab {
 func TestDriver(t *testing.T) {
 	drivertest.Run(t, drivertest.Config{New: func(t *testing.T, limits drivertest.Limits) *drivertest.Switch {
 		lab := newLab(t)
-		config := xdp.Config{Hosts: limits.Hosts, ECMP: limits.ECMP, Tunnels: limits.Tunnels, Members: limits.Members, Seed: 1, Configure: true}
+		port, lldp := lab.Port(t)
+		config := xdp.Config{Hosts: limits.Hosts, ECMP: limits.ECMP, Tunnels: limits.Tunnels, Members: limits.Members, Seed: 1, Configure: true, LLDP: lldp}
 		return &drivertest.Switch{
 			Driver:       open(t, lab.Switch, config),
 			Reopen:       func() hardware.Driver { return open(t, lab.Switch, config) },
@@ -51,7 +52,7 @@ func TestDriver(t *testing.T) {
 					detach(t, lab.Switch, port)
 				}
 			},
-			Path: lab,
+			Port: port, Path: lab,
 		}
 	}})
 }

@@ -1,0 +1,66 @@
+package netdev
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNeighbours(t *testing.T) {
+	of := func(interfaces ...string) string {
+		return `{"lldp":[{"interface":[` + strings.Join(interfaces, ",") + `]}]}`
+	}
+	one := func(name, via, system, port string) string {
+		return `{"name":"` + name + `","via":"` + via + `","age":"0 day","chassis":[{"id":[{"type":"mac","value":"02:00"}],"name":[{"value":"` + system +
+			`"}]}],"port":[{"id":[{"type":"local","value":"` + port + `"}],"ttl":[{"value":"120"}]}]}`
+	}
+	for text, want := range map[string]map[string]neighbour{
+		`{"lldp":[{}]}`: {},
+		`{"lldp":[{"interface":[{"name":"a"}]}]}`:                                    {},
+		of(one("eth0", "LLDP", "core-1", "e4"), one("eth1", "LLDP", "core-2", "e4")): {"eth0": {"core-1", "e4"}, "eth1": {"core-2", "e4"}},
+		of(one("eth0", "CDPv2", "core-1", "e4")):                                     {},
+		of(one("eth0", "LLDP", "core-1", "e4"), one("eth0", "LLDP", "core-1", "e4")): {"eth0": {"core-1", "e4"}},
+		// Behind a hub, or by somebody who also speaks there.
+		of(one("eth0", "LLDP", "core-1", "e4"), one("eth0", "LLDP", "core-2", "e4"), one("eth0", "LLDP", "core-1", "e4")): {},
+		of(`{"name":"eth0","via":"LLDP","chassis":[{"name":[{"value":"core-1"}]}],"port":[]}`):                            {"eth0": {"core-1", ""}},
+	} {
+		got, err := parseNeighbours([]byte(text))
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "no JSON", `{"lldp":{}}`, `{"lldp":[{"interface":"eth0"}]}`} {
+		if got, err := parseNeighbours([]byte(text)); err == nil {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}
+
+// A program that says too much, or does not end, costs bounded memory and time, and is told.
+func TestLLDPThatMisbehaves(t *testing.T) {
+	for name, script := range map[string]string{
+		"it says too much": "#!/bin/sh\nwhile echo 0123456789012345678901234567890123456789; do :; done\n",
+		"it hangs":         "#!/bin/sh\nsleep 60\n",
+		"it fails":         "#!/bin/sh\necho unable to connect >&2\nexit 1\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "lldpcli"), []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("PATH", dir+":/usr/bin:/bin")
+			l, began := &lldp{}, time.Now()
+			all, warning := l.neighbours(t.Context(), began)
+			if took := time.Since(began); len(all) != 0 || warning == "" || took > 3*lldpTime {
+				t.Errorf("got %v, %q after %s", all, warning, took)
+			}
+		})
+	}
+	t.Setenv("PATH", t.TempDir())
+	if all, warning := (&lldp{}).neighbours(t.Context(), time.Now()); len(all) != 0 || warning != "" {
+		t.Errorf("without lldpd: %v, %q", all, warning)
+	}
+}

@@ -1,0 +1,48 @@
+package nodesync
+
+import (
+	"strings"
+	"testing"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// What neighbours of a switch, and a switch, say of ports is stored: it is bounded, and obeyed by no terminal.
+func TestPortsOfASwitchAreBounded(t *testing.T) {
+	usual := make([]*weirv1.SwitchPort, 512)
+	for i := range usual {
+		usual[i] = &weirv1.SwitchPort{Name: "Ethernet100", Neighbour: "agg-12-3.dc1.example.com", NeighbourPort: "etp100\x1b[2J"}
+	}
+	if kept := keptPorts(usual); len(kept) != 512 || kept[0].GetNeighbourPort() != "etp100[2J" {
+		t.Errorf("%d ports are kept of 512, the first as %v", len(kept), kept[0])
+	}
+	hostile := make([]*weirv1.SwitchPort, 512)
+	for i := range hostile {
+		hostile[i] = &weirv1.SwitchPort{Name: strings.Repeat("x", 1<<10), Neighbour: strings.Repeat("\x00", 1<<10), NeighbourPort: strings.Repeat("é", 1<<10)}
+	}
+	kept, total := keptPorts(hostile), 0
+	for _, p := range kept {
+		total += len(p.GetName()) + len(p.GetNeighbour()) + len(p.GetNeighbourPort())
+	}
+	if len(kept) == 0 || total > maxPortText {
+		t.Errorf("%d ports with %d bytes are kept", len(kept), total)
+	}
+}
+
+// Reports that differ in the load of ports alone are no news, and a link that goes down is.
+func TestLoadOfPortsIsNoNews(t *testing.T) {
+	of := func(up bool, bytes uint64) report {
+		detail := &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Ports: []*weirv1.SwitchPort{{Name: "e0", Up: up, SentBytesPerS: bytes, Errors: bytes}}}}
+		r := report{detail: detail, bare: withoutCounters(detail)}
+		if detail.GetSwitch().GetPorts()[0].GetSentBytesPerS() != bytes {
+			t.Error("the report has lost its counters")
+		}
+		return r
+	}
+	if !of(true, 1).equals(of(true, 2)) {
+		t.Error("the load of a port is news")
+	}
+	if of(true, 1).equals(of(false, 1)) {
+		t.Error("a link that went down is no news")
+	}
+}

@@ -1,0 +1,80 @@
+package switchlab
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/hardware/drivertest"
+	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+// Port is the switch's port to the client. Once something is to be heard, lldpd runs at both, with its socket on the switch.
+func (l *Lab) Port(t *testing.T) (port drivertest.Port, socket string) {
+	t.Helper()
+	socket = socketPath(t)
+	return drivertest.Port{
+		Name: ClientPort,
+		SetUp: func(up bool) {
+			t.Helper()
+			if up {
+				must(t, l.Client.SetUp("eth0"))
+			} else {
+				must(t, l.Client.SetDown("eth0"))
+			}
+		},
+		Exchange: func() {
+			t.Helper()
+			must(t, l.Client.AddAddress("eth0", netip.MustParsePrefix("198.51.100.1/24")))
+			_, err := l.Client.Run("ping", "-c", "1", "-W", "5", "198.51.100.254")
+			must(t, err)
+		},
+		Hear: func(system, port string) {
+			t.Helper()
+			startLLDP(t, l.Switch, socket)
+			client := socketPath(t)
+			startLLDP(t, l.Client, client)
+			for _, command := range []string{
+				"configure system hostname " + system, "configure ports eth0 lldp portidsubtype local " + port, "update",
+			} {
+				_, err := l.Client.Run("lldpcli", append([]string{"-u", client}, strings.Fields(command)...)...)
+				must(t, err)
+			}
+		},
+	}, socket
+}
+
+// socketPath is in a folder that lldpd reaches, which is another user by then.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lldp-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o755))
+	return filepath.Join(dir, "socket")
+}
+
+// startLLDP runs lldpd in a namespace until the test ends.
+func startLLDP(t *testing.T, ns *netns.NS, socket string) {
+	t.Helper()
+	var log netns.Log
+	cmd := exec.Command("/usr/sbin/lldpd", "-d", "-u", socket, "-O", socket+".conf") // which is not there
+	cmd.Stdout, cmd.Stderr = &log, &log
+	must(t, ns.Start(cmd))
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if exec.Command("lldpcli", "-u", socket, "show", "configuration").Run() == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("lldpd does not answer: %s", log.String())
+		}
+	}
+}
