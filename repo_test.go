@@ -337,7 +337,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // searched alike.
 var logKeys = []string{
 	"action", "added", "addresses", "adopted", "as", "backend", "backends", "change", "changed", "collector", "drain", "driver", "enabled",
-	"ended", "endpoint", "endpoints", "epoch", "err", "fields", "file", "generation", "health", "identity", "ifindex",
+	"ended", "endpoint", "endpoints", "epoch", "err", "fabric", "fields", "file", "generation", "health", "identity", "ifindex",
 	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "network", "new", "node",
 	"nodes", "old", "peer", "pins", "pool", "procedure", "reason", "refused", "remedy", "remote", "result", "role", "store", "stream",
 	"subject", "uplink", "vip", "vips", "workload",

@@ -51,11 +51,12 @@ type Config struct {
 
 // Driver programs the kernel of the network namespace that New was called in.
 type Driver struct {
+	*netdev.Reader // of the ports
+
 	config   Config
 	kernel   *kernel
 	links    *vnl.Handle
 	events   *nl.NetlinkSocket
-	ports    *netdev.Reader
 	seg6     uint16 // number of the generic netlink family
 	warnings []string
 	busy     chan struct{} // holds one while a call is at work
@@ -101,7 +102,7 @@ func (d *Driver) open(ctx context.Context) (err error) {
 	if d.seg6, err = seg6Family(d.links); err != nil {
 		return err
 	}
-	if d.ports, err = netdev.Open(netdev.Config{LLDP: d.config.LLDP}); err != nil {
+	if d.Reader, err = netdev.Open(netdev.Config{LLDP: d.config.LLDP}); err != nil {
 		return err
 	}
 	if err := d.setUpSource(ctx); err != nil {
@@ -208,9 +209,6 @@ func (d *Driver) Boot(ctx context.Context) (string, error) {
 	return boot, nil
 }
 
-// Ports implements hardware.Driver.
-func (d *Driver) Ports(ctx context.Context) (hardware.Ports, error) { return d.ports.Read(ctx) }
-
 // Close implements hardware.Driver. What is programmed stays.
 func (d *Driver) Close() error {
 	d.busy <- struct{}{} // a call that was given up
@@ -221,8 +219,8 @@ func (d *Driver) Close() error {
 	if d.events != nil {
 		d.events.Close()
 	}
-	if d.ports != nil {
-		d.ports.Close()
+	if d.Reader != nil {
+		d.Reader.Close()
 	}
 	if d.kernel != nil {
 		d.kernel.close()

@@ -84,8 +84,8 @@ func IsPort(link vnl.Link) bool {
 	return link.Type() == "veth" || link.Type() == "device" && len(a.HardwareAddr) == 6 && a.RawFlags&unix.IFF_LOOPBACK == 0
 }
 
-// Read reads the ports.
-func (r *Reader) Read(ctx context.Context) (hardware.Ports, error) {
+// Ports reads the ports, for a hardware.Driver that has the Reader in it.
+func (r *Reader) Ports(ctx context.Context) (hardware.Ports, error) {
 	if err := ctx.Err(); err != nil {
 		return hardware.Ports{}, err
 	}

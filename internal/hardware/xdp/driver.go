@@ -31,9 +31,10 @@ type Config struct {
 
 // Driver programs the switch of the network namespace that New was called in.
 type Driver struct {
+	*netdev.Reader // of the ports
+
 	config   Config
 	ports    *ports
-	reader   *netdev.Reader
 	kernel   string // its boot
 	warnings []string
 	objects  bpf.SwitchObjects
@@ -75,7 +76,7 @@ func (d *Driver) open() (err error) {
 	if d.ports, err = openPorts(d.config.Ports); err != nil {
 		return err
 	}
-	if d.reader, err = netdev.Open(netdev.Config{Names: d.config.Ports, LLDP: d.config.LLDP}); err != nil {
+	if d.Reader, err = netdev.Open(netdev.Config{Names: d.config.Ports, LLDP: d.config.LLDP}); err != nil {
 		return err
 	}
 	warnings, err := knob.SetUp(knobs, d.config.Configure)
@@ -249,16 +250,13 @@ func (d *Driver) Boot(ctx context.Context) (string, error) {
 	return d.boot, nil
 }
 
-// Ports implements hardware.Driver.
-func (d *Driver) Ports(ctx context.Context) (hardware.Ports, error) { return d.reader.Read(ctx) }
-
 // Close implements hardware.Driver. The program and its tables stay with the ports.
 func (d *Driver) Close() error {
 	if d.ports != nil {
 		d.ports.close()
 	}
-	if d.reader != nil {
-		d.reader.Close()
+	if d.Reader != nil {
+		d.Reader.Close()
 	}
 	return d.objects.Close()
 }
