@@ -298,6 +298,10 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 		steer_count(skb, STEER_BY_COOKIE_HERE);
 		return VERDICT_NONE;
 	}
+	if (own && !chain_begins(&a->inner) && chain_knows(skb, &a->inner, &a->rule, true)) {
+		steer_count(skb, STEER_BY_SESSION); /* likewise */
+		return VERDICT_NONE;
+	}
 	endpoint = steer_endpoint_of(&a->inner, &a->steering.port);
 	if (!endpoint)
 		return steer_answer(skb, a, &a->inner);

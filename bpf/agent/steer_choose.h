@@ -162,7 +162,8 @@ static __noinline int steer_by_bucket(struct rx_ctx *a, const struct packet *p,
 
 /*
  * Chooses the backend: Decide() of internal/steer is the twin in Go, case by case. own is the slot
- * behind the tunnel that the packet came to, 0: it has none of the endpoint.
+ * behind the tunnel that the packet came to, which has no session of it, or that the host chose; 0:
+ * it has none of the endpoint.
  */
 static __noinline int steer_choose(struct __sk_buff *skb, struct rx_ctx *a,
 				   const struct steer_endpoint *endpoint, __u32 own)
@@ -170,19 +171,20 @@ static __noinline int steer_choose(struct __sk_buff *skb, struct rx_ctx *a,
 	__u32 number = endpoint->number, flags = endpoint->flags;
 	const struct packet *p = &a->inner;
 	struct timestamps ts = timestamps_read(skb, p);
-	bool stays = steer_backend_is(number, own, STEER_BACKEND_NEW);
 	__u32 cookie = ts.at && flags & STEER_COOKIES ? ts.tsecr & SLOT_MASK : 0;
 
 	if (chain_begins(p)) {
-		if (!ts.at || !stays || !(flags & STEER_COOKIES_SETTLED) ||
+		if (!ts.at || !(flags & STEER_COOKIES_SETTLED) ||
+		    !steer_backend_is(number, own, STEER_BACKEND_NEW) ||
 		    !steer_workload_speaks(&a->rule))
 			return steer_by_bucket(a, p, endpoint, false);
 		steer_to(a, own, 0, STEER_BY_ARRIVAL);
-	} else if (own && chain_knows(skb, p, &a->rule, true)) {
+	} else if (flags & STEER_BY_HOST && own && chain_knows(skb, p, &a->rule, true)) {
 		steer_to(a, own, 0, STEER_BY_SESSION);
 	} else if (cookie && !steer_backend_is(number, cookie, STEER_BACKEND_DOWN)) {
 		steer_to(a, cookie, 0, STEER_BY_COOKIE);
-	} else if (p->protocol == IPPROTO_UDP && flags & STEER_UDP_LOCAL && stays) {
+	} else if (p->protocol == IPPROTO_UDP && flags & STEER_UDP_LOCAL &&
+		   steer_backend_is(number, own, STEER_BACKEND_NEW)) {
 		steer_to(a, own, 0, STEER_BY_ARRIVAL);
 	} else {
 		return steer_by_bucket(a, p, endpoint, true);

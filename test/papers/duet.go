@@ -142,10 +142,10 @@ var duetAgent = figure{
 	rows: []row{
 		{name: "agent-switch-to-mux-delivered", unit: "ratio", bound: atMost(1.1), from: switchToMux("tcp", "here")},
 		{name: "agent-switch-to-mux-steered", unit: "ratio", bound: atMost(1.5), from: switchToMux("tcp", "away")},
-		{name: "agent-switch-to-mux-delivered-plain-tcp", unit: "ratio", from: switchToMux("tcp-plain", "here")},
-		{name: "agent-switch-to-mux-steered-plain-tcp", unit: "ratio", from: switchToMux("tcp-plain", "away")},
-		{name: "agent-switch-to-mux-delivered-udp", unit: "ratio", from: switchToMux("udp", "here")},
-		{name: "agent-switch-to-mux-steered-udp", unit: "ratio", from: switchToMux("udp", "away")},
+		{name: "agent-switch-to-mux-delivered-plain-tcp", unit: "ratio", bound: atMost(1.1), from: switchToMux("tcp-plain", "here")},
+		{name: "agent-switch-to-mux-steered-plain-tcp", unit: "ratio", bound: atMost(1.5), from: switchToMux("tcp-plain", "away")},
+		{name: "agent-switch-to-mux-delivered-udp", unit: "ratio", bound: atMost(1.1), from: switchToMux("udp", "here")},
+		{name: "agent-switch-to-mux-steered-udp", unit: "ratio", bound: atMost(1.5), from: switchToMux("udp", "away")},
 	},
 }
 

@@ -89,3 +89,34 @@ func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
 	syn := pkt.TCP(client4, vip4, pkt.SYN)
 	r.leavesSteered(fromSwitch(syn, native4, false), "steered_bucket", steered(syn, native4, farHost4, gue{}))
 }
+
+// TestByHostAConnectionStaysAtTheBackendThatTheHostChose: a connection without timestamps goes on there when its bucket has
+// moved to another host, though the tunnel that it comes to is of another backend.
+func TestByHostAConnectionStaysAtTheBackendThatTheHostChose(t *testing.T) {
+	r := newRig(t)
+	vip := r.holdByHost()
+	r.setAnswersTimestamps(interface4, false)
+	buckets := func(slots ...model.Slot) {
+		vip.Endpoints[0].Buckets = slices.Repeat(slots, 256/len(slots))
+		r.steer(vip)
+	}
+	dip := netip.AddrPortFrom(netip.MustParseAddr(interface4), backendPort).String()
+	buckets(otherSlot)
+	for port := range 16 {
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(2000+port)).String()
+		syn, answer := pkt.TCP(client, vip4, pkt.SYN), pkt.TCP(dip, client, pkt.SYN|pkt.ACK)
+		if got := r.run("from_uplink", fromSwitch(syn, native4, false), nil); got.verdict != "deliver_interface" {
+			t.Fatalf("SYN: verdict is %s", got.verdict)
+		}
+		if got := r.run("from_workload", answer.Frame(), nil); got.verdict != "reply_uplink" {
+			t.Fatalf("answer: verdict is %s", got.verdict)
+		}
+	}
+	buckets(farSlot4, farSlot4, farSlot4, otherSlot)
+	for port := range 16 {
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(2000+port)).String()
+		if got := r.run("from_uplink", fromSwitch(pkt.TCP(client, vip4, pkt.ACK), native4, false), nil); got.verdict != "deliver_interface" {
+			t.Fatalf("segment: verdict is %s", got.verdict)
+		}
+	}
+}
