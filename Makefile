@@ -63,7 +63,7 @@ ALONE := synflood fair moved
 e2e: labs alone ## Run the tests in the lab: end to end, and the commands of the documents
 
 labs: build ## Run those of them that wait more than they compute, beside each other
-	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 3 $(LABS:%=./test/%)
+	RETRY=1 WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 3 -parallel 3 $(LABS:%=./test/%)
 
 alone: build ## Run those that bound how long something may take or flood, which have the machine to themselves
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)

@@ -19,6 +19,7 @@ import (
 //	client2  none                    └── host1 .. host3   host4 joins
 //	                                       └── w1 .. w4: odd ones behind interfaces, even ones native
 func TestChurn(t *testing.T) {
+	t.Parallel() // beside others with a lab of their own
 	l := newChurnLab(t)
 	t.Run("paths", l.testPaths)
 	t.Run("flood", l.testFlood)

@@ -237,7 +237,7 @@ func (l *fastpathLab) metric(host, name, label string) (sum uint64) {
 // TestFastpath: two services talk by their VIPs, and once their connections have left the muxes, no packet of
 // theirs passes one, whatever happens to agents and muxes.
 func TestFastpath(t *testing.T) {
-	t.Parallel() // beside others with a lab of their own, which wait most of the time
+	t.Parallel()
 	l := newFastpathLab(t)
 	l.dies()
 	l.talkAll("first")
