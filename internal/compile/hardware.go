@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"net/netip"
 	"strconv"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -16,6 +17,9 @@ func HardwareMessage(h *model.Hardware) *weirv1.Hardware {
 	p := &weirv1.Hardware{Placement: string(h.Placement), Switches: h.Switches, Udp: string(h.UDP), Split: h.Split, ByHost: h.ByHost, Flood: string(h.Flood)}
 	if h.Placement == model.PlacementAuto {
 		p.Spread = spreadText(h.Spread)
+	}
+	for _, t := range h.TIPs {
+		p.Tips = append(p.Tips, &weirv1.TIP{Switch: t.Switch, Address: t.Address.String()})
 	}
 	return p
 }
@@ -55,7 +59,7 @@ func Hardware(p *weirv1.Hardware) *model.Hardware {
 	if p == nil {
 		return nil
 	}
-	return &model.Hardware{
+	h := &model.Hardware{
 		Placement: cmp.Or(model.Placement(p.GetPlacement()), model.PlacementNever),
 		Switches:  p.GetSwitches(),
 		Spread:    spread(p.GetSpread()),
@@ -64,4 +68,9 @@ func Hardware(p *weirv1.Hardware) *model.Hardware {
 		ByHost:    p.GetByHost(),
 		Flood:     cmp.Or(model.OnFlood(p.GetFlood()), model.FloodWithdraw),
 	}
+	for _, t := range p.GetTips() {
+		address, _ := netip.ParseAddr(t.GetAddress()) // what it can't read is refused with the rest
+		h.TIPs = append(h.TIPs, model.TIP{Switch: t.GetSwitch(), Address: address})
+	}
+	return h
 }

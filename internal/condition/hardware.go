@@ -31,7 +31,7 @@ func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	for _, name := range s.SwitchesAt(vip.Address) {
 		place := places[name]
 		line, reason := placeText(s, vip, name, place)
-		if lines = append(lines, line); place.Phase == placementpolicy.Hardware {
+		if lines = append(lines, line); place.Phase == placementpolicy.Hardware && !place.TIP.IsValid() {
 			serving++
 		}
 		if since.Before(place.Since) {
@@ -82,7 +82,7 @@ func astray(s *store.State, vip model.VIP) (text string) {
 func wantedSwitches(state placementpolicy.State, vip model.VIP) []string {
 	switch {
 	case vip.InHardware():
-		return vip.Hardware.Switches
+		return vip.NamedSwitches()
 	case vip.ChosenSwitches():
 		return state.Chosen
 	}
@@ -104,6 +104,8 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 		why, reason = place.Reason, "Refused"
 	case (vip.InHardware() || vip.ChosenSwitches()) && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
 		why, reason = switchconfig.GroupOf(s.State, vip).Unfit(node), "Unfit"
+	case place.Phase == "" && vip.InHardware() && len(vip.Hardware.TIPs) > 0 && !vip.TIPAt(name).IsValid():
+		why = "until a TIP is announced"
 	}
 	if reason == "" && !s.Streams.At(name) {
 		if why = "the switch is not connected"; place.Phase != placementpolicy.Hardware {
@@ -111,6 +113,9 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 		}
 	}
 	text = name + ": " + cmp.Or(string(place.Phase), "waits")
+	if place.TIP.IsValid() {
+		text += ", behind TIP " + place.TIP.String()
+	}
 	if place.Part.Of > 0 {
 		text += ", part " + place.Part.String()
 	}
@@ -137,8 +142,12 @@ func Places(s *store.State, vip model.VIP) []*weirv1.SwitchPlace {
 	var all []*weirv1.SwitchPlace
 	for _, name := range state.Switches() {
 		place := state.Places[name]
+		tip := ""
+		if place.TIP.IsValid() {
+			tip = place.TIP.String()
+		}
 		all = append(all, &weirv1.SwitchPlace{
-			Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
+			Tip: tip, Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
 			Part: place.Part.Number, Parts: place.Part.Of,
 		})
 	}
@@ -150,11 +159,15 @@ func Sizes(s *store.State, reported func(*store.State, model.Node) (nodestatus.S
 	state, group := s.Placements.At(vip.Address), switchconfig.GroupOf(s.State, vip)
 	for _, p := range places {
 		node, place := s.Nodes.At(p.GetSwitch()), state.Places[p.GetSwitch()]
-		if !place.Phase.Held() || group.Unfit(node) != "" {
+		entry, part := group.EntryOf(state, place), placementpolicy.Part{}
+		if !place.Phase.Held() || entry.Unfit(node) != "" {
 			continue
 		}
+		if place.TIP.IsValid() || len(state.TIPs()) == 0 { // of a part the share is that of the whole
+			entry, part = group, place.Part
+		}
 		_, detail := reported(s, node)
-		size := group.SizeOf(place.Part, detail.GetSwitch().GetMembers(), detail.GetSwitch().GetWeights())
+		size := entry.SizeOf(part, detail.GetSwitch().GetMembers(), detail.GetSwitch().GetWeights())
 		p.Members, p.Entries, p.ShareErrorPercent = size.Members, size.Entries, 100*size.ShareError
 	}
 }

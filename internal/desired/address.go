@@ -30,6 +30,7 @@ const (
 	AsTunnel
 	AsNode
 	AsWorkload // of a VIP's SNAT; it is a backend's or a tunnel's too
+	AsTIP      // Host is the switch
 )
 
 // Compare orders uses by address.
@@ -94,6 +95,11 @@ func eachUse(vip model.VIP, do func(Use)) {
 			if b.Address != b.TunnelAddress() {
 				do(Use{Address: b.Address, As: AsBackend, Name: vip.Name, Host: b.Host})
 			}
+		}
+	}
+	if vip.Hardware != nil {
+		for _, t := range vip.Hardware.TIPs {
+			do(Use{Address: t.Address, As: AsTIP, Name: vip.Name, Host: t.Switch})
 		}
 	}
 	if vip.SNAT == nil {

@@ -85,8 +85,8 @@ func (p Placements) VIPsOf(name string) iter.Seq[netip.Addr] {
 // while it is to be in hardware, and those that it has a place in. Hosts take what comes from them.
 func (s State) SwitchesAt(address netip.Addr) []string {
 	names := s.Placements.At(address).Switches()
-	if vip, there := s.VIPAt(address); there && vip.InHardware() {
-		names = append(names, vip.Hardware.Switches...)
+	if vip, there := s.VIPAt(address); there {
+		names = append(names, vip.NamedSwitches()...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -35,7 +35,13 @@ func (u *Usage) count(vip model.VIP, n int) {
 	}
 	if vip.InHardware() {
 		u.SwitchHosts += each * uint32(len(vip.Hardware.Switches))
-		u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tunnels(vip))
+		switch tips := len(vip.Hardware.TIPs); {
+		case tips > 0: // members that a cut goes through are in two parts
+			u.SwitchHosts += each * uint32(tips)
+			u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tips+tunnels(vip)+tips-1)
+		default:
+			u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tunnels(vip))
+		}
 	}
 }
 

@@ -71,6 +71,9 @@ func (s *fakeSwitch) text() string {
 		for _, m := range s.entries[vip].GetMembers() {
 			line += fmt.Sprintf(" %s×%d", m.GetTunnel(), m.GetEntries())
 		}
+		if inner := s.entries[vip].GetInner(); inner != "" {
+			line += " for " + inner
+		}
 		if s.entries[vip].GetAnnounce() {
 			line += ", announced"
 		}
@@ -90,7 +93,7 @@ func (s *fakeSwitch) report() error {
 	defer s.reporting.Unlock()
 	s.mu.Lock()
 	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{
-		Driver: "fake", Members: 64, Weights: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},
+		Driver: "fake", Members: 64, Weights: true, Tips: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},
 	}}
 	for i := range s.others {
 		r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: fmt.Sprintf("198.51.100.%d", i), Table: "tunnels", Need: 2, Free: 1})
@@ -323,4 +326,45 @@ func TestSwitchesShareBackends(t *testing.T) {
 	vip.Hardware.Switches = []string{"sw1"}
 	c.apply(vip)
 	serves(c.sw, "10.3.1.11×1 10.3.2.11×1")
+}
+
+// Switches behind TIPs share the backends, and the one that routers bring packets to has the TIPs.
+func TestSwitchesSendToTIPs(t *testing.T) {
+	c := &city{t: t}
+	c.begin(false)
+	two := startSwitch(t, c.url, "sw2", false, "10.1.0.2")
+	three := startSwitch(t, c.url, "sw3", false, "10.1.0.3")
+	eventually(t, "all are registered", func() bool { return c.m.store.State().Nodes.Len() == 5 })
+	vip := inHardware("sw1")
+	vip.Hardware.Tips = []*weirv1.TIP{{Switch: "sw2", Address: "192.0.2.2"}, {Switch: "sw3", Address: "192.0.2.3"}}
+	vip.Endpoints[0].Backends[1].Weight = vip.Endpoints[0].Backends[0].Weight
+	c.apply(vip)
+	serves := func(sw *fakeSwitch, want string) {
+		t.Helper()
+		eventually(t, sw.name+" has "+want, func() bool {
+			c.pass(time.Second / 8)
+			return sw.holds() == want
+		})
+	}
+	serves(two, "192.0.2.2: 10.3.1.11×1 for 203.0.113.10, announced")
+	serves(three, "192.0.2.3: 10.3.2.11×1 for 203.0.113.10, announced")
+	serves(c.sw, "203.0.113.10: 192.0.2.2×1 192.0.2.3×1, announced")
+	response, err := c.api.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range response.GetVip().GetStatus().GetSwitches() {
+		if want := []string{"", "192.0.2.2", "192.0.2.3"}[i]; p.GetTip() != want || p.GetMembers() != []uint32{2, 1, 1}[i] {
+			t.Errorf("the VIP is in %v", p)
+		}
+	}
+	vip.Hardware.Tips = vip.Hardware.Tips[:1]
+	c.apply(vip)
+	serves(c.sw, "203.0.113.10: 192.0.2.2×1, announced")
+	serves(two, "192.0.2.2: 10.3.1.11×1 10.3.2.11×1 for 203.0.113.10, announced")
+	serves(three, "")
+	vip.Hardware.Placement = "never"
+	c.apply(vip)
+	serves(c.sw, "")
+	serves(two, "")
 }

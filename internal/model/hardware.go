@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Hardware says which switches serve a VIP. Package hardware holds what is valid.
 type Hardware struct {
@@ -11,6 +14,37 @@ type Hardware struct {
 	Spread    int       // of PlacementAuto: so many switches at once at most; 0: as many as fit best
 	ByHost    bool      // a switch has one tunnel for all backends on a host
 	Flood     OnFlood   // never empty
+	TIPs      []TIP     // that the switches have in place of backends
+}
+
+// TIP is an address that a switch takes a VIP's packets at, which another switch has put into IP-in-IP.
+type TIP struct {
+	Switch  string // name of a node, once
+	Address netip.Addr
+}
+
+// TIPAt is the TIP of a VIP at a switch; invalid: it has none.
+func (vip VIP) TIPAt(name string) netip.Addr {
+	if vip.Hardware != nil {
+		for _, t := range vip.Hardware.TIPs {
+			if t.Switch == name {
+				return t.Address
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// NamedSwitches are the switches that are to serve the VIP, by its owner's word, and those behind its TIPs.
+func (vip VIP) NamedSwitches() []string {
+	if !vip.InHardware() {
+		return nil
+	}
+	names := slices.Clone(vip.Hardware.Switches)
+	for _, t := range vip.Hardware.TIPs {
+		names = append(names, t.Switch)
+	}
+	return names
 }
 
 // Placement says whether switches serve a VIP.
@@ -46,9 +80,9 @@ func (vip VIP) LeavesFloods() bool {
 	return vip.Hardware != nil && vip.Hardware.Placement != PlacementNever && vip.Hardware.Flood != FloodStay
 }
 
-// AsksFor says whether the switch of a name is to serve the VIP.
+// AsksFor says whether the switch of a name is to serve the VIP, behind a TIP or not.
 func (vip VIP) AsksFor(name string) bool {
-	return vip.InHardware() && slices.Contains(vip.Hardware.Switches, name)
+	return slices.Contains(vip.NamedSwitches(), name)
 }
 
 // InHardware says whether the switches that the VIP names are to serve it.

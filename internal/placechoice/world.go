@@ -38,6 +38,7 @@ type VIP struct {
 	Name     string
 	Required []string // of placement require: its switches, each with the VIP whole
 	Split    bool     // of placement require: each of its switches has a part of the tunnels
+	Behind   []string // of placement require: switches behind its TIPs, each with a part of the tunnels; Required have the TIPs
 	Most     int      // so many switches at once at most; 0: one, as each holds the VIP whole
 	Rate     traffic.Rate
 	Measured bool            // Rate is known; else the VIP counts as the mean of those whose is
@@ -113,13 +114,16 @@ func newModel(w World) model {
 
 // addRequired adds a VIP of placement require: a demand at each of its switches, which has it whole or a part of it.
 func (m *model) addRequired(w World, vip VIP) {
-	for i, name := range vip.Required {
-		part := vip
-		if vip.Split {
-			part.Tunnels = nil
-			for j := i; j < len(vip.Tunnels); j += len(vip.Required) {
-				part.Tunnels = append(part.Tunnels, vip.Tunnels[j])
-			}
+	for i, name := range slices.Concat(vip.Required, vip.Behind) {
+		part, among := vip, len(vip.Required)
+		switch behind := i - among; {
+		case behind >= 0:
+			among = len(vip.Behind)
+			part.Tunnels = partOf(vip.Tunnels, behind, among)
+		case len(vip.Behind) > 0: // where TIPs are is not known: as near as some backends
+			part.Tunnels = vip.Tunnels[:min(len(vip.Behind), len(vip.Tunnels))]
+		case vip.Split:
+			part.Tunnels = partOf(vip.Tunnels, i, among)
 		}
 		backends, _ := w.backends(part)
 		at := slices.IndexFunc(m.fabric.Switches, func(s fabric.Switch) bool { return s.Name == name })
@@ -127,10 +131,18 @@ func (m *model) addRequired(w World, vip VIP) {
 			continue // it is not of the fabric: nothing is reckoned with there
 		}
 		one := vip.Name + "@" + name // no VIP has such a name
-		m.demands = append(m.demands, demand(one, vip, backends, len(vip.Required)))
+		m.demands = append(m.demands, demand(one, vip, backends, among))
 		m.policy.VIPs[one] = placement.VIPPolicy{Require: true, Pin: []string{name}}
 		m.current[one] = []string{name}
 	}
+}
+
+// partOf is one of so many parts.
+func partOf(tunnels []netip.Addr, i, of int) (part []netip.Addr) {
+	for ; i < len(tunnels); i += of {
+		part = append(part, tunnels[i])
+	}
+	return part
 }
 
 // demand is what a VIP brings to one of several sets of switches.

@@ -2,6 +2,7 @@ package placementpolicy
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -54,6 +55,10 @@ type Place struct {
 	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted
 	Attempts uint32    `json:"attempts,omitempty"` // refusals in a row
 	Part     Part      `json:"part,omitzero"`      // of the VIP's members
+	// TIP is the address that other switches send the VIP's packets to; invalid: routers bring them.
+	TIP    netip.Addr `json:"tip,omitzero"`
+	Named  bool       `json:"named,omitempty"`  // of a TIP: entries of other switches name it
+	Silent bool       `json:"silent,omitempty"` // of a TIP: its switch may be dead, so that others are named alone
 }
 
 // State is where a VIP is. It is read only.
@@ -110,8 +115,8 @@ const (
 	// LeaveTime is how long hosts take and steer what a switch sends that should not any more. It is beyond the time after
 	// which a switch without a manager withdraws by itself.
 	LeaveTime = 10 * time.Minute
-	// goneTime is after how long of silence a switch counts as one that has withdrawn by itself.
-	goneTime = LeaveTime + time.Minute
+	// GoneTime is after how long of silence a switch counts as one that has withdrawn by itself.
+	GoneTime = LeaveTime + time.Minute
 	// SilentTime is after how long of silence a switch gets no new VIP.
 	SilentTime = 5 * time.Second
 
@@ -129,6 +134,7 @@ type Seen struct {
 	RunsFor    time.Duration // for how long the leader has known that
 	Refused    string        // and what it refused of it; empty: nothing
 	For        time.Duration // that the leader has seen the Place in this phase
+	Named      bool          // another switch may have an entry that names the TIP of the Place
 }
 
 // fits says whether the VIP may go on into the switch.
@@ -138,7 +144,7 @@ func (s Seen) fits() bool { return s.Wanted && s.Unfit == "" }
 func (s Seen) may() bool { return s.fits() && s.Silent < SilentTime }
 
 // gone says whether the switch is taken to have withdrawn by itself.
-func (s Seen) gone() bool { return s.Silent >= goneTime }
+func (s Seen) gone() bool { return s.Silent >= GoneTime }
 
 // Event is what a step means to people.
 type Event string
@@ -184,6 +190,7 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		p.Reason = seen.Refused
 		p.Attempts++
 		return p.to(back, now), Refused
+	case !seen.fits() && seen.Named && p.Phase.Announced():
 	case !seen.fits():
 		event := Event("")
 		if p.Phase == Hardware {
@@ -210,7 +217,7 @@ func (p Place) out(seen Seen, now time.Time) Place {
 			p.Reason = ""
 			return p.to(Announcing, now)
 		}
-		if seen.Runs && seen.RunsFor >= settle || seen.gone() {
+		if (seen.Runs && seen.RunsFor >= settle || seen.gone()) && !seen.Named {
 			return p.to(Removing, now)
 		}
 	case Removing:

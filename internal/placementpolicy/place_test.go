@@ -39,10 +39,13 @@ func TestEachStep(t *testing.T) {
 		"wanted no more":                   {Hardware, 0, Seen{Runs: true}, Withdrawing, Withdrawn},
 		"fits no more":                     {Hardware, 0, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
 		"fits no more, once refused":       {Hardware, 2, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
+		"wanted no more, and named":        {Hardware, 0, Seen{Runs: true, Named: true}, Hardware, ""},
+		"refused, and named":               {Hardware, 0, Seen{Wanted: true, Runs: true, Refused: "full", Named: true}, Withdrawing, Refused},
+		"withdrawn, and named":             {Withdrawing, 0, Seen{Runs: true, RunsFor: settle, Named: true}, Withdrawing, ""},
 		"not withdrawn yet":                {Withdrawing, 0, Seen{For: time.Hour}, Withdrawing, ""},
 		"just withdrawn":                   {Withdrawing, 0, Seen{Runs: true, RunsFor: settle - 1}, Withdrawing, ""},
 		"withdrawn":                        {Withdrawing, 0, Seen{Runs: true, RunsFor: settle}, Removing, ""},
-		"withdrawn by itself":              {Withdrawing, 0, Seen{Silent: goneTime}, Removing, ""},
+		"withdrawn by itself":              {Withdrawing, 0, Seen{Silent: GoneTime}, Removing, ""},
 		"wanted again":                     {Withdrawing, 0, want, Announcing, ""},
 		"wanted again, but refused":        {Withdrawing, 1, want, Withdrawing, ""},
 		"not removed yet":                  {Removing, 0, Seen{For: time.Hour}, Removing, ""},
@@ -116,7 +119,7 @@ func (w *world) see() Seen {
 
 // check holds what must be so of a step, whatever happened before it.
 func (w *world) check(t *rapid.T, before Phase) {
-	gone := !w.connected && w.now-w.since >= goneTime
+	gone := !w.connected && w.now-w.since >= GoneTime
 	switch is := w.place.Phase; {
 	case is.Held() && !w.prepared:
 		t.Fatalf("%s follows %s, and hosts are not ready", is, before)

@@ -60,6 +60,9 @@ func (c *Controller) world(s *store.State, now time.Time) (w placechoice.World, 
 		vip := s.VIPs.At(name)
 		seen := c.seeVIP(s, vip, now)
 		seen.Required, seen.Split = vip.Hardware.Switches, vip.Hardware.Split
+		for _, t := range vip.Hardware.TIPs {
+			seen.Behind = append(seen.Behind, t.Switch)
+		}
 		w.VIPs = append(w.VIPs, seen)
 	}
 	for name := range s.Placements.Auto() {
@@ -166,7 +169,7 @@ func signature(w placechoice.World) uint64 {
 		fmt.Fprintln(h, device, takes)
 	}
 	for _, vip := range w.VIPs {
-		fmt.Fprintln(h, vip.Name, vip.Required, vip.Most, vip.Tunnels, vip.Rows, vip.Unfit, vip.Avoid)
+		fmt.Fprintln(h, vip.Name, vip.Required, vip.Split, vip.Behind, vip.Most, vip.Tunnels, vip.Rows, vip.Unfit, vip.Avoid)
 	}
 	return h.Sum64()
 }

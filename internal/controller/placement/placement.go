@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
@@ -221,12 +222,12 @@ func (w *Watch) time(s *store.State, vip netip.Addr, now time.Time) (moves bool)
 	}
 	timers := make(map[string]timer, len(places))
 	for name, place := range places {
-		moves = moves || place.Phase.Moves()
+		moves = moves || place.Phase.Moves() || place.TIP.IsValid() && place.Phase == placementpolicy.Hardware && !place.Named
 		t := before[name]
 		if t.phase != place.Phase {
 			t = timer{phase: place.Phase, since: now}
 		}
-		switch runs := w.said[name].tells(vip, s.PlacementWritten.At(vip)); {
+		switch runs := w.said[name].tells(place.Address(vip), s.PlacementWritten.At(vip)); {
 		case !runs:
 			t.runs = time.Time{}
 		case t.runs.IsZero():
@@ -286,7 +287,11 @@ func (w *Watch) read(s *store.State, name string) report {
 	}
 	for _, r := range detail.GetSwitch().GetRefused() {
 		said.refused[r.GetVip()] = refusalText(r)
-		if vip, err := netip.ParseAddr(r.GetVip()); err == nil && s.Placements.Has(vip) {
+		vip, err := netip.ParseAddr(r.GetVip())
+		for u := range s.Addresses.Of(vip, desired.AsTIP) {
+			vip = s.VIPs.At(u.Name).Address
+		}
+		if err == nil && s.Placements.Has(vip) {
 			w.look[vip] = true
 		}
 	}
@@ -337,9 +342,18 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	for _, name := range names {
+	stay := map[string]bool{}
+	take := func(name string) {
 		was := before.Places[name]
-		is, event := was.Next(w.see(s, vip, address, name, was, now), now)
+		seen := w.see(s, vip, address, name, was, now)
+		stay[name] = seen.Wanted && seen.Unfit == "" && seen.Silent < placementpolicy.GoneTime
+		if !behindTIP(vip, name, was) && seen.Unfit == "" {
+			seen.Unfit = w.unfitEntry(s, vip, name, before, d.next, stay)
+		}
+		is, event := was.Next(seen, now)
+		if is.Phase == placementpolicy.Preparing && was.Phase != is.Phase {
+			is.TIP = vip.TIPAt(name)
+		}
 		if is.Phase != "" {
 			d.next.Places[name] = is
 		}
@@ -351,6 +365,14 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 			d.tells = append(d.tells, e)
 		}
 	}
+	first, behind := split(names, func(name string) bool { return behindTIP(vip, name, before.Places[name]) })
+	for _, name := range behind {
+		take(name)
+	}
+	w.name(s, vip, address, d.next, stay, now)
+	for _, name := range first { // they go by which TIPs there are
+		take(name)
+	}
 	if there && vip.InHardware() {
 		w.share(s, vip, d.next, now)
 	}
@@ -358,14 +380,21 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 	return d, !before.Equal(d.next)
 }
 
-// share gives the switches of a VIP their parts of its members.
+// share gives the switches of a VIP their parts of its members: those that it names, or those behind its TIPs.
 func (w *Watch) share(s *store.State, vip model.VIP, next placementpolicy.State, now time.Time) {
-	if !vip.Hardware.Split {
-		next.Whole(vip.Hardware.Switches)
+	among := vip.Hardware.Switches
+	if tips := vip.Hardware.TIPs; len(tips) > 0 {
+		next.Whole(among)
+		among = nil
+		for _, t := range tips {
+			among = append(among, t.Switch)
+		}
+	} else if !vip.Hardware.Split {
+		next.Whole(among)
 		return
 	}
 	silent := func(name string) bool { return w.silentFor(s, name, now) >= placementpolicy.SilentTime }
-	next.Share(vip.Hardware.Switches, silent, func(name string, part placementpolicy.Part) bool {
+	next.Share(among, silent, func(name string, part placementpolicy.Part) bool {
 		said, g, place := w.said[name].tables, w.groupOf(s, vip), next.Places[name]
 		size, held := g.SizeOf(part, said.GetMembers(), true), uint32(0)
 		if place.Phase.Held() {
@@ -391,7 +420,7 @@ var texts = map[placementpolicy.Event]struct {
 func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
 	node, t := s.Nodes.At(name), w.timers[address][name]
 	seen := placementpolicy.Seen{
-		Wanted: vip.AsksFor(name) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
+		Wanted: vip.AsksFor(name) && asItIs(vip, name, was) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
 		Silent: w.silentFor(s, name, now),
 	}
 	switch {
@@ -402,14 +431,15 @@ func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name stri
 	case seen.Wanted:
 		seen.Unfit = w.unfit(s, vip, node)
 	}
-	if t.phase != was.Phase { // it was written since: nothing is known of it
+	if seen.Named = was.TIP.IsValid(); t.phase != was.Phase { // it was written since: nothing is known of it
 		return seen
 	}
+	seen.Named = was.TIP.IsValid() && w.isNamed(s, address, was, now)
 	seen.HostsReady = w.Published() >= s.PlacementWritten.At(address)
 	seen.For = now.Sub(t.since)
 	if seen.Runs = !t.runs.IsZero(); seen.Runs {
 		seen.RunsFor = now.Sub(t.runs)
-		seen.Refused = w.said[name].refused[address.String()]
+		seen.Refused = w.said[name].refused[was.Address(address).String()]
 	}
 	return seen
 }
@@ -435,6 +465,9 @@ func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
 		if obstacle := hardware.Obstacle(vip); obstacle != nil {
 			return obstacle.Error()
 		}
+	}
+	if said := w.said[node.Name].tables; vip.TIPAt(node.Name).IsValid() && said.GetDriver() != "" && !said.GetTips() {
+		return fmt.Sprintf("driver %s takes off no outer header: the switch can have no TIP", said.GetDriver())
 	}
 	return w.groupOf(s, vip).Unfit(node)
 }

@@ -106,6 +106,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 // placeText is what describe says of a switch that a VIP is in.
 func placeText(w io.Writer, p *weirv1.SwitchPlace) {
 	fmt.Fprintf(w, "In switch:   %s, %s since %s", p.GetSwitch(), p.GetPhase(), p.GetSince().AsTime().Format(time.RFC3339))
+	if p.GetTip() != "" {
+		fmt.Fprintf(w, ", behind TIP %s", p.GetTip())
+	}
 	if p.GetParts() > 0 {
 		fmt.Fprintf(w, ", part %s", table.SwitchPart(p))
 	}

@@ -130,6 +130,9 @@ func (a *nodeAdmission) address(field string, address netip.Addr) {
 			}
 		}
 	}
+	for u := range a.Addresses.Of(address, desired.AsTIP) {
+		a.refuse(field, "%s is a TIP of VIP %s", address, u.Name)
+	}
 	for u := range a.Addresses.Of(address, desired.AsNode) {
 		if u.Name != a.node.Name {
 			a.refuse(field, "%s is an address of node %s: if that is gone, weir delete node %s", address, u.Name, u.Name)

@@ -91,6 +91,13 @@ func (o *ownership) vip(path string, vip model.VIP) {
 			o.backend(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j), b)
 		}
 	}
+	if vip.Hardware != nil {
+		for i, t := range vip.Hardware.TIPs {
+			if o.tenants.ofOther(o.tenant.Name, t.Address) {
+				o.refuse(fmt.Sprintf("%s.hardware.tips[%d].address", path, i), "%s is another tenant's", t.Address)
+			}
+		}
+	}
 	if vip.SNAT == nil {
 		return
 	}
@@ -134,7 +141,7 @@ func (o *ownership) notReached(address netip.Addr) (reason string) {
 	case o.tenants.ofOther(o.tenant.Name, address):
 		return "is another tenant's"
 	}
-	for _, as := range []desired.Purpose{desired.AsVIP, desired.AsBackend, desired.AsTunnel, desired.AsWorkload} {
+	for _, as := range []desired.Purpose{desired.AsVIP, desired.AsBackend, desired.AsTunnel, desired.AsWorkload, desired.AsTIP} {
 		for u := range o.Addresses.Of(address, as) {
 			if o.VIPs.At(u.Name).Tenant != o.tenant.Name {
 				return "is another tenant's"

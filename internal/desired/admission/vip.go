@@ -93,6 +93,11 @@ func (a *admission) vip(path string, vip model.VIP) {
 			a.refuse(path+".address", "%s is the address of %s already", vip.Address, a.other(u.Name, vip))
 		}
 	}
+	for u := range a.Addresses.Of(vip.Address, desired.AsTIP) {
+		a.refuse(path+".address", "%s is a TIP of %s", vip.Address, a.other(u.Name, vip))
+		break
+	}
+	a.tips(path+".hardware", vip)
 	if user, used := a.dip(vip.Address); used {
 		a.refuse(path+".address", "%s is the address of a backend of %s", vip.Address, a.other(user, vip))
 	}
@@ -134,6 +139,12 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 	}
 	for u := range a.Addresses.Of(b.Tunnel, desired.AsVIP) {
 		a.refuse(field, "%s is the address of %s", b.Tunnel, a.other(u.Name, vip))
+	}
+	for _, address := range []netip.Addr{b.Address, b.TunnelAddress()} {
+		for u := range a.Addresses.Of(address, desired.AsTIP) {
+			a.refuse(field, "%s is a TIP of %s", address, a.other(u.Name, vip))
+			return
+		}
 	}
 	for other := range a.Addresses.Of(b.TunnelAddress(), desired.AsTunnel) {
 		if other.Host != b.Host {

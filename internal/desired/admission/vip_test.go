@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,6 +49,15 @@ func newVIP(name, address string, backends ...model.Backend) model.VIP {
 	}
 }
 
+// behind is a VIP with TIPs.
+func behind(vip model.VIP, tips ...string) model.VIP {
+	vip.Hardware = &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw"}}
+	for i, tip := range tips {
+		vip.Hardware.TIPs = append(vip.Hardware.TIPs, model.TIP{Switch: fmt.Sprint("sw", i), Address: addr(tip)})
+	}
+	return vip
+}
+
 // first is the path of the first backend of the first VIP.
 const first = "vips[0].endpoints[0].backends[0]"
 
@@ -57,6 +67,22 @@ var admissions = []struct {
 	want []string // all refusals, in order; none: admitted
 }{
 	{"fits", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.10"), on("host2", "10.3.2.10"))}, nil},
+	{"behind TIPs", []model.VIP{behind(newVIP("shop", "203.0.113.10"), "192.0.2.1"), newVIP("other", "203.0.113.11")}, nil},
+	{
+		"TIPs of others",
+		[]model.VIP{
+			behind(newVIP("shop", "203.0.113.10"), "203.0.113.20", "10.3.1.20", "10.2.1.2", "192.0.2.1"),
+			behind(newVIP("other", "203.0.113.11", on("host1", "192.0.2.2")), "192.0.2.1", "192.0.2.2"),
+		},
+		[]string{
+			"vips[0].hardware.tips[0].address: 203.0.113.20 is an address of VIP blog already",
+			"vips[0].hardware.tips[1].address: 10.3.1.20 is the address of a backend of VIP blog",
+			"vips[0].hardware.tips[2].address: 10.2.1.2 is an address of node host1",
+			"vips[0].hardware.tips[3].address: 192.0.2.1 is an address of VIP other already",
+			"vips[1].hardware.tips[0].address: 192.0.2.1 is an address of VIP shop already",
+			"vips[1].endpoints[0].backends[0].address: 192.0.2.2 is a TIP of VIP other",
+		},
+	},
 	{"replaces itself", []model.VIP{newVIP("blog", "203.0.113.20", on("host2", "10.3.1.20"))}, nil},
 	{"moves its address", []model.VIP{newVIP("blog", "203.0.113.21"), newVIP("shop", "203.0.113.20")}, nil},
 	{"same DIP for two VIPs", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.20"))}, nil},

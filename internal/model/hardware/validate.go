@@ -3,6 +3,7 @@ package hardware
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -46,6 +47,7 @@ func Validate(vip model.VIP) error {
 	default:
 		r.switches(h.Switches)
 	}
+	r.tips(vip)
 	if vip.InHardware() {
 		r.obstacles(vip)
 	}
@@ -61,6 +63,8 @@ func (r *refusals) chosen(h *model.Hardware) {
 		r.refuse("hardware.spread", "must be auto, one or a number from 1 to %d", MaxSwitches)
 	case auto && len(h.Switches) > 0:
 		r.refuse("hardware.switches", "must be left out: with placement %s managers choose them", model.PlacementAuto)
+	case auto && len(h.TIPs) > 0:
+		r.refuse("hardware.tips", "must be left out: with placement %s managers choose switches", model.PlacementAuto)
 	case auto && h.Split:
 		r.refuse("hardware.split", "is of placement %s alone", model.PlacementRequire)
 	case auto && h.UDP == model.UDPLocal:
@@ -100,6 +104,38 @@ func (r *refusals) switches(names []string) {
 			continue
 		}
 		first[name] = i
+	}
+}
+
+// tips holds that TIPs are addresses of their own, at switches that have nothing else of the VIP.
+func (r *refusals) tips(vip model.VIP) {
+	h := vip.Hardware
+	if len(h.TIPs) > MaxSwitches {
+		r.refuse("hardware.tips", "must be at most %d, are %d", MaxSwitches, len(h.TIPs))
+		return
+	}
+	if len(h.TIPs) > 0 && h.Split {
+		r.refuse("hardware.split", "must be left out of a VIP with tips: these share the backends")
+	}
+	switches, addresses := map[string]bool{}, map[netip.Addr]bool{vip.Address: true}
+	for _, name := range h.Switches {
+		switches[name] = true
+	}
+	for i, t := range h.TIPs {
+		field := fmt.Sprintf("hardware.tips[%d]", i)
+		switch a := t.Address; {
+		case !model.ValidName(t.Switch):
+			r.refuse(field+".switch", "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", t.Switch)
+		case switches[t.Switch]:
+			r.refuse(field+".switch", "%s has the VIP already: a switch has it once", t.Switch)
+		case !a.IsGlobalUnicast() || a.Is4In6() || a.Zone() != "":
+			r.refuse(field+".address", "must be a unicast address")
+		case addresses[a]:
+			r.refuse(field+".address", "%s is there already", a)
+		case a.Is4() != h.TIPs[0].Address.Is4():
+			r.refuse(field+".address", "must be of the family of the first TIP, %s", h.TIPs[0].Address)
+		}
+		switches[t.Switch], addresses[t.Address] = true, true
 	}
 }
 

@@ -50,7 +50,19 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 		"not in hardware":        {func(v *model.VIP) { v.Hardware.Placement, v.Limits = model.PlacementNever, &model.Limits{} }, nil},
 		"not in hardware, wrong": {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
 		"flows and byHost":       {func(v *model.VIP) { v.Hardware.ByHost, v.Hardware.UDP = true, model.UDPLocal }, []string{"hardware.udp"}},
-		"nothing said of it":     {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
+		"TIPs":                   {func(v *model.VIP) { v.Hardware.TIPs = tips("sw2", "192.0.2.1", "sw3", "192.0.2.2") }, nil},
+		"TIPs and parts":         {func(v *model.VIP) { v.Hardware.Split, v.Hardware.TIPs = true, tips("sw2", "192.0.2.1") }, []string{"hardware.split"}},
+		"too many TIPs":          {func(v *model.VIP) { v.Hardware.TIPs = make([]model.TIP, MaxSwitches+1) }, []string{"hardware.tips"}},
+		"TIPs that are none": {
+			func(v *model.VIP) {
+				v.Hardware.TIPs = tips("sw1", "192.0.2.1", "S", "192.0.2.2", "sw3", "203.0.113.30", "sw4", "192.0.2.1", "sw4", "192.0.2.5", "sw6", "fd00::1", "sw7", "127.0.0.1", "sw8", "::ffff:192.0.2.8")
+			},
+			[]string{"hardware.tips[0].switch", "hardware.tips[1].switch", "hardware.tips[2].address", "hardware.tips[3].address", "hardware.tips[4].switch", "hardware.tips[5].address", "hardware.tips[6].address", "hardware.tips[7].address"},
+		},
+		"TIPs of what is chosen": {func(v *model.VIP) {
+			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, TIPs: tips("sw2", "192.0.2.1")}
+		}, []string{"hardware.tips"}},
+		"nothing said of it": {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
 		"no switch, not required": {func(v *model.VIP) {
 			v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal, Flood: model.FloodStay}
 		}, nil},
@@ -65,6 +77,14 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 			t.Errorf("%s: refused are %q, want %q", what, fields, c.fields)
 		}
 	}
+}
+
+// tips are those of switches, each with its address.
+func tips(list ...string) (tips []model.TIP) {
+	for i := 0; i < len(list); i += 2 {
+		tips = append(tips, model.TIP{Switch: list[i], Address: netip.MustParseAddr(list[i+1])})
+	}
+	return tips
 }
 
 func TestASwitchHasOneSourceOfEachFamily(t *testing.T) {

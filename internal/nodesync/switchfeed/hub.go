@@ -150,7 +150,7 @@ func touched(before, s *store.State, delta store.Delta) map[netip.Addr]bool {
 
 // Open begins the feed of a switch's stream.
 func (h *Hub) Open(name string) (f *Feed, closed func()) {
-	f = &Feed{hub: h, name: name, snapshotDue: true, due: map[netip.Addr]bool{}, sent: map[netip.Addr]bool{}, wake: wake.New()}
+	f = &Feed{hub: h, name: name, snapshotDue: true, due: map[netip.Addr]bool{}, sent: map[netip.Addr]netip.Addr{}, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.feeds[name] == nil {
@@ -172,8 +172,8 @@ type Feed struct {
 	name        string
 	wake        wake.Signal
 	snapshotDue bool
-	due         map[netip.Addr]bool // VIPs whose entry may have changed
-	sent        map[netip.Addr]bool // VIPs that the switch was told of on this stream and holds
+	due         map[netip.Addr]bool       // VIPs whose entry may have changed
+	sent        map[netip.Addr]netip.Addr // VIPs that the switch was told of on this stream and holds, and by which address
 }
 
 // Wake has something when Next may return more.
@@ -190,6 +190,7 @@ type Update struct {
 // Entry is a VIP as a switch holds it.
 type Entry struct {
 	VIP      netip.Addr
+	Inner    netip.Addr // valid: VIP is a TIP of it
 	Members  []switchconfig.Member
 	Announce bool
 }
@@ -207,7 +208,7 @@ func (f *Feed) Next(first model.Generation) (update Update, due bool) {
 	update = Update{Generation: s.Generation, Snapshot: f.snapshotDue}
 	if f.snapshotDue {
 		f.snapshotDue = false
-		f.due, f.sent = map[netip.Addr]bool{}, map[netip.Addr]bool{}
+		f.due, f.sent = map[netip.Addr]bool{}, map[netip.Addr]netip.Addr{}
 		for vip := range s.Placements.VIPsOf(f.name) {
 			f.due[vip] = true
 		}
@@ -215,14 +216,14 @@ func (f *Feed) Next(first model.Generation) (update Update, due bool) {
 	most := h.members(f.name)
 	node := s.Nodes.At(f.name)
 	for vip := range f.due {
-		place, group := s.Placements.At(vip).Places[f.name], h.groups[vip]
-		switch {
-		case place.Phase.Held() && group.Unfit(node) == "":
-			f.sent[vip] = true
-			update.Entries = append(update.Entries, Entry{vip, group.Part(place.Part).Members(most), place.Phase.Announced()})
-		case f.sent[vip]:
+		entry, held := h.entryOf(s, vip, node, most)
+		if was, told := f.sent[vip]; told && (!held || was != entry.VIP) {
 			delete(f.sent, vip)
-			update.Removed = append(update.Removed, vip)
+			update.Removed = append(update.Removed, was)
+		}
+		if held {
+			f.sent[vip] = entry.VIP
+			update.Entries = append(update.Entries, entry)
 		}
 	}
 	f.due = map[netip.Addr]bool{}
@@ -231,11 +232,29 @@ func (f *Feed) Next(first model.Generation) (update Update, due bool) {
 	return update, true
 }
 
+// entryOf is a VIP as a switch is to hold it; false: it is not to. The hub's lock is held.
+func (h *Hub) entryOf(s *store.State, vip netip.Addr, node model.Node, most uint32) (e Entry, held bool) {
+	state := s.Placements.At(vip)
+	place := state.Places[node.Name]
+	entry := h.groups[vip].EntryOf(state, place)
+	if !place.Phase.Held() || entry.Unfit(node) != "" {
+		return e, false
+	}
+	e = Entry{VIP: place.Address(vip), Members: entry.Members(most), Announce: place.Phase.Announced()}
+	if place.TIP.IsValid() {
+		e.Inner = vip
+	}
+	return e, true
+}
+
 // Message is the update as it goes to the switch.
 func (u Update) Message() *weirv1.SyncSwitchResponse {
 	message := &weirv1.SyncSwitchResponse{Generation: uint64(u.Generation), Snapshot: u.Snapshot}
 	for _, e := range u.Entries {
 		entry := &weirv1.SwitchEntry{Vip: e.VIP.String(), Announce: e.Announce}
+		if e.Inner.IsValid() {
+			entry.Inner = e.Inner.String()
+		}
 		for _, m := range e.Members {
 			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
 		}

@@ -40,7 +40,11 @@ func newState(places map[string]placementpolicy.Phase) *store.State {
 func text(u Update) string {
 	lines := []string{fmt.Sprintf("%d %v", u.Generation, u.Snapshot)}
 	for _, e := range u.Entries {
-		lines = append(lines, fmt.Sprintf("%s to %v %v", e.VIP, e.Members, e.Announce))
+		line := fmt.Sprintf("%s to %v %v", e.VIP, e.Members, e.Announce)
+		if e.Inner.IsValid() {
+			line += " for " + e.Inner.String()
+		}
+		lines = append(lines, line)
 	}
 	for _, vip := range u.Removed {
 		lines = append(lines, "not "+vip.String())
@@ -110,4 +114,46 @@ func TestDeltas(t *testing.T) {
 			t.Errorf("step %d: it is told %q, want %q", i, got, c.want)
 		}
 	}
+}
+
+// A switch behind a TIP has its part of the backends, and the one that routers bring packets to the TIPs that are named.
+func TestTIPs(t *testing.T) {
+	s := newState(nil)
+	vip, tip := s.VIPs.At("fast").Address, netip.MustParseAddr("192.0.2.1")
+	hardware := placementpolicy.Place{Phase: placementpolicy.Hardware}
+	behind := placementpolicy.Place{Phase: placementpolicy.Hardware, TIP: tip, Part: placementpolicy.Part{Number: 2, Of: 2}}
+	h := New(func(string) uint32 { return 0 })
+	first, _ := h.Open("sw1")
+	second, _ := h.Open("sw2")
+	for i, c := range []struct {
+		places        map[string]placementpolicy.Place
+		first, second string
+	}{
+		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": behind}, "203.0.113.0 to [{10.2.0.1 1} {10.2.0.2 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0"},
+		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": named(behind)}, "203.0.113.0 to [{192.0.2.1 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0"},
+		{map[string]placementpolicy.Place{"sw1": hardware}, "203.0.113.0 to [{10.2.0.1 1} {10.2.0.2 1}] true", "not 192.0.2.1"},
+	} {
+		s = s.Clone()
+		s.Generation++
+		s.Placements.Put(vip, placementpolicy.State{VIP: "fast", Places: c.places})
+		h.Publish(s)
+		h.follow()
+		h.mu.Lock()
+		h.notify(s, vip) // this State was not read from a store
+		for f := range h.feeds["sw2"] {
+			f.due[vip] = true
+		}
+		h.mu.Unlock()
+		for f, want := range map[*Feed]string{first: c.first, second: c.second} {
+			update, _ := f.Next(0)
+			if _, got, _ := strings.Cut(text(update), "; "); !strings.Contains(got, want) {
+				t.Errorf("step %d: a switch is told %q, want %q", i, got, want)
+			}
+		}
+	}
+}
+
+func named(p placementpolicy.Place) placementpolicy.Place {
+	p.Named = true
+	return p
 }

@@ -161,7 +161,7 @@ func VIPsOf(s desired.State, node string) iter.Seq[string] {
 			return
 		}
 		for name := range s.Placements.Required() {
-			if slices.Contains(s.VIPs.At(name).Hardware.Switches, node) && !yield(name) {
+			if s.VIPs.At(name).AsksFor(node) && !yield(name) {
 				return
 			}
 		}

@@ -1,0 +1,246 @@
+package placement
+
+import (
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/desired/switchconfig"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
+)
+
+var service = netip.MustParseAddr("203.0.113.30")
+
+// device is a switch as far as it has what it was told, and has said so.
+type device struct {
+	connected    bool
+	runs, said   model.Generation
+	address      netip.Addr // of the entry that it has; invalid: none
+	members      []switchconfig.Member
+	announced    bool
+	since        time.Time // it has announced it; or has not, if it has an entry
+	detail       *weirv1.NodeStatus
+	disconnected time.Time
+}
+
+// plant are a leader, switches, and a VIP with TIPs.
+type plant struct {
+	t       *rapid.T
+	now     time.Time
+	state   *store.State
+	watch   *Watch
+	devices map[string]*device
+}
+
+// spread is how long routers take to hear of a route.
+const spread = 500 * time.Millisecond
+
+func newPlant(t *rapid.T) *plant {
+	p := &plant{t: t, now: time.Unix(1_700_000_000, 0), state: &store.State{Generation: 1}, devices: map[string]*device{}}
+	c := &Controller{
+		Published: func() model.Generation { return p.state.Generation }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Latest: func(name string, _ nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
+			d := p.devices[name]
+			return nodestatus.Status{Generation: d.said}, d.detail, true
+		},
+	}
+	p.watch = c.Watch()
+	for i, name := range []string{"core1", "core2", "tor1", "tor2", "tor3"} {
+		p.devices[name] = &device{connected: true}
+		p.state.PutNode(model.Node{Name: name, Role: model.RoleSwitch, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})}})
+		p.state.Streams.Set(name, true)
+	}
+	p.write(func(s *store.State) {
+		vip := vipWith(nil)
+		s.PutVIP(vip)
+		table := desired.Table{}
+		for i := range 6 {
+			table.Rows = append(table.Rows, desired.Row{Slot: model.Slot(i + 1), Tunnel: netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})})
+			table.Buckets = append(table.Buckets, model.Slot(i+1))
+		}
+		s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), table)
+	})
+	return p
+}
+
+func vipWith(h *model.Hardware) model.VIP {
+	return model.VIP{Name: "fast", Address: service, Hardware: h, Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}}}
+}
+
+func (p *plant) write(change func(*store.State)) {
+	next := p.state.Clone()
+	next.Generation++
+	change(next)
+	p.state = next
+}
+
+// want has the owner ask for something.
+func (p *plant) want(t *rapid.T) {
+	h := &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"core1", "core2"}[:rapid.IntRange(1, 2).Draw(t, "switches")]}
+	for i, name := range []string{"tor1", "tor2", "tor3"}[:rapid.IntRange(0, 3).Draw(t, "tips")] {
+		h.TIPs = append(h.TIPs, model.TIP{Switch: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(10*rapid.IntRange(0, 1).Draw(t, "address") + i)})})
+	}
+	if rapid.Bool().Draw(t, "never") {
+		h = nil
+	}
+	p.write(func(s *store.State) {
+		s.PutVIP(vipWith(h))
+		s.Written.Set("fast", s.Generation)
+	})
+}
+
+func (p *plant) drain(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"tor1", "tor2", "core1"}).Draw(t, "drained")
+	p.write(func(s *store.State) {
+		node := s.Nodes.At(name)
+		if node.Drained = p.now; !s.Nodes.At(name).Drained.IsZero() {
+			node.Drained = time.Time{}
+		}
+		s.PutNode(node)
+	})
+}
+
+// step has the leader take the steps that are due.
+func (p *plant) step(*rapid.T) {
+	p.watch.observe(p.state, p.now)
+	p.watch.time(p.state, service, p.now)
+	if done, changed := p.watch.next(p.state, service, p.now); changed {
+		p.write(func(s *store.State) {
+			s.Placements.Put(service, done.next)
+			s.PlacementWritten.Set(service, s.Generation)
+		})
+	}
+}
+
+// tell has a switch take over what it is told, as package switchfeed tells it.
+func (p *plant) tell(name string) {
+	d, state := p.devices[name], p.state.Placements.At(service)
+	if !d.connected {
+		return
+	}
+	d.runs = p.state.Generation
+	vip, _ := p.state.VIPAt(service)
+	place := state.Places[name]
+	if !place.Phase.Held() {
+		d.address, d.announced, d.members = netip.Addr{}, false, nil
+		return
+	}
+	if is := place.Phase.Announced(); is != d.announced || !d.address.IsValid() {
+		d.announced, d.since = is, p.now
+	}
+	d.address = place.Address(service)
+	d.members = switchconfig.GroupOf(p.state.State, vip).EntryOf(state, place).Members(0)
+}
+
+func (p *plant) report(name string) {
+	if d := p.devices[name]; d.connected && d.said != d.runs {
+		d.said, d.detail = d.runs, &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Driver: "fake", Tips: true}}
+	}
+}
+
+func (p *plant) settle(*rapid.T) {
+	for name := range p.devices {
+		p.tell(name)
+		p.report(name)
+	}
+}
+
+func (p *plant) any(do func(string)) func(*rapid.T) {
+	return func(t *rapid.T) {
+		do(rapid.SampledFrom([]string{"core1", "core2", "tor1", "tor2", "tor3"}).Draw(t, "switch"))
+	}
+}
+
+func (p *plant) connect(name string, is bool) {
+	p.devices[name].connected = is
+	p.state = p.state.Clone()
+	p.state.Streams.Set(name, is)
+}
+
+// check holds that what a switch sends to TIPs arrives, and is handed on.
+func (p *plant) check(*rapid.T) {
+	at := map[netip.Addr]*device{}
+	for _, d := range p.devices {
+		at[d.address] = d
+	}
+	for name, d := range p.devices {
+		gone := !d.announced && p.now.Sub(d.since) >= time.Second // routers know that it does not take the VIP
+		if d.address != service || gone || d.members[0].Tunnel.As4()[0] == 10 {
+			continue
+		}
+		for _, m := range d.members {
+			if to := at[m.Tunnel]; to == nil || !to.announced || p.now.Sub(to.since) < spread {
+				p.t.Fatalf("%s sends to TIP %s, which is %+v", name, m.Tunnel, to)
+			}
+		}
+	}
+}
+
+// Whatever owners, operators, leader and switches do in whatever order: no switch sends to a TIP that is not there, and what
+// is wanted comes, and what is not goes.
+func TestWhatIsSentToATIPArrives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlant(t)
+		p.want(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
+			"tell":   p.any(p.tell),
+			"report": p.any(p.report),
+			"part":   p.any(func(name string) { p.connect(name, false) }),
+			"meet":   p.any(func(name string) { p.connect(name, true) }),
+			"a bit":  func(*rapid.T) { p.now = p.now.Add(200 * time.Millisecond) },
+			"a second": func(*rapid.T) {
+				p.now = p.now.Add(time.Second)
+			},
+		})
+		for name := range p.devices {
+			p.connect(name, true)
+		}
+		p.write(func(s *store.State) {
+			for node := range p.state.Nodes.Values() {
+				node.Drained = time.Time{}
+				s.PutNode(node)
+			}
+		})
+		for range 60 {
+			p.settle(t)
+			p.step(t)
+			p.check(t)
+			p.now = p.now.Add(time.Minute)
+		}
+		p.arrived()
+	})
+}
+
+// arrived holds that the VIP is where its owner wants it.
+func (p *plant) arrived() {
+	vip, _ := p.state.VIPAt(service)
+	state, tips := p.state.Placements.At(service), []model.TIP(nil)
+	if vip.Hardware != nil {
+		tips = vip.Hardware.TIPs
+	}
+	if got, want := state.Switches(), slices.Sorted(slices.Values(vip.NamedSwitches())); !slices.Equal(got, want) {
+		p.t.Fatalf("it is in %v, wanted in %v", got, want)
+	}
+	for name, place := range state.Places {
+		if place.Phase != placementpolicy.Hardware || place.TIP != vip.TIPAt(name) || place.Named != place.TIP.IsValid() {
+			p.t.Fatalf("at %s it is %+v", name, place)
+		}
+		if parts := uint32(len(tips)); place.TIP.IsValid() && parts > 1 && place.Part.Of != parts {
+			p.t.Fatalf("of %d TIPs, %s has part %s", parts, name, place.Part)
+		}
+		if d := p.devices[name]; !place.TIP.IsValid() && len(tips) > 0 && len(d.members) != len(tips) {
+			p.t.Fatalf("%s sends to %v", name, d.members)
+		}
+	}
+}
