@@ -112,7 +112,8 @@ func TestWhyAVIPIsWithTheMuxes(t *testing.T) {
 	}{
 		"unfit":            {func(w *World) { w.VIPs[0].Unfit = "no backend takes new connections" }, "no backend takes new connections"},
 		"a stray tunnel":   {func(w *World) { w.VIPs[0].Tunnels[1] = netip.MustParseAddr("192.0.2.1") }, "tunnel 192.0.2.1 is in no rack"},
-		"too many tunnels": {func(w *World) { w.VIPs[0] = newVIP("a", 0, 9, 1) }, "tunnel table of"},
+		"too many tunnels": {func(w *World) { w.VIPs[0] = newVIP("a", 0, 20, 1) }, "tunnel table of"},
+		"too many for one": {func(w *World) { w.VIPs[0] = newVIP("a", 0, 9, 1); w.VIPs[0].Most = 1 }, "tunnel table of"},
 		"switches report smaller tables": {func(w *World) {
 			for name := range w.Switches {
 				w.Switches[name] = Switch{Four: true, InPlace: true, Tunnels: 1}
@@ -148,6 +149,7 @@ func TestWhyAVIPIsWithTheMuxes(t *testing.T) {
 func TestRoomForAChangeStaysFree(t *testing.T) {
 	w := lab(t, 64)
 	w.VIPs = []VIP{newVIP("a", 0, 40, 1000)}
+	w.VIPs[0].Most = 1
 	if c := choose(t, w); len(c.Target["a"]) == 0 {
 		t.Fatalf("in place: %v", c.Unplaced)
 	}
@@ -177,6 +179,31 @@ func TestAVIPThatFitsNowhereIsNotReckonedWith(t *testing.T) {
 	}
 }
 
+// A VIP of more tunnels than a switch holds goes to switches that are equally far from everywhere, each with a part of them;
+// when it has fewer, to one.
+func TestAVIPOfManyTunnelsIsSplit(t *testing.T) {
+	w := lab(t, 8)
+	w.VIPs = []VIP{newVIP("a", 0, 12, 1000), newVIP("b", 1, 8, 1000)}
+	c := choose(t, w)
+	if at := c.Target["a"]; len(at) != 2 || !c.Splits("a") {
+		t.Errorf("12 tunnels, of which a switch holds 8, are at %v, because %q", at, why(c, "a"))
+	}
+	if at := c.Target["b"]; len(at) != 1 || c.Splits("b") {
+		t.Errorf("8 tunnels are at %v, because %q", at, why(c, "b"))
+	}
+	for name := range w.Switches {
+		w.Switches[name] = Switch{Four: true, InPlace: true, Members: 6}
+	}
+	if c := choose(t, w); len(c.Target["a"]) > 0 || len(c.Target["b"]) != 2 {
+		t.Errorf("in groups of 6, of 12 and of 8 tunnels: at %v, not %v", c.Target, c.Unplaced)
+	}
+	w = settled(w, c)
+	w.VIPs[0].Tunnels, w.VIPs[0].Rows = w.VIPs[0].Tunnels[:5], 5
+	if c := choose(t, w); len(c.Target["a"]) != 1 || c.Splits("a") {
+		t.Errorf("5 tunnels are at %v", c.Target["a"])
+	}
+}
+
 // network is VIPs on their way, as switches hold them: one that moves is at both ends.
 type network struct {
 	world World
@@ -187,9 +214,17 @@ type network struct {
 // used are the tunnels that a switch has to hold.
 func (n *network) used(name string) (sum int) {
 	for _, vip := range n.world.VIPs {
-		if slices.Contains(n.at[vip.Name].Chosen, name) || slices.Contains(n.at[vip.Name].Held, name) {
-			sum += len(vip.Tunnels)
+		has := 0
+		for _, at := range [][]string{n.at[vip.Name].Chosen, n.at[vip.Name].Held} {
+			part := len(vip.Tunnels)
+			if of := len(at); of > 1 {
+				part = min(part, (part+of-1)/of+1)
+			}
+			if slices.Contains(at, name) {
+				has = max(has, part)
+			}
 		}
+		sum += has
 	}
 	return sum
 }
@@ -211,7 +246,7 @@ func TestMovesLeadToTheChoice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := lab(t, 6)
 		for i := range rapid.IntRange(1, 9).Draw(rt, "vips") {
-			w.VIPs = append(w.VIPs, newVIP(fmt.Sprintf("v%d", i), rapid.IntRange(0, 3).Draw(rt, "rack"), rapid.IntRange(1, 4).Draw(rt, "tunnels"),
+			w.VIPs = append(w.VIPs, newVIP(fmt.Sprintf("v%d", i), rapid.IntRange(0, 3).Draw(rt, "rack"), rapid.SampledFrom([]int{1, 2, 3, 4, 9}).Draw(rt, "tunnels"),
 				traffic.Rate(rapid.IntRange(0, 100_000).Draw(rt, "rate"))))
 		}
 		off := rapid.SampledFrom(slices.Sorted(maps.Keys(w.Switches))).Draw(rt, "off")

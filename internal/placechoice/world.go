@@ -15,6 +15,8 @@ type World struct {
 	Fabric   *fabric.Fabric
 	Switches map[string]Switch // that take VIPs, by name; those that the fabric does not have are left aside
 	VIPs     []VIP
+
+	sizes sizes
 }
 
 // Switch is a switch that takes VIPs. Sizes of tables are as it reports them; 0: it did not.
@@ -39,7 +41,7 @@ type VIP struct {
 	Required []string // of placement require: its switches, each with the VIP whole
 	Split    bool     // of placement require: each of its switches has a part of the tunnels
 	Behind   []string // of placement require: switches behind its TIPs, each with a part of the tunnels; Required have the TIPs
-	Most     int      // so many switches at once at most; 0: one, as each holds the VIP whole
+	Most     int      // so many switches at once at most; 0: as many as it needs, which is one unless that can't hold it
 	Rate     traffic.Rate
 	Measured bool            // Rate is known; else the VIP counts as the mean of those whose is
 	Sources  []traffic.Share // what of Rate comes from racks; the rest is from outside
@@ -76,12 +78,17 @@ type model struct {
 	policy  placement.Policy
 	rates   map[string]traffic.Rate
 	unfit   map[string]string // VIPs of placement auto that are not in demands, and why
+	split   map[string]bool   // VIPs of placement auto of which each switch has a part
 }
 
 func newModel(w World) model {
+	w.sizes = w.sizesOf()
 	m := model{
 		fabric: w.Fabric.WithLimits(w.limits()), current: placement.Where{}, rates: map[string]traffic.Rate{}, unfit: map[string]string{},
-		policy: placement.Policy{Spread: placement.Anycast, Whole: true, ExchangeWork: -1, VIPs: map[string]placement.VIPPolicy{}},
+		split: map[string]bool{},
+		policy: placement.Policy{
+			Spread: placement.Anycast, Whole: int64(w.sizes.whole), Groups: w.groups(), ExchangeWork: -1, VIPs: map[string]placement.VIPPolicy{},
+		},
 	}
 	for _, s := range w.Fabric.Switches {
 		if _, takes := w.Switches[s.Name]; !takes {
@@ -105,7 +112,8 @@ func newModel(w World) model {
 			m.addRequired(w, vip)
 		default:
 			m.demands = append(m.demands, demand(vip.Name, vip, backends, 1))
-			m.policy.VIPs[vip.Name] = placement.VIPPolicy{Most: max(vip.Most, 1), Avoid: w.avoided(vip)}
+			m.split[vip.Name] = w.splits(vip)
+			m.policy.VIPs[vip.Name] = placement.VIPPolicy{Most: w.most(vip), Avoid: w.avoided(vip)}
 			m.current[vip.Name] = vip.Chosen
 		}
 	}
@@ -183,7 +191,7 @@ func (w World) avoided(vip VIP) []string {
 		if len(vip.Tunnels) > 0 && vip.Tunnels[0].Is4() {
 			has = s.Four
 		}
-		if !has || s.Members > 0 && len(vip.Tunnels) > int(s.Members) || s.ECMP > 0 && vip.Rows > s.largestGroup() {
+		if members, rows := w.least(vip); !has || s.Members > 0 && members > s.Members || s.ECMP > 0 && rows > s.largestGroup() {
 			avoid = append(avoid, name)
 		}
 	}
@@ -218,8 +226,9 @@ func (w World) limits() map[string]fabric.Limits {
 		l := s.Limits
 		largest, each := uint32(0), uint32(1) // of the VIPs that may be there: others take no room from them
 		for _, vip := range w.VIPs {
-			if n := uint32(len(vip.Tunnels)); vip.Unfit == "" && n > 0 && (device.ECMP == 0 || vip.Rows <= device.largestGroup()) {
-				largest, each = max(largest, vip.Rows), max(each, (vip.Rows+n-1)/n)
+			members, rows := w.least(vip)
+			if vip.Unfit == "" && members > 0 && (device.ECMP == 0 || rows <= device.largestGroup()) {
+				largest, each = max(largest, rows), max(each, (rows+members-1)/members)
 			}
 		}
 		for _, table := range []struct {

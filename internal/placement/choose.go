@@ -110,6 +110,9 @@ func (e *engine) keepTrial(flow *fabric.Flow, at int) {
 func (e *engine) tryTables(flow *fabric.Flow, c *candidate) *misfit {
 	n, lost := need(flow, c, e.policy.Whole), loss(flow, c)
 	for _, m := range c.members {
+		if n > e.groups[m] {
+			return newMisfit(GroupSize, m, n, 0, e.groups[m])
+		}
 		if e.entries[m]+n > e.sizes[m] {
 			return newMisfit(SwitchTable, m, n, e.entries[m], e.sizes[m])
 		}

@@ -25,6 +25,7 @@ type engine struct {
 	trials    [2]trial
 	better    int     // index of the trial to keep
 	entries   []int64 // tunnel and ECMP entries used, by switch
+	groups    []int64 // entries of a VIP at most
 	sizes     []int64 // of the smaller of the two tables
 	inverses  []float64
 	hosts     int64 // VIPs placed
@@ -72,6 +73,11 @@ func newEngine(ctx context.Context, f *fabric.Fabric, policy Policy, total traff
 		size := min(s.Tunnels(), s.ECMP())
 		e.sizes = append(e.sizes, size)
 		e.inverses = append(e.inverses, 1/max(float64(size), 1e-9))
+		group, bounded := policy.Groups[s.Name]
+		if !bounded {
+			group = math.MaxInt64
+		}
+		e.groups = append(e.groups, group)
 		if !s.Down {
 			e.hostsSize = min(e.hostsSize, s.Hosts())
 		}
@@ -155,12 +161,16 @@ func (e *engine) find(switches []string) (int, error) {
 }
 
 // need is the entries that a VIP takes on each of its switches.
-func need(flow *fabric.Flow, c *candidate, whole bool) int64 {
+func need(flow *fabric.Flow, c *candidate, whole int64) int64 {
 	n := int64(len(c.members))
-	if n == 1 || whole { // by far most candidates: a division would be felt
+	if n == 1 || flow.Backends <= whole { // by far most candidates: a division would be felt
 		return flow.Backends
 	}
-	return (flow.Backends + n - 1) / n
+	part := (flow.Backends + n - 1) / n
+	if whole > 0 {
+		part = min(part+1, flow.Backends)
+	}
+	return part
 }
 
 // smallSet is the most switches that may fail at once, besides a container.

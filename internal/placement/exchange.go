@@ -205,7 +205,7 @@ func (x *exchange) hasRoomAlone(flow *fabric.Flow, at int) bool {
 	e := x.e
 	c := &e.cands[at]
 	for _, m := range c.members {
-		if need(flow, c, e.policy.Whole) > e.sizes[m] || loss(flow, c) > e.switchBudget {
+		if n := need(flow, c, e.policy.Whole); n > e.sizes[m] || n > e.groups[m] || loss(flow, c) > e.switchBudget {
 			return false
 		}
 	}

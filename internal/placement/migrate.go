@@ -47,7 +47,7 @@ type Step struct {
 // takes a step, and a VIP goes via software once at most: it ends.
 //
 // A resource that the old placement overfills under today's demands may stay so, but is not filled further. Of the policy it
-// matters whether switches hold VIPs whole.
+// matters what switches hold of a VIP.
 func Migrate(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, to Where, policy Policy) ([]Step, error) {
 	e, items, err := prepare(ctx, f, demands, from, Policy{Whole: policy.Whole})
 	if err != nil {

@@ -14,6 +14,7 @@ const (
 	NoResource      Resource = "" // it is policy, or there is nothing to place
 	LinkBandwidth   Resource = "link"
 	SwitchTable     Resource = "table" // tunnel or ECMP entries, of which there are fewer
+	GroupSize       Resource = "group" // entries of one VIP
 	HostTable       Resource = "host-table"
 	SwitchBudget    Resource = "switch-budget"
 	ContainerBudget Resource = "container-budget"
@@ -53,6 +54,8 @@ func (e *engine) describe(m *misfit) string {
 			table = "ECMP"
 		}
 		return amounts(table+" table of "+s.Name, "entries", m.need, m.used, m.size)
+	case GroupSize:
+		return fmt.Sprintf("groups of %s have at most %d entries, %d are needed", s.Name, m.size, m.need)
 	case SwitchBudget:
 		return amounts("failure budget of "+s.Name, "kbit/s", rate(m.need), rate(m.used), rate(m.size))
 	case ContainerBudget:

@@ -66,7 +66,11 @@ type Policy struct {
 	Seed          uint64 // of the order of candidates that tie
 	VIPs          map[string]VIPPolicy
 	Exclude       []string // switches that take no VIP
-	Whole         bool     // each switch of a set holds all backends of a VIP, not its part of them
+	// Whole is up to how many backends of a VIP each switch of a set holds all of them, not its part. Parts of others may
+	// have a backend more: one that is in two of them.
+	Whole int64
+	// Groups bounds by switch, for those that are in it, how many backends of a VIP one has.
+	Groups map[string]int64
 }
 
 // check refuses what can't be meant.

@@ -69,6 +69,7 @@ type State struct {
 
 	// Of placement auto: what the leader chose.
 	Chosen   []string `json:"chosen,omitempty"`   // switches, in order
+	Split    bool     `json:"split,omitempty"`    // each of these has a part
 	Unplaced string   `json:"unplaced,omitempty"` // why none are chosen
 	KbitPerS uint64   `json:"kbitPerS,omitempty"` // traffic when it was last measured
 
@@ -105,7 +106,7 @@ func (s State) Switches() []string { return slices.Sorted(maps.Keys(s.Places)) }
 // Equal says whether both are the same.
 func (s State) Equal(other State) bool {
 	return s.VIP == other.VIP && s.Tenant == other.Tenant && maps.Equal(s.Places, other.Places) &&
-		slices.Equal(s.Chosen, other.Chosen) && s.Unplaced == other.Unplaced && s.KbitPerS == other.KbitPerS && s.Flood == other.Flood
+		slices.Equal(s.Chosen, other.Chosen) && s.Split == other.Split && s.Unplaced == other.Unplaced && s.KbitPerS == other.KbitPerS && s.Flood == other.Flood
 }
 
 // Bounds of time.

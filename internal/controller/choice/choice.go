@@ -74,6 +74,7 @@ func (c *Controller) Run(ctx context.Context) error {
 type decision struct {
 	vip      string
 	chosen   []string
+	split    bool // each of them has a part
 	unplaced string
 	rate     uint64
 }
@@ -145,7 +146,7 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 		reasons[u.VIP] = u.Reason
 	}
 	for _, m := range moves {
-		d := decision{vip: m.VIP, chosen: m.To, unplaced: reasons[m.VIP], rate: uint64(c.choice.Rate(m.VIP))}
+		d := decision{vip: m.VIP, chosen: m.To, split: c.choice.Splits(m.VIP), unplaced: reasons[m.VIP], rate: uint64(c.choice.Rate(m.VIP))}
 		if m.ViaMuxes {
 			d.chosen, d.unplaced = nil, "makes room for others, and goes to a switch then"
 		}
@@ -156,6 +157,12 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 		vip, there := s.VIPs.Get(u.VIP)
 		if state := s.Placements.At(vip.Address); there && !moved[u.VIP] && len(state.Chosen) == 0 && state.Unplaced != u.Reason {
 			all = append(all, decision{vip: u.VIP, unplaced: u.Reason, rate: state.KbitPerS})
+		}
+	}
+	for _, vip := range w.VIPs { // it has more tunnels than before, or fewer, and stays
+		state := s.Placements.At(s.VIPs.At(vip.Name).Address)
+		if len(vip.Required) == 0 && !moved[vip.Name] && len(state.Chosen) > 1 && state.Split != c.choice.Splits(vip.Name) {
+			all = append(all, decision{vip: vip.Name, chosen: state.Chosen, split: !state.Split, rate: state.KbitPerS})
 		}
 	}
 	return all
@@ -189,7 +196,7 @@ func (c *Controller) write(ctx context.Context, all []decision) error {
 				before := s.Placements.At(vip.Address)
 				next := before
 				next.VIP, next.Tenant = vip.Name, vip.Tenant
-				next.Chosen, next.Unplaced, next.KbitPerS = d.chosen, d.unplaced, d.rate
+				next.Chosen, next.Split, next.Unplaced, next.KbitPerS = d.chosen, d.split && len(d.chosen) > 1, d.unplaced, d.rate
 				if len(d.chosen) > 0 {
 					next.Unplaced = ""
 				}

@@ -337,7 +337,7 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 	}
 	names := s.SwitchesAt(address)
 	if there && vip.ChosenSwitches() {
-		d.next.Chosen, d.next.Unplaced, d.next.KbitPerS = before.Chosen, before.Unplaced, before.KbitPerS
+		d.next.Chosen, d.next.Split, d.next.Unplaced, d.next.KbitPerS = before.Chosen, before.Split, before.Unplaced, before.KbitPerS
 		names = append(names, before.Chosen...)
 		slices.Sort(names)
 		names = slices.Compact(names)
@@ -373,7 +373,7 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 	for _, name := range first { // they go by which TIPs there are
 		take(name)
 	}
-	if there && vip.InHardware() {
+	if there && (vip.InHardware() || vip.ChosenSwitches()) {
 		w.share(s, vip, d.next, now)
 	}
 	before.VIP, before.Tenant = d.next.VIP, d.next.Tenant // names alone are no change
@@ -382,14 +382,18 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 
 // share gives the switches of a VIP their parts of its members: those that it names, or those behind its TIPs.
 func (w *Watch) share(s *store.State, vip model.VIP, next placementpolicy.State, now time.Time) {
-	among := vip.Hardware.Switches
+	among, parts := vip.Hardware.Switches, vip.Hardware.Split
+	if vip.ChosenSwitches() { // one that is left keeps its part until it is
+		among, parts = next.Chosen, next.Split
+	}
 	if tips := vip.Hardware.TIPs; len(tips) > 0 {
 		next.Whole(among)
-		among = nil
+		among, parts = nil, true
 		for _, t := range tips {
 			among = append(among, t.Switch)
 		}
-	} else if !vip.Hardware.Split {
+	}
+	if !parts {
 		next.Whole(among)
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
@@ -23,14 +24,13 @@ var service = netip.MustParseAddr("203.0.113.30")
 
 // device is a switch as far as it has what it was told, and has said so.
 type device struct {
-	connected    bool
-	runs, said   model.Generation
-	address      netip.Addr // of the entry that it has; invalid: none
-	members      []switchconfig.Member
-	announced    bool
-	since        time.Time // it has announced it; or has not, if it has an entry
-	detail       *weirv1.NodeStatus
-	disconnected time.Time
+	connected  bool
+	runs, said model.Generation
+	address    netip.Addr // of the entry that it has; invalid: none
+	members    []switchconfig.Member
+	announced  bool
+	since      time.Time // it has announced it; or has not, if it has an entry
+	detail     *weirv1.NodeStatus
 }
 
 // plant are a leader, switches, and a VIP with TIPs.
@@ -42,12 +42,18 @@ type plant struct {
 	devices map[string]*device
 }
 
+// nobody is told of events.
+type nobody struct{}
+
+func (nobody) Record(eventlog.Event) {}
+
 // spread is how long routers take to hear of a route.
 const spread = 500 * time.Millisecond
 
 func newPlant(t *rapid.T) *plant {
 	p := &plant{t: t, now: time.Unix(1_700_000_000, 0), state: &store.State{Generation: 1}, devices: map[string]*device{}}
 	c := &Controller{
+		Events:    nobody{},
 		Published: func() model.Generation { return p.state.Generation }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Latest: func(name string, _ nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
 			d := p.devices[name]
@@ -194,14 +200,12 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		p.want(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
-			"tell":   p.any(p.tell),
-			"report": p.any(p.report),
-			"part":   p.any(func(name string) { p.connect(name, false) }),
-			"meet":   p.any(func(name string) { p.connect(name, true) }),
-			"a bit":  func(*rapid.T) { p.now = p.now.Add(200 * time.Millisecond) },
-			"a second": func(*rapid.T) {
-				p.now = p.now.Add(time.Second)
-			},
+			"tell":     p.any(p.tell),
+			"report":   p.any(p.report),
+			"part":     p.any(func(name string) { p.connect(name, false) }),
+			"meet":     p.any(func(name string) { p.connect(name, true) }),
+			"a bit":    func(*rapid.T) { p.now = p.now.Add(200 * time.Millisecond) },
+			"a second": func(*rapid.T) { p.now = p.now.Add(time.Second) },
 		})
 		for name := range p.devices {
 			p.connect(name, true)

@@ -112,7 +112,7 @@ func unplacedTable(c *plan.Capacity) *table.Table {
 
 // resourceNames are for people.
 var resourceNames = map[placement.Resource]string{
-	placement.LinkBandwidth: "bandwidth", placement.SwitchTable: "table entries", placement.HostTable: "host routes",
+	placement.LinkBandwidth: "bandwidth", placement.SwitchTable: "table entries", placement.GroupSize: "entries of a group", placement.HostTable: "host routes",
 	placement.SwitchBudget: "failure budget of switches", placement.ContainerBudget: "failure budget of containers",
 	placement.EqualShares: "equal shares",
 }
