@@ -211,7 +211,7 @@ func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 	if now, has := attached(s, vip); has {
 		all = append(all, now)
 	}
-	if now, has := hardware(s, vip); has {
+	if now, has := inHardware(s, vip); has {
 		all = append(all, now)
 	}
 	return all

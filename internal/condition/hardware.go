@@ -13,14 +13,15 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/store/vipstatus"
 )
 
-// hardware says whether switches serve a VIP; false: none is to, and none has anything of it.
-func hardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
+// inHardware says whether switches serve a VIP; false: none is to, and none has anything of it.
+func inHardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	state := s.Placements.At(vip.Address)
 	places, wanted := state.Places, wantedSwitches(state, vip)
 	if !vip.InHardware() && !vip.ChosenSwitches() && len(places) == 0 {
@@ -82,7 +83,7 @@ func astray(s *store.State, vip model.VIP) (text string) {
 func wantedSwitches(state placementpolicy.State, vip model.VIP) []string {
 	switch {
 	case vip.InHardware():
-		return vip.NamedSwitches()
+		return hardware.Named(vip)
 	case vip.ChosenSwitches():
 		return state.Chosen
 	}
@@ -104,7 +105,7 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 		why, reason = place.Reason, "Refused"
 	case (vip.InHardware() || vip.ChosenSwitches()) && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
 		why, reason = switchconfig.GroupOf(s.State, vip).Unfit(node), "Unfit"
-	case place.Phase == "" && vip.InHardware() && len(vip.Hardware.TIPs) > 0 && !vip.TIPAt(name).IsValid():
+	case place.Phase == "" && vip.InHardware() && len(vip.Hardware.TIPs) > 0 && !hardware.TIPAt(vip, name).IsValid():
 		why = "until a TIP is announced"
 	}
 	if reason == "" && !s.Streams.At(name) {

@@ -66,7 +66,7 @@ func TestHardware(t *testing.T) {
 			s.Streams.Set("sw1", true)
 		}
 		s.Placements.Put(vip.Address, placementpolicy.State{VIP: vip.Name, Places: c.places})
-		got, has := hardware(s, vip)
+		got, has := inHardware(s, vip)
 		if has != (c.reason != "") || got.GetStatus() != c.status || got.GetReason() != c.reason {
 			t.Errorf("%s: %s, %s: %s; want %s, %s", what, got.GetStatus(), got.GetReason(), got.GetMessage(), c.status, c.reason)
 		}
@@ -104,7 +104,7 @@ func TestPortsWithBackendsOfTheirOwn(t *testing.T) {
 	} {
 		set(0, 1, 2, 1, 2)
 		set(1, c.second...)
-		got, _ := hardware(s, vip)
+		got, _ := inHardware(s, vip)
 		if strings.Count(got.GetMessage(), "one hop more") != len(c.want) {
 			t.Errorf("buckets %v: %s", c.second, got.GetMessage())
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 )
@@ -86,7 +87,7 @@ func (p Placements) VIPsOf(name string) iter.Seq[netip.Addr] {
 func (s State) SwitchesAt(address netip.Addr) []string {
 	names := s.Placements.At(address).Switches()
 	if vip, there := s.VIPAt(address); there {
-		names = append(names, vip.NamedSwitches()...)
+		names = append(names, hardware.Named(vip)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

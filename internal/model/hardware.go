@@ -1,9 +1,6 @@
 package model
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // Hardware says which switches serve a VIP. Package hardware holds what is valid.
 type Hardware struct {
@@ -21,30 +18,6 @@ type Hardware struct {
 type TIP struct {
 	Switch  string // name of a node, once
 	Address netip.Addr
-}
-
-// TIPAt is the TIP of a VIP at a switch; invalid: it has none.
-func (vip VIP) TIPAt(name string) netip.Addr {
-	if vip.Hardware != nil {
-		for _, t := range vip.Hardware.TIPs {
-			if t.Switch == name {
-				return t.Address
-			}
-		}
-	}
-	return netip.Addr{}
-}
-
-// NamedSwitches are the switches that are to serve the VIP, by its owner's word, and those behind its TIPs.
-func (vip VIP) NamedSwitches() []string {
-	if !vip.InHardware() {
-		return nil
-	}
-	names := slices.Clone(vip.Hardware.Switches)
-	for _, t := range vip.Hardware.TIPs {
-		names = append(names, t.Switch)
-	}
-	return names
 }
 
 // Placement says whether switches serve a VIP.
@@ -78,11 +51,6 @@ const (
 // LeavesFloods says whether the VIP is in switches, and leaves them while it is flooded.
 func (vip VIP) LeavesFloods() bool {
 	return vip.Hardware != nil && vip.Hardware.Placement != PlacementNever && vip.Hardware.Flood != FloodStay
-}
-
-// AsksFor says whether the switch of a name is to serve the VIP, behind a TIP or not.
-func (vip VIP) AsksFor(name string) bool {
-	return slices.Contains(vip.NamedSwitches(), name)
 }
 
 // InHardware says whether the switches that the VIP names are to serve it.

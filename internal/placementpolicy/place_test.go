@@ -39,9 +39,6 @@ func TestEachStep(t *testing.T) {
 		"wanted no more":                   {Hardware, 0, Seen{Runs: true}, Withdrawing, Withdrawn},
 		"fits no more":                     {Hardware, 0, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
 		"fits no more, once refused":       {Hardware, 2, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
-		"wanted no more, and named":        {Hardware, 0, Seen{Runs: true, Named: true}, Hardware, ""},
-		"refused, and named":               {Hardware, 0, Seen{Wanted: true, Runs: true, Refused: "full", Named: true}, Withdrawing, Refused},
-		"withdrawn, and named":             {Withdrawing, 0, Seen{Runs: true, RunsFor: settle, Named: true}, Withdrawing, ""},
 		"not withdrawn yet":                {Withdrawing, 0, Seen{For: time.Hour}, Withdrawing, ""},
 		"just withdrawn":                   {Withdrawing, 0, Seen{Runs: true, RunsFor: settle - 1}, Withdrawing, ""},
 		"withdrawn":                        {Withdrawing, 0, Seen{Runs: true, RunsFor: settle}, Removing, ""},
@@ -68,6 +65,26 @@ func TestEachStep(t *testing.T) {
 		}
 		if event == Withdrawn && next.Attempts > 0 || next.Phase != c.from && next.Phase != "" && !next.Since.Equal(at) {
 			t.Errorf("%s: leads to %+v", what, next)
+		}
+	}
+}
+
+// What other switches send to does not withdraw, but for a refusal, and keeps its entry.
+func TestWhatIsNamedStays(t *testing.T) {
+	for _, c := range []struct {
+		from Phase
+		seen Seen
+		to   Phase
+	}{
+		{Hardware, Seen{Runs: true}, Hardware},
+		{Announcing, Seen{Runs: true}, Announcing},
+		{Programming, Seen{Runs: true}, Removing},
+		{Hardware, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing},
+		{Withdrawing, Seen{Runs: true, RunsFor: settle}, Withdrawing},
+	} {
+		c.seen.Named = true
+		if next, _ := (Place{Phase: c.from}).Next(c.seen, at); next.Phase != c.to {
+			t.Errorf("%s leads to %s, want %s", c.from, next.Phase, c.to)
 		}
 	}
 }

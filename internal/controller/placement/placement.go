@@ -352,7 +352,7 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 		}
 		is, event := was.Next(seen, now)
 		if is.Phase == placementpolicy.Preparing && was.Phase != is.Phase {
-			is.TIP = vip.TIPAt(name)
+			is.TIP = hardware.TIPAt(vip, name)
 		}
 		if is.Phase != "" {
 			d.next.Places[name] = is
@@ -424,13 +424,13 @@ var texts = map[placementpolicy.Event]struct {
 func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name string, was placementpolicy.Place, now time.Time) placementpolicy.Seen {
 	node, t := s.Nodes.At(name), w.timers[address][name]
 	seen := placementpolicy.Seen{
-		Wanted: vip.AsksFor(name) && asItIs(vip, name, was) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
+		Wanted: hardware.AsksFor(vip, name) && asItIs(vip, name, was) || vip.ChosenSwitches() && s.Placements.At(address).Wants(name),
 		Silent: w.silentFor(s, name, now),
 	}
 	switch {
 	case seen.Wanted && s.Placements.At(address).Flood.Withdrawn:
 		seen.Wanted, seen.Unfit = false, "the VIP is flooded"
-	case vip.AsksFor(name) && !node.Drained.IsZero(): // of placement auto others are chosen, and serve first
+	case hardware.AsksFor(vip, name) && !node.Drained.IsZero(): // of placement auto others are chosen, and serve first
 		seen.Wanted, seen.Unfit = false, "the switch is drained"
 	case seen.Wanted:
 		seen.Unfit = w.unfit(s, vip, node)
@@ -470,7 +470,7 @@ func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
 			return obstacle.Error()
 		}
 	}
-	if said := w.said[node.Name].tables; vip.TIPAt(node.Name).IsValid() && said.GetDriver() != "" && !said.GetTips() {
+	if said := w.said[node.Name].tables; hardware.TIPAt(vip, node.Name).IsValid() && said.GetDriver() != "" && !said.GetTips() {
 		return fmt.Sprintf("driver %s takes off no outer header: the switch can have no TIP", said.GetDriver())
 	}
 	return w.groupOf(s, vip).Unfit(node)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -17,13 +18,13 @@ func behindTIP(vip model.VIP, name string, was placementpolicy.Place) bool {
 	if was.Phase.Occupies() || was.Phase == placementpolicy.Preparing {
 		return was.TIP.IsValid()
 	}
-	return vip.TIPAt(name).IsValid()
+	return hardware.TIPAt(vip, name).IsValid()
 }
 
 // asItIs says whether what a switch has of the VIP is behind the TIP that its owner asks for there. Another one comes when
 // it is gone.
 func asItIs(vip model.VIP, name string, was placementpolicy.Place) bool {
-	return was.TIP == vip.TIPAt(name) || !was.Phase.Occupies() && was.Phase != placementpolicy.Preparing
+	return was.TIP == hardware.TIPAt(vip, name) || !was.Phase.Occupies() && was.Phase != placementpolicy.Preparing
 }
 
 // split divides names.

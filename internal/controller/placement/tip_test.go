@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
@@ -233,11 +234,11 @@ func (p *plant) arrived() {
 	if vip.Hardware != nil {
 		tips = vip.Hardware.TIPs
 	}
-	if got, want := state.Switches(), slices.Sorted(slices.Values(vip.NamedSwitches())); !slices.Equal(got, want) {
+	if got, want := state.Switches(), slices.Sorted(slices.Values(hardware.Named(vip))); !slices.Equal(got, want) {
 		p.t.Fatalf("it is in %v, wanted in %v", got, want)
 	}
 	for name, place := range state.Places {
-		if place.Phase != placementpolicy.Hardware || place.TIP != vip.TIPAt(name) || place.Named != place.TIP.IsValid() {
+		if place.Phase != placementpolicy.Hardware || place.TIP != hardware.TIPAt(vip, name) || place.Named != place.TIP.IsValid() {
 			p.t.Fatalf("at %s it is %+v", name, place)
 		}
 		if parts := uint32(len(tips)); place.TIP.IsValid() && parts > 1 && place.Part.Of != parts {

@@ -50,19 +50,7 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 		"not in hardware":        {func(v *model.VIP) { v.Hardware.Placement, v.Limits = model.PlacementNever, &model.Limits{} }, nil},
 		"not in hardware, wrong": {func(v *model.VIP) { v.Hardware.Placement, v.Hardware.Switches = model.PlacementNever, []string{"-"} }, []string{"hardware.switches[0]"}},
 		"flows and byHost":       {func(v *model.VIP) { v.Hardware.ByHost, v.Hardware.UDP = true, model.UDPLocal }, []string{"hardware.udp"}},
-		"TIPs":                   {func(v *model.VIP) { v.Hardware.TIPs = tips("sw2", "192.0.2.1", "sw3", "192.0.2.2") }, nil},
-		"TIPs and parts":         {func(v *model.VIP) { v.Hardware.Split, v.Hardware.TIPs = true, tips("sw2", "192.0.2.1") }, []string{"hardware.split"}},
-		"too many TIPs":          {func(v *model.VIP) { v.Hardware.TIPs = make([]model.TIP, MaxSwitches+1) }, []string{"hardware.tips"}},
-		"TIPs that are none": {
-			func(v *model.VIP) {
-				v.Hardware.TIPs = tips("sw1", "192.0.2.1", "S", "192.0.2.2", "sw3", "203.0.113.30", "sw4", "192.0.2.1", "sw4", "192.0.2.5", "sw6", "fd00::1", "sw7", "127.0.0.1", "sw8", "::ffff:192.0.2.8")
-			},
-			[]string{"hardware.tips[0].switch", "hardware.tips[1].switch", "hardware.tips[2].address", "hardware.tips[3].address", "hardware.tips[4].switch", "hardware.tips[5].address", "hardware.tips[6].address", "hardware.tips[7].address"},
-		},
-		"TIPs of what is chosen": {func(v *model.VIP) {
-			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, TIPs: tips("sw2", "192.0.2.1")}
-		}, []string{"hardware.tips"}},
-		"nothing said of it": {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
+		"nothing said of it":     {func(v *model.VIP) { v.Hardware, v.Limits = nil, &model.Limits{} }, nil},
 		"no switch, not required": {func(v *model.VIP) {
 			v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPLocal, Flood: model.FloodStay}
 		}, nil},
@@ -76,6 +64,41 @@ func TestWhatSwitchesDoNotDoIsRefused(t *testing.T) {
 		if !slices.Equal(fields, c.fields) {
 			t.Errorf("%s: refused are %q, want %q", what, fields, c.fields)
 		}
+	}
+}
+
+func TestTIPs(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*model.VIP)
+		fields []string
+	}{
+		"TIPs":           {func(v *model.VIP) { v.Hardware.TIPs = tips("sw2", "192.0.2.1", "sw3", "192.0.2.2") }, nil},
+		"TIPs and parts": {func(v *model.VIP) { v.Hardware.Split, v.Hardware.TIPs = true, tips("sw2", "192.0.2.1") }, []string{"hardware.split"}},
+		"too many TIPs":  {func(v *model.VIP) { v.Hardware.TIPs = make([]model.TIP, MaxSwitches+1) }, []string{"hardware.tips"}},
+		"TIPs that are none": {
+			func(v *model.VIP) {
+				v.Hardware.TIPs = tips("sw1", "192.0.2.1", "S", "192.0.2.2", "sw3", "203.0.113.30", "sw4", "192.0.2.1", "sw4", "192.0.2.5", "sw6", "fd00::1", "sw7", "127.0.0.1", "sw8", "::ffff:192.0.2.8")
+			},
+			[]string{"hardware.tips[0].switch", "hardware.tips[1].switch", "hardware.tips[2].address", "hardware.tips[3].address", "hardware.tips[4].switch", "hardware.tips[5].address", "hardware.tips[6].address", "hardware.tips[7].address"},
+		},
+		"TIPs of what is chosen": {func(v *model.VIP) {
+			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, TIPs: tips("sw2", "192.0.2.1")}
+		}, []string{"hardware.tips"}},
+	} {
+		vip := newVIP()
+		c.change(&vip)
+		var fields []string
+		for _, e := range model.FieldErrors(Validate(vip)) {
+			fields = append(fields, e.Field)
+		}
+		if !slices.Equal(fields, c.fields) {
+			t.Errorf("%s: refused are %q, want %q", what, fields, c.fields)
+		}
+	}
+	vip := newVIP()
+	vip.Hardware.TIPs = tips("sw2", "192.0.2.1")
+	if !AsksFor(vip, "sw1") || !AsksFor(vip, "sw2") || AsksFor(vip, "sw3") || TIPAt(vip, "sw2") != vip.Hardware.TIPs[0].Address || TIPAt(vip, "sw1").IsValid() {
+		t.Error("the switches behind TIPs are other ones")
 	}
 }
 

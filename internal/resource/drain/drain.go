@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
@@ -67,7 +68,7 @@ func (m *Switches) UndrainSwitch(ctx context.Context, r *weirv1.UndrainSwitchReq
 	}
 	p := &weirv1.UndrainSwitchResponse{Generation: uint64(generation)}
 	for name := range s.Placements.Required() {
-		if !s.VIPs.At(name).AsksFor(r.GetName()) {
+		if !hardware.AsksFor(s.VIPs.At(name), r.GetName()) {
 			continue
 		}
 		if p.Total++; len(p.GetVips()) < maxListed {

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/model/steering"
 )
 
@@ -161,7 +162,7 @@ func VIPsOf(s desired.State, node string) iter.Seq[string] {
 			return
 		}
 		for name := range s.Placements.Required() {
-			if s.VIPs.At(name).AsksFor(node) && !yield(name) {
+			if hardware.AsksFor(s.VIPs.At(name), node) && !yield(name) {
 				return
 			}
 		}
