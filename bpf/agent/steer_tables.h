@@ -9,7 +9,7 @@
 /* Outer sources of packets to VIPs that switches hold. The value is an enum steer_role. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 131072);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct steer_source);
 	__type(value, __u32);
@@ -33,10 +33,11 @@ struct {
 	__type(value, struct steer_endpoint);
 } steer_endpoints SEC(".maps");
 
-/* Their buckets: at most 2 million of all of them. */
+/* Their buckets: at most 8 million of all of them. A row that would name no backend is not there.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct steer_bucket_key);
 	__type(value, struct steer_bucket_row);

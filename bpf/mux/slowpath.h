@@ -53,7 +53,7 @@ static __always_inline enum verdict handle_relayed_by_host(struct xdp_md *ctx,
 	switch ((enum relayed)relayed_by_host(ctx, host)) {
 	case RELAYED_FRAGMENT:
 		return handle_fragment(ctx);
-	case RELAYED_ICMP:
+	case RELAYED_ERROR:
 		return handle_icmp(ctx);
 	case RELAYED_REFUSED:
 		break;

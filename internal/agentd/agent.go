@@ -49,8 +49,8 @@ type Datapath interface {
 	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
 	Replace(all []model.HostBackend) error
 	SetMuxes(muxes []netip.Prefix) error
-	// Steer makes these the only VIPs whose packets are taken from switches, and steered. It changes nothing if they do not
-	// fit. Steered counts such packets by why they went where they did.
+	// Steer makes these the only VIPs whose packets are taken from switches, and steered. Those that do not fit it refuses:
+	// others follow. Steered counts such packets by why they went where they did.
 	Steer(vips []steering.VIP) error
 	Steered() (map[string]model.Counter, error)
 	// SetWorkloads sets the interfaces of workloads. Refused addresses are not reachable, even if the host has them.

@@ -44,6 +44,7 @@ type fakeDatapath struct {
 	refused    []netip.Addr
 	generation model.Generation
 	calls      []string
+	steers     error  // of Steer
 	broken     string // fails Refresh and SetWorkloads
 }
 
@@ -109,7 +110,7 @@ func (d *fakeDatapath) Steer(vips []steering.VIP) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.steered = vips
-	return nil
+	return d.steers
 }
 
 func (d *fakeDatapath) Steered() (map[string]model.Counter, error) { return nil, nil }

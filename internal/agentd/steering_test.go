@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -67,5 +68,37 @@ func TestSteeringFollowsTheManager(t *testing.T) {
 	datapath.steered = []steering.VIP{{Address: vip}}
 	if err := step(wire.HostUpdate{Generation: 9, Snapshot: true}); err != nil || len(datapath.steered) != 0 {
 		t.Errorf("after a snapshot without them steers %v: %v", datapath.steered, err)
+	}
+}
+
+// What is refused of rules does not stop what switches bring, and the other way round; the generation runs once both do.
+func TestRefusedPartsDoNotStopOthers(t *testing.T) {
+	datapath := newFakeDatapath()
+	tables, err := newTables(Config{Datapath: datapath, Workloads: newFakeWorkloads(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(u wire.HostUpdate) error {
+		if err := tables.steer(u); err != nil {
+			t.Fatal(err)
+		}
+		tables.apply(u)
+		return tables.refusal()
+	}
+	vip := steering.Update{Changed: []steering.Change{{Address: netip.MustParseAddr("203.0.113.10"), KeepsSources: true}}}
+	datapath.room = 0
+	if err := step(wire.HostUpdate{Generation: 5, Snapshot: true, Backends: []model.HostBackend{unchecked(1)}, Steering: vip}); err == nil || len(datapath.steered) != 1 {
+		t.Fatalf("rules are refused with %v, and %d VIPs are steered", err, len(datapath.steered))
+	}
+	datapath.room, datapath.steers = 9, errors.New("steer 203.0.113.10: no room")
+	if err := step(wire.HostUpdate{Generation: 6, Steering: vip}); err == nil || len(datapath.rules) != 1 {
+		t.Fatalf("steering is refused with %v, and there are %d rules", err, len(datapath.rules))
+	}
+	if got := tables.standing(); got.running != 0 || got.rejection.GetReason() != datapath.steers.Error() {
+		t.Errorf("runs %d, refuses %v", got.running, got.rejection)
+	}
+	datapath.steers = nil
+	if tables.retry(); tables.refusal() != nil || tables.standing().running != 6 {
+		t.Errorf("runs %d: %v", tables.standing().running, tables.refusal())
 	}
 }

@@ -185,20 +185,14 @@ func (t *tables) change(update wire.HostUpdate) error {
 }
 
 // program writes the muxes, then the workloads' interfaces, then the rules, then what switches bring, then what concerns
-// virtual networks: in this order no packet of a new backend is lost.
+// virtual networks: in this order no packet of a new backend is lost. What is refused of one does not stop the others.
 func (t *tables) program(rules func() error) error {
 	t.changes++
 	if err := t.datapath.SetMuxes(t.muxes); err != nil {
 		return err
 	}
 	t.follow(t.find())
-	if err := rules(); err != nil {
-		return err
-	}
-	if err := t.programSteering(); err != nil {
-		return err
-	}
-	if err := t.programNetworks(); err != nil {
+	if err := errors.Join(rules(), t.programSteering(), t.programNetworks()); err != nil {
 		return err
 	}
 	return t.datapath.SetGeneration(t.wanted)

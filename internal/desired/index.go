@@ -19,7 +19,7 @@ type index interface {
 
 // indexes are all of them.
 func (s *State) indexes() []index {
-	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.Networks, &s.Placements}
+	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.hostRooms, &s.Networks, &s.Placements}
 }
 
 type none = struct{}
@@ -30,7 +30,7 @@ func (s State) Clone() State {
 	s.Health, s.Tables, s.Ports, s.PrefixLists = s.Health.Clone(), s.Tables.Clone(), s.Ports.Clone(), s.PrefixLists.Clone()
 	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
-	s.places.Map, s.usage.Map = s.places.Clone(), s.usage.Clone()
+	s.places.Map, s.usage.Map, s.hostRooms.Map = s.places.Clone(), s.usage.Clone(), s.hostRooms.Clone()
 	return s
 }
 

@@ -29,6 +29,7 @@ type State struct {
 	muxes     sorted.Map[string, model.Node]
 	places    places
 	usage     usage
+	hostRooms hostRooms
 }
 
 // Restored is the state of a recent restore from a backup. Ranges of ports, addresses of pools and slots that were

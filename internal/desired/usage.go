@@ -10,7 +10,8 @@ import (
 // Usage is what a tenant has.
 type Usage struct {
 	VIPs, Endpoints, Backends, Ports, Prefixes uint32
-	// SwitchHosts are places of VIPs in switches that their owners name, SwitchTunnels the tunnels of these.
+	// SwitchHosts are places of VIPs in switches that their owners name, or that managers may choose, SwitchTunnels the tunnels
+	// of these.
 	SwitchHosts, SwitchTunnels uint32
 }
 
@@ -33,16 +34,26 @@ func (u *Usage) count(vip model.VIP, n int) {
 			u.Ports += each
 		}
 	}
-	if vip.InHardware() {
-		u.SwitchHosts += each * uint32(len(vip.Hardware.Switches))
-		switch tips := len(vip.Hardware.TIPs); {
-		case tips > 0: // members that a cut goes through are in two parts
-			u.SwitchHosts += each * uint32(tips)
-			u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tips+tunnels(vip)+tips-1)
-		default:
-			u.SwitchTunnels += each * uint32(len(vip.Hardware.Switches)*tunnels(vip))
-		}
+	switch places := uint32(switches(vip)); {
+	case vip.InHardware() && len(vip.Hardware.TIPs) > 0: // members that a cut goes through are in two parts
+		tips := uint32(len(vip.Hardware.TIPs))
+		u.SwitchHosts += each * (places + tips)
+		u.SwitchTunnels += each * (places*tips + uint32(tunnels(vip)) + tips - 1)
+	case places > 0:
+		u.SwitchHosts += each * places
+		u.SwitchTunnels += each * places * uint32(tunnels(vip))
 	}
+}
+
+// switches counts those that have the VIP at once, or may.
+func switches(vip model.VIP) int {
+	switch {
+	case vip.InHardware():
+		return len(vip.Hardware.Switches)
+	case vip.ChosenSwitches():
+		return max(vip.Hardware.Spread, 1)
+	}
+	return 0
 }
 
 // tunnels counts the tunnels to a VIP's backends.

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include "abi/mux/relay.h"
 #include "mux/slowpath/fragment.h"
 
 /* Is it a mux's? Members relay between addresses of one family. */
@@ -20,39 +21,52 @@ __noinline int pool_has_member(const struct address *source, enum pool_member_fa
 }
 
 /*
- * Tunnels of backends of VIPs that switches hold: their hosts relay what switches bring and they
- * can't decide. User space writes. Full: what the others relay is dropped.
+ * Hosts of VIPs that switches hold: they relay what switches bring and they can't decide. User
+ * space writes. Full: what the others relay is dropped.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct address);
+	__type(key, struct relay_host);
 	__type(value, __u8);
 } relay_hosts SEC(".maps");
+
+/* Has the tunnel a backend of any VIP that switches hold? */
+static __always_inline bool relay_host_is_known(const struct address *tunnel)
+{
+	struct relay_host key = { .tunnel = *tunnel };
+
+	return bpf_map_lookup_elem(&relay_hosts, &key);
+}
 
 enum relayed {
 	RELAYED_REFUSED = 0,
 	RELAYED_FRAGMENT,
-	RELAYED_ICMP,
+	RELAYED_ERROR,
 };
 
-/* What a host has relayed: for a VIP that switches hold, as if it had come from outside. */
+/* What a host has relayed: of a VIP that it has a backend of, and of what hosts do not answer. */
 __noinline int relayed_by_host(struct xdp_md *ctx, const struct address *host)
 {
+	struct relay_host key = {};
+	struct icmp_header *header;
 	struct packet p = {};
-	struct endpoint *vip;
 	enum parsed parsed;
 
-	if (!host || !bpf_map_lookup_elem(&relay_hosts, host))
+	if (!host)
 		return RELAYED_REFUSED;
 	parsed = parse_full(ctx, &p);
-	vip = vip_of(&p.destination);
-	if (!vip || !(vip->flags & ENDPOINT_HARDWARE))
+	if (parsed != PARSED_FRAGMENT && parsed != PARSED_OK)
+		return RELAYED_REFUSED;
+	key.vip = p.destination;
+	key.tunnel = *host;
+	if (!address_is_set(&key.vip) || !bpf_map_lookup_elem(&relay_hosts, &key))
 		return RELAYED_REFUSED;
 	if (parsed == PARSED_FRAGMENT)
 		return RELAYED_FRAGMENT;
-	return parsed == PARSED_OK && packet_is_icmp(&p) ? RELAYED_ICMP : RELAYED_REFUSED;
+	header = icmp_header((void *)(long)ctx->data, (void *)(long)ctx->data_end, &p);
+	return header && icmp_is_error(&p, header->type) ? RELAYED_ERROR : RELAYED_REFUSED;
 }
 
 struct gue_relay {
@@ -92,7 +106,7 @@ __noinline int relay_accept(struct xdp_md *ctx, struct address *host)
 	if (!host)
 		return VERDICT_DROP_NOT_A_MUX;
 	if (!pool_has_member(&p.source, family)) {
-		if (!bpf_map_lookup_elem(&relay_hosts, &p.source))
+		if (!relay_host_is_known(&p.source))
 			return VERDICT_DROP_NOT_A_MUX;
 		*host = p.source;
 	}

@@ -68,6 +68,7 @@ func (c *Controller) world(s *store.State, now time.Time) (w placechoice.World, 
 	for name := range s.Placements.Auto() {
 		w.VIPs = append(w.VIPs, c.seeVIP(s, s.VIPs.At(name), now))
 	}
+	keepToHosts(s.State, w.VIPs)
 	return w, ""
 }
 

@@ -72,9 +72,22 @@ func (r *rig) hold(vip, tunnel string) {
 func (r *rig) steer(vips ...steering.VIP) {
 	r.t.Helper()
 	r.SetHashKey(poolKey())
-	if err := r.Steer(vips); err != nil {
+	if err := r.Steer(copied(vips)); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// copied are VIPs that do not change with those that a test goes on with.
+func copied(vips []steering.VIP) []steering.VIP {
+	vips = slices.Clone(vips)
+	for i := range vips {
+		vips[i].Endpoints = slices.Clone(vips[i].Endpoints)
+		for j := range vips[i].Endpoints {
+			e := &vips[i].Endpoints[j]
+			e.Buckets, e.Previous, e.Backends = slices.Clone(e.Buckets), slices.Clone(e.Previous), slices.Clone(e.Backends)
+		}
+	}
+	return vips
 }
 
 // fromSwitch is a packet that a switch brings to a tunnel, in IP-in-IP or plain GUE.

@@ -23,6 +23,11 @@ func hostRelayCases(t *testing.T) []packetCase {
 		e.Cookies, e.Hardware = model.CookiesOn, true
 		apply(t, d, e)
 	}
+	pinged := func(t *testing.T, d *Datapath) {
+		e := newEndpoint(vip4, model.TCP, tunnel4)
+		e.Ping, e.Hardware = true, true
+		apply(t, d, e)
+	}
 	return []packetCase{
 		{name: "relayed by a host", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "forward_fragment", check: func(t *testing.T, frame, out []byte) {
 			inFragment(14, tunnel6)(t, first4.Frame(), out)
@@ -37,6 +42,8 @@ func hostRelayCases(t *testing.T) []packetCase {
 		{name: "relayed by a host of no VIP that switches hold", packet: first4, change: owned("self"), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
 		{name: "relayed by a host that was one", packet: first4, change: both(held(vip4), both(held(""), owned("self"))), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
 		{name: "relayed by a host, but whole", packet: first4, change: both(held(vip4), owned("self")), damage: byHost(pkt.UDP(client4, vip4).Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "relayed by a host of another VIP", packet: first4, change: both(elsewhere(vip4), owned("self")), damage: byHost(first4.Frame(), other4), verdict: "drop_not_a_mux"},
+		{name: "ping relayed by a host", packet: first4, change: both(pinged, owned("self")), damage: byHost(pkt.ICMP("198.51.100.7", "203.0.113.10").Frame(), other4), verdict: "drop_not_a_mux"},
 		{name: "error relayed by a host", packet: first4, change: both(named, owned("self")), damage: byHost(quoting, other4), verdict: "forward_icmp", check: func(t *testing.T, frame, out []byte) {
 			if got := outerDestination(out[14:]); got != netip.MustParseAddr(tunnel4) || !bytes.HasSuffix(out, quoting[14:]) {
 				t.Errorf("sent to %s: %x", got, out)
@@ -61,6 +68,22 @@ func held(vip string) func(*testing.T, *Datapath) {
 		t.Helper()
 		for _, e := range world() {
 			e.Hardware = vip != "" && e.Key.VIP == netip.MustParseAddrPort(vip).Addr()
+			apply(t, d, e)
+		}
+	}
+}
+
+// elsewhere has switches hold all VIPs, of which one has no backend behind tunnel4.
+func elsewhere(vip string) func(*testing.T, *Datapath) {
+	return func(t *testing.T, d *Datapath) {
+		t.Helper()
+		for _, e := range world() {
+			e.Hardware = true
+			if e.Key.VIP == netip.MustParseAddrPort(vip).Addr() {
+				for i := range e.Backends {
+					e.Backends[i].Tunnel = netip.MustParseAddr(tunnel6)
+				}
+			}
 			apply(t, d, e)
 		}
 	}

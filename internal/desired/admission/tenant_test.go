@@ -25,6 +25,11 @@ func inSwitches(name string, switches ...string) model.VIP {
 
 func TestQuotasOfTenants(t *testing.T) {
 	limit := func(n uint32) *uint32 { return &n }
+	auto := func(spread int) model.VIP {
+		vip := inSwitches("new")
+		vip.Hardware = &model.Hardware{Placement: model.PlacementAuto, Spread: spread}
+		return vip
+	}
 	b := on("host1", "10.3.1.20")
 	s := state([]model.VIP{tenantVIP("old", []uint16{80, 443}, b)}) // 1 VIP, 2 endpoints, 2 backends, 2 ports
 	for what, c := range map[string]struct {
@@ -43,6 +48,9 @@ func TestQuotasOfTenants(t *testing.T) {
 		},
 		"switches":            {model.Quotas{SwitchHosts: limit(1)}, inSwitches("new", "sw1", "sw2"), "vips[0].hardware.switches: tenant red may have 1 places in switches, and would have 2"},
 		"tunnels":             {model.Quotas{SwitchTunnels: limit(3)}, inSwitches("new", "sw1", "sw2"), "vips[0].hardware.switches: tenant red may have 3 tunnels in switches, and would have 4"},
+		"chosen switches":     {model.Quotas{SwitchHosts: limit(0)}, auto(0), "vips[0].hardware.switches: tenant red may have 0 places in switches, and would have 1"},
+		"spread":              {model.Quotas{SwitchTunnels: limit(5)}, auto(3), "vips[0].hardware.switches: tenant red may have 5 tunnels in switches, and would have 6"},
+		"spread, up to it":    {model.Quotas{SwitchHosts: limit(3), SwitchTunnels: limit(6)}, auto(3), ""},
 		"as many switches":    {model.Quotas{SwitchHosts: limit(2), SwitchTunnels: limit(4)}, inSwitches("new", "sw1", "sw2"), ""},
 		"up to the limit":     {model.Quotas{VIPs: limit(2), Endpoints: limit(4), Ports: limit(4)}, tenantVIP("new", []uint16{1, 2}), ""},
 		"none":                {model.Quotas{}, tenantVIP("new", []uint16{model.AllPorts}, b, b), ""},

@@ -41,6 +41,7 @@ func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 		a.attachments(path, s.VIPs.At(vip.Name), vip)
 	}
 	a.roomForNetworks("vips", s.Networks)
+	a.roomForSteering(s)
 	return a.admitted, errors.Join(a.errs...)
 }
 

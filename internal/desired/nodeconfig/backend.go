@@ -73,15 +73,32 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 	}
 }
 
-// Muxes are the outer sources that hosts accept, in order.
+// Muxes are the outer sources that hosts accept: first those that members of the pool are known by, in the order of their
+// names, as hosts relay to the first of them and muxes know as many members by the same order.
 func Muxes(s desired.State) []netip.Prefix {
-	var all []netip.Prefix
+	var members, others []netip.Prefix
 	for n := range s.MuxNodes() {
+		known := map[bool]bool{} // by family
 		for _, a := range n.Addresses {
-			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+			p := netip.PrefixFrom(a, a.BitLen())
+			if known[a.Is4()] {
+				others = append(others, p)
+				continue
+			}
+			known[a.Is4()], members = true, append(members, p)
 		}
-		all = append(all, n.Prefixes...)
+		others = append(others, n.Prefixes...)
 	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return slices.Compact(all)
+	slices.SortFunc(others, netip.Prefix.Compare)
+	return unique(append(members, others...))
+}
+
+// unique is a list without what is in it already.
+func unique(all []netip.Prefix) []netip.Prefix {
+	seen := make(map[netip.Prefix]bool, len(all))
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool {
+		had := seen[p]
+		seen[p] = true
+		return had
+	})
 }

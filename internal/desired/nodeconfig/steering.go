@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -43,18 +44,27 @@ func Steered(s desired.State, vip model.VIP) (steering.VIP, bool) {
 	return steered, true
 }
 
-// steeredPorts are the ports of workloads that leave as the VIP: hosts send on what comes back to them.
+// steeredPorts are the ports of workloads that leave as the VIP: hosts send on what comes back to them. A workload's slot is
+// its lowest range, which is no other one's: what others have or lose does not change it. Port 0 is in no range, and so 0 is
+// no slot. Of a range that a restore gave twice the first workload is told until one has lost it.
 func steeredPorts(s desired.State, vip model.VIP) steering.Endpoint {
 	ports := steering.Endpoint{
 		Key: steering.Ports(vip.Address), Buckets: make([]model.Slot, model.RangeOf(math.MaxUint16)+1), Cookies: model.CookiesOff,
 	}
-	for i, w := range vip.SNAT.Workloads {
-		slot := model.Slot(i + 1)
-		ports.Backends = append(ports.Backends, steering.Backend{Slot: slot, Tunnel: w.TunnelAddress()})
+	for _, w := range vip.SNAT.Workloads {
+		slot := model.Slot(0)
 		for _, r := range s.Ports.At(model.SNATKey{VIP: vip.Address, Address: w.Address}).Ranges {
+			if r == 0 || ports.Buckets[r] != 0 {
+				continue
+			}
+			if slot == 0 {
+				slot = model.Slot(r)
+				ports.Backends = append(ports.Backends, steering.Backend{Slot: slot, Tunnel: w.TunnelAddress()})
+			}
 			ports.Buckets[r] = slot
 		}
 	}
+	slices.SortFunc(ports.Backends, func(a, b steering.Backend) int { return cmp.Compare(a.Slot, b.Slot) })
 	return ports
 }
 

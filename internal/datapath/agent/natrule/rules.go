@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -123,10 +122,11 @@ func (r *Rules) SetMuxes(prefixes []netip.Prefix) error {
 	return r.setRelays(prefixes)
 }
 
-// setRelays has fragments that switches bring relayed to these muxes: an address for itself is one's own.
+// setRelays has fragments that switches bring relayed to the first of these muxes: an address for itself is one's own. Their
+// order is the pool's, which knows as many members.
 func (r *Rules) setRelays(prefixes []netip.Prefix) error {
 	rows := map[uint32]bpf.AgentSteerRelays{}
-	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
+	for _, p := range prefixes {
 		family := uint32(bpf.AgentSteerRelaySTEER_RELAYS_V6)
 		if p.Addr().Is4() {
 			family = uint32(bpf.AgentSteerRelaySTEER_RELAYS_V4)

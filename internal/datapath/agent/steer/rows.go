@@ -1,7 +1,9 @@
 package steer
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
@@ -9,9 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/model/steering"
 )
 
-const rowBuckets = int(bpf.AgentSteerBucketLayoutSTEER_BUCKETS_PER_ROW)
-
-// rows are what the tables hold of some VIPs.
+// rows are what the tables hold of some VIPs; sources also those of all VIPs, as far as these have them.
 type rows struct {
 	sources   map[bpf.AgentSteerSource]uint32
 	endpoints map[bpf.AgentSteerKey]bpf.AgentSteerEndpoint
@@ -30,20 +30,46 @@ func newRows() rows {
 	}
 }
 
-// addSources adds who may send packets to a VIP. What is both is a switch: no host of the VIP may have its address.
+// addSources adds who may send packets to a VIP.
 func (r rows) addSources(vip steering.VIP) {
-	add := func(sources []netip.Addr, role bpf.AgentSteerRole) {
-		for _, source := range sources {
-			for _, to := range []bpf.AgentAddress{bpf.ToAddress(vip.Address), {}} { // without VIP: of what can't be read
-				key := bpf.AgentSteerSource{Vip: to, Source: bpf.ToAddress(source)}
-				if r.sources[key] != uint32(bpf.AgentSteerRoleSTEER_SWITCH) {
-					r.sources[key] = uint32(role)
-				}
+	for source, isSwitch := range vip.Sources() {
+		role := bpf.AgentSteerRoleSTEER_HOST
+		if isSwitch {
+			role = bpf.AgentSteerRoleSTEER_SWITCH
+		}
+		r.sources[bpf.AgentSteerSource{Vip: bpf.ToAddress(vip.Address), Source: bpf.ToAddress(source)}] = uint32(role)
+	}
+}
+
+// addVIPs adds rows of VIPs, whose endpoints have numbers. Locals are what the host chooses among, of those by host.
+func (r rows) addVIPs(vips iter.Seq[steering.VIP], numbers map[model.EndpointKey]uint32, here func(tunnel netip.Addr) bool) {
+	for vip := range vips {
+		r.addSources(vip)
+		r.addVIP(vip)
+		for _, e := range vip.Endpoints {
+			r.addEndpoint(e, numbers[e.Key])
+			if vip.ByHost && e.Key != steering.Ports(vip.Address) {
+				r.addLocals(e, numbers[e.Key], e.Locals(here))
 			}
 		}
 	}
-	add(vip.Peers, bpf.AgentSteerRoleSTEER_HOST)
-	add(vip.Switches, bpf.AgentSteerRoleSTEER_SWITCH)
+}
+
+// addRoles adds what outer sources are to any VIP, whose destination can't be read.
+func (r rows) addRoles(roles iter.Seq2[netip.Addr, bpf.AgentSteerRole]) {
+	for source, role := range roles {
+		if role != 0 {
+			r.sources[bpf.AgentSteerSource{Source: bpf.ToAddress(source)}] = uint32(role)
+		}
+	}
+}
+
+// leadsElsewhere says whether a slot of the endpoint has led to another tunnel.
+func (r rows) leadsElsewhere(e steering.Endpoint, number uint32) bool {
+	return slices.ContainsFunc(e.Backends, func(b steering.Backend) bool {
+		row, had := r.backends[bpf.AgentSteerBackendKey{Endpoint: number, Slot: uint32(b.Slot)}]
+		return had && row.Tunnel != bpf.ToAddress(b.Tunnel)
+	})
 }
 
 // addVIP adds the row of a VIP itself.
@@ -61,10 +87,10 @@ func (r rows) addEndpoint(e steering.Endpoint, number uint32) {
 	ping := r.endpoints[key].Flags & uint32(bpf.AgentSteerFlagSTEER_PING) // if it is the VIP's own row
 	r.endpoints[key] = bpf.AgentSteerEndpoint{Number: number, BucketMask: uint32(max(len(e.Buckets), 1) - 1), Flags: flagsOf(e) | ping}
 	fresh := make(map[model.Slot]bool, len(e.Backends))
-	for first := 0; first < len(e.Buckets); first += rowBuckets {
-		key := bpf.AgentSteerBucketKey{Endpoint: number, Row: uint32(first / rowBuckets)}
+	for first := range e.Rows() {
+		key := bpf.AgentSteerBucketKey{Endpoint: number, Row: uint32(first / steering.BucketsPerRow)}
 		row := bpf.AgentSteerBucketRow{Key: key}
-		for i := range min(rowBuckets, len(e.Buckets)-first) {
+		for i := range min(len(row.Buckets), len(e.Buckets)-first) {
 			slot, previous := e.Choice(uint32(first + i))
 			row.Buckets[i] = uint32(slot) | uint32(previous)<<bpf.AgentSteerBucketLayoutSTEER_PREVIOUS_SHIFT
 			fresh[slot] = true

@@ -3,7 +3,9 @@ package steer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -20,8 +22,12 @@ import (
 type Steering struct {
 	objects *bpf.AgentObjects
 	lock    *sync.Mutex
-	numbers map[model.EndpointKey]uint32 // of the endpoints, in keys of other tables; guarded by the lock
-	key     *flowhash.Key                // of the pool, if it has come; guarded by the lock
+
+	// Guarded by the lock.
+	numbers map[model.EndpointKey]uint32 // of the endpoints, in keys of other tables
+	key     *flowhash.Key                // of the pool, if it has come
+	has     *contents                    // nil: an earlier process wrote the tables, or this one did in part
+	tunnels map[bpf.AgentAddress]uint8   // that the rows of VIPs by host follow from
 }
 
 // New has none yet.
@@ -50,49 +56,65 @@ func (s *Steering) SetPoolKey(key flowhash.Key) {
 	s.key = &key
 }
 
-// Steer makes these the only VIPs whose packets are steered. It changes nothing if they do not fit.
+// Steer makes these the only VIPs whose packets are steered, and does not change them later. If they do not fit, those that
+// are steered stay as they are, new ones and changes of them follow as far as there is room, each whole, and Steer returns
+// which do not.
 func (s *Steering) Steer(vips []steering.VIP) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	numbers, wanted := s.assign(vips), newRows()
 	tunnels, err := abi.ReadTable[bpf.AgentAddress, uint8](s.objects.Tunnels)
 	if err != nil {
 		return fmt.Errorf("read tunnels: %w", err)
-	}
-	here := func(tunnel netip.Addr) bool { return tunnels[bpf.ToAddress(tunnel)] != 0 }
-	for _, vip := range vips {
-		wanted.addSources(vip)
-		wanted.addVIP(vip)
-		for _, e := range vip.Endpoints {
-			wanted.addEndpoint(e, numbers[e.Key])
-			if vip.ByHost && e.Key != steering.Ports(vip.Address) {
-				wanted.addLocals(e, numbers[e.Key], e.Locals(here))
-			}
-		}
 	}
 	if s.key != nil {
 		if err := s.objects.PoolKey.Set(s.key[:]); err != nil {
 			return fmt.Errorf("set the pool's hash key: %w", err)
 		}
 	}
-	if err := s.write(wanted); err != nil {
-		return fmt.Errorf("set steering: %w", err)
+	wanted := make(map[netip.Addr]steering.VIP, len(vips))
+	for _, vip := range vips {
+		wanted[vip.Address] = vip
 	}
-	s.numbers = numbers
-	return nil
+	here := func(tunnel netip.Addr) bool { return tunnels[bpf.ToAddress(tunnel)] != 0 }
+	moved := !maps.Equal(s.tunnels, tunnels)
+	has, whole := s.has, s.has == nil
+	if whole {
+		has = newContents()
+	}
+	c, refused := has.follow(wanted, s.room(), s.isNumbered, func(vip steering.VIP) bool { return moved && vip.ByHost })
+	s.has = nil // until all is written
+	if err := s.write(has, c, whole, here); err != nil {
+		return errors.Join(refused, fmt.Errorf("set steering: %w", err))
+	}
+	s.has, s.tunnels = has, tunnels
+	return refused
 }
 
-// assign numbers the endpoints: those that had a number keep it, others get one that nobody had.
-func (s *Steering) assign(vips []steering.VIP) map[model.EndpointKey]uint32 {
+// room is what the tables have; that of sources is for each VIP's and for those of all.
+func (s *Steering) room() steering.Room {
+	return steering.Room{
+		Endpoints: int(s.objects.SteerEndpoints.MaxEntries()), Buckets: int(s.objects.SteerBuckets.MaxEntries()),
+		Backends: int(s.objects.SteerBackends.MaxEntries()), Sources: int(s.objects.SteerSources.MaxEntries()),
+	}
+}
+
+// isNumbered says whether the tables held the VIP before.
+func (s *Steering) isNumbered(vip steering.VIP) bool {
+	return slices.ContainsFunc(vip.Endpoints, func(e steering.Endpoint) bool { return s.numbers[e.Key] != 0 })
+}
+
+// assign numbers the endpoints of VIPs: those that had a number keep it, others get one that nobody has. So do the ports of
+// source NAT of which a slot has become another workload's: under one number an answer could go to either meanwhile.
+func (s *Steering) assign(vips map[netip.Addr]steering.VIP, live rows) map[model.EndpointKey]uint32 {
 	taken, numbers := make(map[uint32]bool, len(s.numbers)), map[model.EndpointKey]uint32{}
 	for _, number := range s.numbers {
 		taken[number] = true
 	}
 	next := uint32(1)
-	for _, vip := range vips {
+	for address, vip := range vips {
 		for _, e := range vip.Endpoints {
 			number, had := s.numbers[e.Key]
-			if !had {
+			if !had || e.Key == steering.Ports(address) && live.leadsElsewhere(e, number) {
 				for taken[next] {
 					next++
 				}
@@ -104,25 +126,68 @@ func (s *Steering) assign(vips []steering.VIP) map[model.EndpointKey]uint32 {
 	return numbers
 }
 
-// write brings the tables to what is wanted: what a row is found by comes behind what it leads to, and goes before.
-func (s *Steering) write(wanted rows) error {
-	backends, err := compare(s.objects.SteerBackends, "backends", wanted.backends)
-	buckets, err2 := compare(s.objects.SteerBuckets, "rows of buckets", wanted.buckets)
-	endpoints, err3 := compare(s.objects.SteerEndpoints, "endpoints", wanted.endpoints)
-	sources, err4 := compare(s.objects.SteerSources, "outer sources", wanted.sources)
-	locals, err5 := compare(s.objects.SteerLocals, "endpoints by host", wanted.locals)
-	if err := errors.Join(err, err2, err3, err4, err5); err != nil {
-		return err
+// read reads the tables whole.
+func (s *Steering) read() (rows, error) {
+	r, o := newRows(), s.objects
+	return r, errors.Join(
+		readInto(o.SteerSources, r.sources), readInto(o.SteerEndpoints, r.endpoints), readInto(o.SteerBuckets, r.buckets),
+		readInto(o.SteerBackends, r.backends), readInto(o.SteerLocals, r.locals),
+	)
+}
+
+func readInto[K comparable, V any](table *ebpf.Map, live map[K]V) error {
+	if err := bpf.EachBatched(table, func(key K, row V) { live[key] = row }); err != nil {
+		return fmt.Errorf("read %s: %w", table, err)
 	}
+	return nil
+}
+
+// write brings the tables to what they are to have: of VIPs that change, or whole. What a row is found by comes behind what
+// it leads to, and goes before.
+func (s *Steering) write(has *contents, c change, whole bool, here func(netip.Addr) bool) error {
+	live, before := newRows(), c.rows
+	if whole {
+		var err error
+		if live, err = s.read(); err != nil {
+			return err
+		}
+		before = steering.Room{Endpoints: len(live.endpoints), Buckets: len(live.buckets), Backends: len(live.backends), Sources: len(live.sources)}
+	} else {
+		live.addVIPs(maps.Values(c.before), s.numbers, func(tunnel netip.Addr) bool { return s.tunnels[bpf.ToAddress(tunnel)] != 0 })
+		live.addRoles(maps.All(c.roles))
+	}
+	numbers, wanted := s.assign(c.after, live), newRows()
+	wanted.addVIPs(maps.Values(c.after), numbers, here)
+	wanted.addRoles(func(yield func(netip.Addr, bpf.AgentSteerRole) bool) {
+		for source := range c.roles {
+			if !yield(source, has.role(source)) {
+				return
+			}
+		}
+	})
+	backends := compare(s.objects.SteerBackends, "backends", before.Backends, live.backends, wanted.backends)
+	buckets := compare(s.objects.SteerBuckets, "rows of buckets", before.Buckets, live.buckets, wanted.buckets)
+	endpoints := compare(s.objects.SteerEndpoints, "endpoints", before.Endpoints, live.endpoints, wanted.endpoints)
+	sources := compare(s.objects.SteerSources, "outer sources", before.Sources, live.sources, wanted.sources)
+	locals := compare(s.objects.SteerLocals, "endpoints by host", before.Endpoints, live.locals, wanted.locals)
 	for _, step := range []func() error{
 		backends.put, buckets.put, locals.put, endpoints.put, sources.put,
-		func() error { return s.count(len(wanted.endpoints)) },
+		func() error { return s.count(has.takes.Endpoints) },
 		sources.remove, endpoints.remove, locals.remove, buckets.remove, backends.remove,
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
+	if whole {
+		s.numbers = map[model.EndpointKey]uint32{}
+	}
+	for _, vip := range c.before {
+		for _, e := range vip.Endpoints {
+			delete(s.numbers, e.Key)
+		}
+	}
+	maps.Copy(s.numbers, numbers)
 	return nil
 }
 
@@ -171,18 +236,15 @@ type difference[K, V comparable] struct {
 	removesFirst bool
 }
 
-// compare refuses what does not fit.
-func compare[K, V comparable](table *ebpf.Map, what string, wanted map[K]V) (*difference[K, V], error) {
-	if room := int(table.MaxEntries()); len(wanted) > room {
-		return nil, fmt.Errorf("needs %d %s, has room for %d", len(wanted), what, room)
-	}
-	live := make(map[K]V)
-	if err := bpf.EachBatched(table, func(key K, row V) { live[key] = row }); err != nil {
-		return nil, fmt.Errorf("read %s: %w", what, err)
-	}
+// compare compares rows with what they are to be; the table has so many in all, or less.
+func compare[K, V comparable](table *ebpf.Map, what string, all int, live, wanted map[K]V) *difference[K, V] {
 	d := &difference[K, V]{table: table, puts: map[K]V{}, what: what}
 	for key, row := range wanted {
-		if old, had := live[key]; !had || old != row {
+		old, had := live[key]
+		if !had {
+			all++
+		}
+		if !had || old != row {
 			d.puts[key] = row
 		}
 	}
@@ -192,8 +254,8 @@ func compare[K, V comparable](table *ebpf.Map, what string, wanted map[K]V) (*di
 		}
 	}
 	// What goes makes room only if both would not fit together.
-	d.removesFirst = len(wanted)+len(d.gone) > int(table.MaxEntries())
-	return d, nil
+	d.removesFirst = all > int(table.MaxEntries())
+	return d
 }
 
 func (d *difference[K, V]) put() error {

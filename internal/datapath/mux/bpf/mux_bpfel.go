@@ -605,6 +605,12 @@ type MuxRedirectMemory struct {
 	Packets  uint64
 }
 
+type MuxRelayHost struct {
+	_      structs.HostLayout
+	Vip    MuxAddress
+	Tunnel MuxAddress
+}
+
 type MuxSettingsFlag uint32
 
 const (

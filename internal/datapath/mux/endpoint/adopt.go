@@ -25,7 +25,7 @@ func (t *Table) Adopt() error {
 		used[row.Id] = true
 		t.Live[key] = live
 		t.Tunnels.Replace(nil, live.Backends)
-		t.relays.count(live, 1)
+		t.relays.count(key.VIP, live, 1)
 		if key.Port == model.AllPorts {
 			t.allPorts++
 		}

@@ -304,7 +304,7 @@ func (t *Table) carryOut(c *change) error {
 	t.Rows.Index.Put(bpf.ToKey(c.key), c.next.Row)
 	t.Live[c.key] = c.next
 	t.Tunnels.Replace(c.old.backends(), c.next.backends())
-	if err := t.relays.replace(c.old, c.next); err != nil {
+	if err := t.relays.replace(c.key.VIP, c.old, c.next); err != nil {
 		return err
 	}
 	if c.old == nil && c.key.Port == model.AllPorts {
@@ -350,7 +350,7 @@ func (t *Table) removeEndpoint(c *change) error {
 	}
 	delete(t.Live, c.key)
 	t.Tunnels.Replace(c.old.backends(), nil)
-	if err := t.relays.replace(c.old, nil); err != nil {
+	if err := t.relays.replace(c.key.VIP, c.old, nil); err != nil {
 		return err
 	}
 	if c.key.Port == model.AllPorts {

@@ -12,47 +12,60 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
-// relays are the hosts that may relay packets to the mux, as in the table relay_hosts: by the tunnels of the backends of VIPs
-// in hardware.
+// relays are the hosts that may relay packets to the mux, as in the table relay_hosts: by VIP in hardware and tunnel of a
+// backend of it.
 type relays struct {
 	tables *bpf.Tables
-	uses   map[netip.Addr]int // backends behind a tunnel
+	uses   map[relay]int // backends behind a tunnel
 }
 
-// count counts the backends of an endpoint, if its VIP is in hardware, and returns tunnels whose number was 0 or is.
-func (r *relays) count(of *Live, by int) (changed []netip.Addr) {
+// relay is a host of a VIP; without VIP: of any.
+type relay struct{ vip, tunnel netip.Addr }
+
+func (r relay) row() bpf.MuxRelayHost {
+	row := bpf.MuxRelayHost{Tunnel: bpf.ToAddress(r.tunnel)}
+	if r.vip.IsValid() {
+		row.Vip = bpf.ToAddress(r.vip)
+	}
+	return row
+}
+
+// count counts the backends of a VIP's endpoint, if the VIP is in hardware, and returns hosts whose number was 0 or is.
+func (r *relays) count(vip netip.Addr, of *Live, by int) (changed []relay) {
 	if of == nil || of.Settings.flags&bpf.MuxEndpointFlagENDPOINT_HARDWARE == 0 {
 		return nil
 	}
 	for _, b := range of.Backends {
-		was := r.uses[b.Tunnel]
-		r.uses[b.Tunnel] = was + by
-		if was == 0 || was+by == 0 {
-			changed = append(changed, b.Tunnel)
+		for _, host := range []relay{{vip, b.Tunnel}, {tunnel: b.Tunnel}} {
+			was := r.uses[host]
+			r.uses[host] = was + by
+			if was == 0 || was+by == 0 {
+				changed = append(changed, host)
+			}
 		}
 	}
 	return changed
 }
 
-// replace has the table follow a change of an endpoint; either may be nil.
-func (r *relays) replace(old, next *Live) error {
-	for _, tunnel := range append(r.count(next, 1), r.count(old, -1)...) {
-		if err := r.write(tunnel); err != nil {
+// replace has the table follow a change of a VIP's endpoint; either may be nil.
+func (r *relays) replace(vip netip.Addr, old, next *Live) error {
+	for _, host := range append(r.count(vip, next, 1), r.count(vip, old, -1)...) {
+		if err := r.write(host); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *relays) write(tunnel netip.Addr) (err error) {
-	if r.uses[tunnel] > 0 {
-		err = r.tables.RelayHosts.Put(bpf.ToAddress(tunnel), uint8(1))
+func (r *relays) write(host relay) (err error) {
+	if r.uses[host] > 0 {
+		err = r.tables.RelayHosts.Put(host.row(), uint8(1))
 		if errors.Is(err, unix.E2BIG) { // it is full: what that host relays is dropped
 			return nil
 		}
 	} else {
-		delete(r.uses, tunnel)
-		err = r.tables.RelayHosts.Delete(bpf.ToAddress(tunnel))
+		delete(r.uses, host)
+		err = r.tables.RelayHosts.Delete(host.row())
 	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("write hosts that relay: %w", err)
@@ -62,10 +75,10 @@ func (r *relays) write(tunnel netip.Addr) (err error) {
 
 // adopt brings an adopted table to what was counted.
 func (r *relays) adopt() error {
-	rows := make(map[bpf.MuxAddress]uint8, len(r.uses))
-	for tunnel := range r.uses {
+	rows := make(map[bpf.MuxRelayHost]uint8, len(r.uses))
+	for host := range r.uses {
 		if len(rows) < int(r.tables.RelayHosts.MaxEntries()) {
-			rows[bpf.ToAddress(tunnel)] = 1
+			rows[host.row()] = 1
 		}
 	}
 	if err := abi.WriteTable(r.tables.RelayHosts, rows); err != nil {

@@ -58,7 +58,7 @@ func New(parts Parts, sizes bpf.Sizes, log *slog.Logger) *Table {
 			tables: parts.Tables, ids: parts.Rows.IDs,
 			buckets: alloc.NewRows("buckets", sizes.BucketRows), backends: alloc.NewRows("backends", sizes.Backends),
 		},
-		relays: &relays{tables: parts.Tables, uses: map[netip.Addr]int{}},
+		relays: &relays{tables: parts.Tables, uses: map[relay]int{}},
 	}
 }
 

@@ -1,0 +1,43 @@
+package choice
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placechoice"
+)
+
+// wide is VIP number i with so many backends, the first of them on host1.
+func wide(i, backends int) model.VIP {
+	vip := model.VIP{Name: fmt.Sprint("vip", i), Hardware: &model.Hardware{Placement: model.PlacementAuto}, Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}}}
+	for b := range backends {
+		vip.Endpoints[0].Backends = append(vip.Endpoints[0].Backends, model.Backend{Host: fmt.Sprint("host", b+1), Address: netip.AddrFrom4([4]byte{10, byte(i), byte(b / 250), byte(b % 250)})})
+	}
+	return vip
+}
+
+// Hosts have half of their tables for VIPs whose switches are chosen: 131 072 rows, of which one with 512 backends takes 2048.
+// Those that were chosen keep their room, one without backends on a full host gets it.
+func TestHostsHaveRoomForWhatIsChosen(t *testing.T) {
+	const most = 64
+	var s desired.State
+	var vips []placechoice.VIP
+	for i := range most + 2 {
+		s.PutVIP(wide(i, 512))
+		vips = append(vips, placechoice.VIP{Name: fmt.Sprint("vip", i)})
+	}
+	s.PutVIP(model.VIP{Name: "small", Endpoints: []model.Endpoint{{Backends: []model.Backend{{Host: "host999"}}}}})
+	vips = append(vips, placechoice.VIP{Name: "small"})
+	vips[most].Chosen = []string{"sw1"}
+	keepToHosts(s, vips)
+	for i, vip := range vips {
+		stays := i == most-1 || i == most+1 // behind the one that was chosen
+		if stays != (vip.Unfit != "") || stays && !strings.Contains(vip.Unfit, "host host1 can't steer it: it needs 133120 rows of buckets, has room for 131072") {
+			t.Errorf("%s: %q", vip.Name, vip.Unfit)
+		}
+	}
+}

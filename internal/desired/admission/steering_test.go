@@ -1,0 +1,46 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// leaving is VIP number i in a switch, which a workload on a host leaves as.
+func leaving(i int, host string) model.VIP {
+	vip := newVIP(fmt.Sprint("out", i), fmt.Sprintf("203.0.%d.%d", 114+i/250, i%250+1), on("host2", "10.3.2.20"))
+	vip.Hardware = &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1"}}
+	vip.SNAT = &model.SNAT{Workloads: []model.SNATWorkload{{Address: addr(fmt.Sprintf("10.4.%d.%d", i/250, i%250+1)), Host: host}}}
+	return vip
+}
+
+// Hosts have half of their tables for VIPs that are to be in switches: 131 072 rows of buckets, of which source NAT takes 256
+// and an endpoint 8.
+func TestRoomForSteering(t *testing.T) {
+	const most = 131072 / (256 + 8)
+	s := town()
+	for i := range most {
+		s.PutVIP(leaving(i, "host1"))
+	}
+	refused := func(what string, vip model.VIP, want string) {
+		t.Helper()
+		_, err := VIPs(s, []model.VIP{vip})
+		if err == nil != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	refused("one more", leaving(most, "host1"), "vips[0].hardware: host host1 can't steer more VIPs in switches: it needs 131208 rows of buckets, has room for 131072")
+	refused("one that is there", leaving(0, "host1"), "")
+	muxes := leaving(most, "host1")
+	muxes.Hardware = nil
+	refused("with muxes", muxes, "")
+	s.RemoveVIP("out0")
+	refused("in the place of another", leaving(most, "host1"), "")
+	s.PutVIP(leaving(most, "host1"))
+	s.PutVIP(leaving(most+1, "host1"))
+	less := leaving(7, "host1")
+	less.SNAT = nil
+	refused("less, but too much", less, "")
+}
