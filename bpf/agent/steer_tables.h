@@ -9,7 +9,7 @@
 /* Outer sources of packets to VIPs that switches hold. The value is an enum steer_role. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 131072);
+	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct steer_source);
 	__type(value, __u32);

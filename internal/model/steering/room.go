@@ -22,7 +22,7 @@ type Room struct {
 
 // HostRoom is what a host has, but for sources: as many again are those of all VIPs.
 func HostRoom() Room {
-	return Room{Endpoints: 4096, Buckets: 262144, Backends: 131072, Sources: 65536}
+	return Room{Endpoints: 4096, Buckets: 262144, Backends: 131072, Sources: 131072}
 }
 
 // Plus is both together.

@@ -1,6 +1,7 @@
 package steer
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -92,10 +93,65 @@ func drawVIP(t *rapid.T, at netip.Addr) steering.VIP {
 	return vip
 }
 
-// has are the rows that the tables are to hold of VIPs.
-func (s *Steering) wants(vips map[netip.Addr]steering.VIP, here func(netip.Addr) bool) rows {
+// follower is a process, or one after the other, that has the tables follow what is wanted.
+type follower struct {
+	*Steering
+	room    steering.Room
+	wanted  map[netip.Addr]steering.VIP
+	held    map[netip.Addr]steering.VIP
+	tunnels map[bpf.AgentAddress]uint8
+}
+
+// restart has a new process told what the one before had.
+func (f *follower) restart(t *rapid.T) {
+	f.Steering = New(f.objects, &sync.Mutex{})
+	if err := errors.Join(f.Read(), f.Steer(slices.Collect(maps.Values(f.held)))); err != nil {
+		t.Fatalf("what was held is refused: %v", err)
+	}
+}
+
+// need is what the VIPs that are wanted need in all.
+func (f *follower) need() (need steering.Room) {
+	sources := map[netip.Addr]bool{}
+	for _, vip := range f.wanted {
+		need = need.Plus(vip.Room())
+		for source := range vip.Sources() {
+			sources[source] = true
+		}
+	}
+	need.Sources += len(sources)
+	return need
+}
+
+// follow steers what is wanted, and looks at all tables.
+func (f *follower) follow(t *rapid.T) {
+	err, lacks := f.Steer(slices.Collect(maps.Values(f.wanted))), f.room.Lacks(f.need())
+	if (lacks == nil) != (err == nil) {
+		t.Fatalf("%v: refused with %v", lacks, err)
+	}
+	for address, vip := range f.wanted {
+		was, had := f.held[address]
+		is, has := f.has.vips[address]
+		if follows := has && is.Equal(vip); !follows && (err == nil || had != has || !is.Equal(was)) {
+			t.Fatalf("%s was %+v, is to be %+v, and is %+v: %v", address, was, vip, is, err)
+		}
+	}
+	f.held = maps.Clone(f.has.vips)
+	got, err := f.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := f.wants()
+	if !maps.Equal(got.sources, want.sources) || !maps.Equal(got.endpoints, want.endpoints) || !maps.Equal(got.buckets, want.buckets) ||
+		!maps.Equal(got.backends, want.backends) || !maps.Equal(got.locals, want.locals) {
+		t.Fatalf("of %+v the tables have\n%+v, want\n%+v", f.held, got, want)
+	}
+}
+
+// wants are the rows that the tables are to have of what they hold.
+func (f *follower) wants() rows {
 	r := newRows()
-	r.addVIPs(maps.Values(vips), s.numbers, here)
+	r.addVIPs(maps.Values(f.held), f.numbers, func(tunnel netip.Addr) bool { return f.tunnels[bpf.ToAddress(tunnel)] != 0 })
 	for key, role := range maps.Clone(r.sources) {
 		if key.Vip = (bpf.AgentAddress{}); r.sources[key] != uint32(bpf.AgentSteerRoleSTEER_SWITCH) {
 			r.sources[key] = role
@@ -110,89 +166,32 @@ func TestTablesFollow(t *testing.T) {
 	room := steering.Room{Endpoints: 7, Buckets: 9, Backends: 12, Sources: 24}
 	o := newTables(t, room)
 	rapid.Check(t, func(t *rapid.T) {
-		s := New(o, &sync.Mutex{})
-		if err := s.Read(); err != nil {
-			t.Fatal(err)
-		}
-		wanted := map[netip.Addr]steering.VIP{}
-		tunnels := map[bpf.AgentAddress]uint8{}
-		here := func(tunnel netip.Addr) bool { return tunnels[bpf.ToAddress(tunnel)] != 0 }
-		held := map[netip.Addr]steering.VIP{}
-		steer := func() {
-			err := s.Steer(slices.Collect(maps.Values(wanted)))
-			var need steering.Room
-			sources := map[netip.Addr]bool{}
-			for _, vip := range wanted {
-				need = need.Plus(vip.Room())
-				for source := range vip.Sources() {
-					sources[source] = true
-				}
-			}
-			need.Sources += len(sources)
-			lacks := room.Lacks(need)
-			if (lacks == nil) != (err == nil) {
-				t.Fatalf("%v: refused with %v", lacks, err)
-			}
-			for address, vip := range wanted {
-				was, had := held[address]
-				is, has := s.has.vips[address]
-				switch follows := has && is.Equal(vip); {
-				case follows:
-				case err == nil || had != has || !is.Equal(was):
-					t.Fatalf("%s was %+v, is to be %+v, and is %+v: %v", address, was, vip, is, err)
-				}
-			}
-			held = maps.Clone(s.has.vips)
-			got, err := s.read()
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := s.wants(held, here)
-			if !maps.Equal(got.sources, want.sources) || !maps.Equal(got.endpoints, want.endpoints) || !maps.Equal(got.buckets, want.buckets) ||
-				!maps.Equal(got.backends, want.backends) || !maps.Equal(got.locals, want.locals) {
-				t.Fatalf("of %+v the tables have\n%+v, want\n%+v", held, got, want)
-			}
-		}
+		f := &follower{New(o, &sync.Mutex{}), room, map[netip.Addr]steering.VIP{}, map[netip.Addr]steering.VIP{}, map[bpf.AgentAddress]uint8{}}
 		t.Repeat(map[string]func(*rapid.T){
 			"change": func(t *rapid.T) {
 				at := address(0, rapid.IntRange(1, 4).Draw(t, "vip"))
-				if wanted[at] = drawVIP(t, at); rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
-					delete(wanted, at)
+				if f.wanted[at] = drawVIP(t, at); rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
+					delete(f.wanted, at)
 				}
 			},
-			"steer": func(*rapid.T) { steer() },
+			"steer": f.follow,
 			"tunnel": func(t *rapid.T) {
 				at := bpf.ToAddress(address(2, rapid.IntRange(1, 4).Draw(t, "tunnel")))
-				if tunnels[at] == 0 {
-					tunnels[at] = 1
+				if f.tunnels[at] ^= 1; f.tunnels[at] == 1 {
 					_ = o.Tunnels.Put(at, uint8(1))
 				} else {
-					delete(tunnels, at)
 					_ = o.Tunnels.Delete(at)
 				}
 			},
-			"restart": func(t *rapid.T) {
-				s = New(o, &sync.Mutex{})
-				if err := s.Read(); err != nil {
-					t.Fatal(err)
-				}
-				steerRestarted(t, s, held)
-			},
+			"restart": f.restart,
 		})
-		steer()
-		clear(wanted)
-		steer()
-		for at := range tunnels {
+		f.follow(t)
+		clear(f.wanted)
+		f.follow(t)
+		for at := range f.tunnels {
 			_ = o.Tunnels.Delete(at)
 		}
 	})
-}
-
-// steerRestarted has a new process told what the one before had.
-func steerRestarted(t *rapid.T, s *Steering, held map[netip.Addr]steering.VIP) {
-	if err := s.Steer(slices.Collect(maps.Values(held))); err != nil {
-		t.Fatalf("what was held is refused: %v", err)
-	}
 }
 
 // A host holds ports of source NAT of more VIPs than it could if each took all of its rows.
