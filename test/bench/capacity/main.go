@@ -24,8 +24,8 @@ func main() {
 	flag.StringVar(&how.plots, "plots", "", "folder for the drawings; empty: none")
 	flag.StringVar(&how.only, "only", "", "measure this alone: latency or switch")
 	flag.IntVar(&how.rounds, "rounds", 3, "how often the load is raised")
-	flag.DurationVar(&how.step, "step", 2*time.Second, "how long each load of a mux lasts")
-	flag.DurationVar(&how.phase, "phase", 10*time.Second, "how long each phase lasts, up to the switch's")
+	flag.DurationVar(&how.step, "step", time.Second, "how long each load of a mux lasts")
+	flag.DurationVar(&how.phase, "phase", 6*time.Second, "how long each phase lasts, up to the switch's")
 	flag.Parse()
 	benchlab.Main("capacity", func(ctx context.Context) error { return run(ctx, how) })
 }
