@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/flood"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
@@ -145,22 +146,28 @@ const (
 	batch     = 4
 	mostLooks = 4000
 
-	calibrationFrames = 200_000
+	calibrationFrames = 100_000
+	trials            = 3 // of which the best counts: others of this machine only slow it down
 )
 
 // calibrate finds the generator's pace, beside a mux that works.
 func (w *world) calibrate() error {
 	took := map[int]time.Duration{}
-	for _, looks := range []int{0, 40} {
-		load, err := w.load(&w.mux, looks)
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		err = load.send(calibrationFrames)
-		took[looks] = time.Since(began) / calibrationFrames
-		if err := errors.Join(err, load.close()); err != nil {
-			return err
+	for range trials {
+		for _, looks := range []int{0, 40} {
+			load, err := w.load(&w.mux, looks)
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			err = load.send(calibrationFrames)
+			frame := time.Since(began) / calibrationFrames
+			if took[looks] == 0 || frame < took[looks] {
+				took[looks] = frame
+			}
+			if err := errors.Join(err, load.close()); err != nil {
+				return err
+			}
 		}
 	}
 	w.pace = pace{frame: took[0], look: max((took[40]-took[0])/40, 1)}
@@ -192,6 +199,10 @@ func (l *load) send(frames int) error {
 	return l.w.network.Do(func() error { // on a thread that ends
 		if err := turns.Pin(restCPU); err != nil {
 			return err
+		}
+		// Before other programs, that it does not send in bursts, and behind pings.
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, -20); err != nil {
+			return fmt.Errorf("put the load before other programs: %w", err)
 		}
 		return l.generator.Send(frames)
 	})
@@ -226,12 +237,17 @@ func (w *world) under(ctx context.Context, b *box, perSecond float64, lasts time
 const edge = 200 * time.Millisecond
 
 // most is what a box forwards of more than it takes, in packets a second.
-func (w *world) most(ctx context.Context, b *box) (float64, error) {
-	const lasts = time.Second
-	all := float64(time.Second / w.pace.frame)
-	r, err := w.under(ctx, b, all, lasts, func() error { time.Sleep(lasts); return nil })
-	if err == nil && r.Sent < 1.05*r.Forwarded {
-		err = fmt.Errorf("the %s takes all that can be sent: %.0f packets a second", b.name, r.Sent)
+func (w *world) most(ctx context.Context, b *box) (found float64, err error) {
+	const lasts = time.Second / 2
+	for range trials {
+		r, err := w.under(ctx, b, float64(time.Second/w.pace.frame), lasts, func() error { time.Sleep(lasts); return nil })
+		if err != nil {
+			return 0, err
+		}
+		if r.Sent < 1.05*r.Forwarded {
+			return 0, fmt.Errorf("the %s takes all that can be sent: %.0f packets a second", b.name, r.Sent)
+		}
+		found = max(found, r.Forwarded)
 	}
-	return r.Forwarded, err
+	return found, nil
 }
