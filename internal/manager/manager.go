@@ -180,7 +180,8 @@ func (m *Manager) makeParts() {
 	m.placements = &placement.Controller{
 		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Said: m.reports.Switches, Ready: m.switches.Placed, Events: m.events, Now: clock, Log: m.log,
 	}
-	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Now: clock, Log: m.log}
+	seen := traffic.New(traffic.Config{Name: m.cfg.Name, Store: m.store, Peer: m.peers.At, Now: clock})
+	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Matrix: seen.Read, Now: clock, Log: m.log}
 	m.floods = &flood.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}
 	m.links = &links.Controller{Store: m.store, Reports: said, Events: m.events, Now: clock, Log: m.log}
 	m.backlogs = &backlog.Controller{
@@ -197,7 +198,6 @@ func (m *Manager) makeParts() {
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
 		Reported: m.reports.Newest,
 	})
-	seen := traffic.New(traffic.Config{Name: m.cfg.Name, Store: m.store, Peer: m.peers.At, Now: clock})
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
 		Ports: m.allocator, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,

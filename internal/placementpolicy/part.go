@@ -19,8 +19,8 @@ func (p Part) String() string {
 	return fmt.Sprintf("%d/%d", p.Number, p.Of)
 }
 
-// serves says whether the switch serves the VIP, or is about to.
-func (p Phase) serves() bool {
+// Serves says whether the switch serves the VIP, or is about to.
+func (p Phase) Serves() bool {
 	return p == Preparing || p == Programming || p == Announcing || p == Hardware
 }
 
@@ -30,7 +30,7 @@ func (p Phase) serves() bool {
 // of a switch that does not serve stays as it was. fits says whether a switch has room for a part.
 func (s State) Share(named []string, silent func(name string) bool, fits func(name string, p Part) bool) {
 	named = slices.Sorted(slices.Values(named))
-	serving := slices.DeleteFunc(slices.Clone(named), func(name string) bool { return !s.Places[name].Phase.serves() || silent(name) })
+	serving := slices.DeleteFunc(slices.Clone(named), func(name string) bool { return !s.Places[name].Phase.Serves() || silent(name) })
 	next := s.parts(serving)
 	for name, part := range next {
 		was := s.Places[name]
@@ -67,7 +67,7 @@ func (s State) parts(among []string) map[string]Part {
 // set changes the parts of switches that have a place and may serve.
 func (s State) set(parts map[string]Part) {
 	for name, part := range parts {
-		if place, there := s.Places[name]; there && place.Phase.serves() {
+		if place, there := s.Places[name]; there && place.Phase.Serves() {
 			place.Part = part
 			s.Places[name] = place
 		}

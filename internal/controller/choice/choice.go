@@ -41,6 +41,8 @@ type Controller struct {
 	Store *store.Store
 	// Newest is what a node said last, to this manager or another one.
 	Newest func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus)
+	// Matrix reads what the agents of all managers counted; nil: it is not known.
+	Matrix func(context.Context, *weirv1.ReadTrafficRequest, func(*weirv1.ReadTrafficResponse) error) error
 	Now    func() time.Time
 	Log    *slog.Logger
 
@@ -59,6 +61,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.view, c.choice = newView(), nil
 	c.mu.Unlock()
 	for {
+		c.measure(ctx)
 		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("switches are not chosen for VIPs, trying again", "err", err)
 		}

@@ -23,6 +23,8 @@ type view struct {
 	silent map[string]time.Time // by switch, since when it has had no stream
 	groups map[string]group     // by VIP
 	meter  meter
+
+	sources sources
 }
 
 // group is what a switch would be told of a VIP, as of the generation of what it follows from.
@@ -134,7 +136,11 @@ func (c *Controller) seeVIP(s *store.State, vip model.VIP, now time.Time) placec
 	}
 	seen.Chosen, seen.Moves = state.Chosen, state.Moves()
 	seen.Rate, seen.Measured = c.view.meter.rate(vip.Address)
-	if !seen.Measured || serves(state) { // muxes do not see what switches serve
+	all, shares := c.view.sources.of(vip.Address, seen.Rate)
+	switch {
+	case len(shares) > 0 || all > seen.Rate:
+		seen.Rate, seen.Sources, seen.Measured = all, shares, true
+	case !seen.Measured || serves(state): // muxes do not see what switches serve
 		seen.Rate, seen.Measured = traffic.Rate(state.KbitPerS), state.KbitPerS > 0
 	}
 	return seen

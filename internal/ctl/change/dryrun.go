@@ -3,6 +3,7 @@ package change
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/table"
@@ -13,6 +14,9 @@ import (
 func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 	for _, vip := range vips {
 		fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), wouldBe(vip.GetChange()))
+		if m := vip.GetMove(); m != nil {
+			fmt.Fprintf(w, "  would be served by %s instead of %s\n", servedBy(m.GetTo()), servedBy(m.GetFrom()))
+		}
 		if len(vip.GetEffects()) == 0 {
 			continue
 		}
@@ -28,6 +32,14 @@ func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 		}
 	}
 	return nil
+}
+
+// servedBy are switches; none: the muxes.
+func servedBy(switches []string) string {
+	if len(switches) == 0 {
+		return "muxes"
+	}
+	return "switches " + strings.Join(switches, ", ")
 }
 
 // wouldBe is what a change would be.
