@@ -364,6 +364,10 @@ func TestSwitchesSendToTIPs(t *testing.T) {
 	serves(two, "192.0.2.2: 10.3.1.11×1 10.3.2.11×1 for 203.0.113.10, announced")
 	serves(three, "")
 	vip.Hardware.Placement = "never"
+	dry, err := c.api.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}, DryRun: true})
+	if move := dry.GetVips()[0].GetMove(); err != nil || !slices.Equal(move.GetFrom(), []string{"sw1", "sw2"}) || len(move.GetTo()) > 0 {
+		t.Errorf("a dry run tells %v, %v", move, err)
+	}
 	c.apply(vip)
 	serves(c.sw, "")
 	serves(two, "")
