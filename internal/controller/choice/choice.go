@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
+	"github.com/weirlb/weir/internal/wake"
 )
 
 const (
@@ -60,8 +61,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.view, c.choice = newView(), nil
 	c.mu.Unlock()
+	var measuring sync.WaitGroup
+	defer measuring.Wait()
+	measuring.Go(func() { // a manager that is away is waited for
+		for ctx.Err() == nil {
+			c.measure(ctx)
+			wake.After(ctx, lookInterval)
+		}
+	})
 	for {
-		c.measure(ctx)
 		if err := c.Step(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("switches are not chosen for VIPs, trying again", "err", err)
 		}

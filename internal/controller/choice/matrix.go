@@ -38,7 +38,11 @@ func (c *Controller) measure(ctx context.Context) {
 	c.mu.Lock()
 	wait := c.Matrix == nil || c.Now().Sub(c.view.sources.since) < meterSpan
 	c.mu.Unlock()
-	if wait {
+	var network *fabric.Fabric
+	for f := range c.Store.State().Fabrics.Values() {
+		network = f.Network
+	}
+	if wait || network == nil {
 		return
 	}
 	var read []*weirv1.ReadTrafficResponse
@@ -51,11 +55,7 @@ func (c *Controller) measure(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for f := range c.Store.State().Fabrics.Values() {
-		if f.Network != nil {
-			c.view.sources.observe(f.Network, read, c.Now())
-		}
-	}
+	c.view.sources.observe(network, read, c.Now())
 }
 
 // observe takes what was counted since the last time. What a manager counted before it was read once adds nothing.
