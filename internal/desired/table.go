@@ -134,9 +134,18 @@ func (t Table) MuxBuckets() []model.Slot {
 
 // Shares are how many buckets of muxes name each slot.
 func (t Table) Shares() map[model.Slot]int {
-	shares := make(map[model.Slot]int, len(t.Rows))
-	for _, slot := range t.MuxBuckets() {
-		shares[slot]++
+	shares, buckets := make(map[model.Slot]int, len(t.Rows)), t.MuxBuckets()
+	if len(buckets) == 0 {
+		return shares
+	}
+	counts := make([]int, slices.Max(buckets)+1) // no map: there may be tens of thousands of buckets
+	for _, slot := range buckets {
+		counts[slot]++
+	}
+	for slot, n := range counts {
+		if n > 0 {
+			shares[model.Slot(slot)] = n
+		}
 	}
 	return shares
 }

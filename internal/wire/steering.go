@@ -60,9 +60,9 @@ func steeredKey(f *fields, path string, p *weirv1.EndpointKey) model.EndpointKey
 }
 
 func slotNumbers(slots []model.Slot) []uint32 {
-	var all []uint32
-	for _, slot := range slots {
-		all = append(all, uint32(slot))
+	all := make([]uint32, len(slots))
+	for i, slot := range slots {
+		all[i] = uint32(slot)
 	}
 	return all
 }

@@ -88,12 +88,14 @@ func (h *Hub) follow() {
 	if len(delta.Placements) > 0 {
 		h.Placed.Set()
 	}
-	for vip := range touched(before, s, delta) {
+	for vip, written := range touched(before, s, delta) {
 		was, group := h.groups[vip], switchconfig.Group(nil)
-		if s.Placements.Has(vip) {
-			if at, there := s.VIPAt(vip); there {
-				group = switchconfig.GroupOf(s.State, at)
-			}
+		switch at, there := s.VIPAt(vip); {
+		case !there || !s.Placements.Has(vip):
+		case len(was) > 0 && !written:
+			group = was
+		default:
+			group = switchconfig.GroupOf(s.State, at)
 		}
 		if h.groups[vip] = group; len(group) == 0 {
 			delete(h.groups, vip)
@@ -125,24 +127,25 @@ func (h *Hub) notify(s *store.State, vip netip.Addr) {
 	}
 }
 
-// touched are the addresses of the VIPs whose entries may have changed, of those that have a place before or now.
+// touched are the addresses of the VIPs whose entries may have changed, of those that have a place before or now; true: more
+// than their places was written.
 func touched(before, s *store.State, delta store.Delta) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
-	add := func(vip netip.Addr) {
+	add := func(vip netip.Addr, written bool) {
 		if s.Placements.Has(vip) || before != nil && before.Placements.Has(vip) {
-			vips[vip] = true
+			vips[vip] = vips[vip] || written
 		}
 	}
 	for vip := range delta.Placements {
-		add(vip)
+		add(vip, false)
 	}
 	for key := range delta.Tables {
-		add(key.VIP)
+		add(key.VIP, true)
 	}
 	for name := range delta.VIPs {
-		add(s.VIPs.At(name).Address)
+		add(s.VIPs.At(name).Address, true)
 		if before != nil {
-			add(before.VIPs.At(name).Address)
+			add(before.VIPs.At(name).Address, true)
 		}
 	}
 	return vips

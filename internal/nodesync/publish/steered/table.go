@@ -140,12 +140,17 @@ func (t *Table) of(address netip.Addr, host string) *version {
 // Touched are the names of VIPs that a change of placements, or of workloads' ports, may have changed for nodes.
 func Touched(old, s desired.State, placements map[netip.Addr]bool, ports map[model.SNATKey]bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, state := range []desired.State{old, s} {
-			for address := range placements { // by these hosts know which switches may send packets
+		for address := range placements {
+			if slices.Equal(old.SwitchesAt(address), s.SwitchesAt(address)) {
+				continue // a step in a switch: hosts and muxes know which may send packets, and no more
+			}
+			for _, state := range []desired.State{old, s} {
 				if vip, there := state.VIPAt(address); there && !yield(vip.Name) {
 					return
 				}
 			}
+		}
+		for _, state := range []desired.State{old, s} {
 			for key := range ports {
 				if vip, there := state.VIPAt(key.VIP); there && len(state.SwitchesAt(key.VIP)) > 0 && !yield(vip.Name) {
 					return
