@@ -28,7 +28,7 @@ func Steering(vip model.VIP) (need steering.Room, hosts iter.Seq[string]) {
 	}
 	switches := hardware.MaxSwitches
 	if vip.InHardware() {
-		switches = len(vip.Hardware.Switches)
+		switches = len(hardware.Named(vip))
 	}
 	need.Sources = len(tunnels) + 2*len(on) + 2*switches
 	if vip.SNAT != nil {
