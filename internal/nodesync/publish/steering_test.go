@@ -147,7 +147,7 @@ func TestHostsAreToldOfPorts(t *testing.T) {
 		return steered
 	}
 	u := steering.Diff(map[netip.Addr]steering.VIP{vip.Address: of(before)}, map[netip.Addr]steering.VIP{vip.Address: of(after)})
-	want := []steering.Move{{Bucket: 200, Slot: 1}}
+	want := []steering.Move{{Bucket: 200, Slot: 200}}
 	if len(u.Changed) != 1 || len(u.Changed[0].Endpoints) != 1 || !slices.Equal(u.Changed[0].Endpoints[0].Moves, want) {
 		t.Errorf("is told %+v", u)
 	}
