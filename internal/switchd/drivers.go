@@ -30,11 +30,11 @@ func (o *Options) open(ctx context.Context, s settings) (hardware.Driver, error)
 	serves := s.source4.IsValid() || s.source6.IsValid()
 	switch o.Driver {
 	case linuxDriver:
-		return linux.New(ctx, linux.Config{Source: s.source6, Configure: o.SetUp && s.source6.IsValid()})
+		return linux.New(ctx, linux.Config{LLDP: o.LLDP, Source: s.source6, Configure: o.SetUp && s.source6.IsValid()})
 	case sonicDriver:
 		return sonic.New(sonic.Config{})
 	case xdpDriver:
-		return xdp.New(xdp.Config{Existing: !serves, Configure: o.SetUp && serves})
+		return xdp.New(xdp.Config{LLDP: o.LLDP, Existing: !serves, Configure: o.SetUp && serves})
 	}
 	return nil, fmt.Errorf("read --driver: must be %s, is %q", driverNames(), o.Driver)
 }

@@ -38,6 +38,7 @@ type Options struct {
 	RouterID  string
 	Peers     []string
 	Community []string
+	LLDP      string // socket
 
 	HoldTime        time.Duration
 	GracefulRestart time.Duration
@@ -67,6 +68,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringVar(&o.NextHop4, "next-hop4", "", "next hop of IPv4 routes, that the router takes for its own; without one no IPv4 VIP is taken")
 	flags.StringVar(&o.NextHop6, "next-hop6", "", "next hop of IPv6 routes; without one no IPv6 VIP is taken")
 	flags.StringSliceVar(&o.Community, "community", nil, "communities of the routes, separated by commas, as 65000:100")
+	flags.StringVar(&o.LLDP, "lldp-socket", "/run/lldpd.socket",
+		"socket of lldpd, which the drivers linux and xdp have the neighbours of ports from; not there: none are heard")
 	flags.DurationVar(&o.HoldTime, "bgp-hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
 	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 2*time.Minute,
 		"how long the router keeps the routes while this program is away; 0: not at all")

@@ -44,7 +44,7 @@ type Config struct {
 	Hosts, ECMP, Tunnels, Members uint32
 	Source                        netip.Addr // of tunnels; zero: the one that the namespace has
 	Device                        string     // name of the interface of our own; empty: weir-tunnels
-	LLDP                          string     // socket of lldpd; empty: where it is by itself
+	LLDP                          string     // socket of lldpd; empty, or not there: no neighbour is heard
 	// Configure lets the driver set up the namespace: the hash by ports, and the source of tunnels if it has another one.
 	Configure bool
 }

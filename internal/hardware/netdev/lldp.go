@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -29,17 +31,20 @@ type lldp struct {
 	warning string
 }
 
-// neighbours are what lldpd heard, by interface; none, if it is not installed.
+// neighbours are what lldpd heard, by interface; none, if it does not run.
 func (l *lldp) neighbours(ctx context.Context, now time.Time) (all map[string]neighbour, warning string) {
 	if !l.asked.IsZero() && now.Sub(l.asked) < lldpInterval {
 		return l.all, l.warning
 	}
 	l.asked, l.all, l.warning = now, nil, ""
+	if _, err := os.Stat(l.socket); errors.Is(err, fs.ErrNotExist) { // lldpd does not run
+		return nil, ""
+	}
 	answer, err := l.ask(ctx)
 	if err == nil {
 		l.all, err = parseNeighbours(answer)
 	}
-	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+	if err != nil {
 		l.warning = "neighbours of ports are not known: " + err.Error()
 	}
 	return l.all, l.warning
@@ -48,11 +53,7 @@ func (l *lldp) neighbours(ctx context.Context, now time.Time) (all map[string]ne
 func (l *lldp) ask(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, lldpTime)
 	defer cancel()
-	var args []string
-	if l.socket != "" {
-		args = append(args, "-u", l.socket)
-	}
-	cmd := exec.CommandContext(ctx, "lldpcli", append(args, "-f", "json0", "show", "neighbors")...)
+	cmd := exec.CommandContext(ctx, "lldpcli", "-u", l.socket, "-f", "json0", "show", "neighbors")
 	out := &bounded{}
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, lldpTime
 	if err := cmd.Run(); err != nil {

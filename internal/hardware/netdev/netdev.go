@@ -36,7 +36,7 @@ const (
 // Config says which ports are read.
 type Config struct {
 	Names []string // interfaces; none: all Ethernet ones
-	LLDP  string   // socket of lldpd; empty: where it is by itself
+	LLDP  string   // socket of lldpd; empty, or not there: no neighbour is heard
 }
 
 // Reader reads the ports of the network namespace that Open was called in.

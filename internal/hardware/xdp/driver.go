@@ -24,7 +24,7 @@ type Config struct {
 	Ports                         []string // interfaces; none: all Ethernet ones
 	Seed                          uint64   // of what the vendor chose; zero: drawn
 	Existing                      bool     // ports that have no program get none
-	LLDP                          string   // socket of lldpd; empty: where it is by itself
+	LLDP                          string   // socket of lldpd; empty, or not there: no neighbour is heard
 	// Configure lets the driver set sysctls that packets need whose neighbour the kernel has to find.
 	Configure bool
 }

@@ -85,6 +85,6 @@ func Flags(number int, as uint32, source4, source6 netip.Addr, vips ...netip.Pre
 		"--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
 		"--as", strconv.Itoa(int(as)), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
 		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), as), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
-		"--bgp-hold-time", "3s", "--graceful-restart", "5s",
+		"--bgp-hold-time", "3s", "--graceful-restart", "5s", "--lldp-socket", fmt.Sprintf("/run/weir-lab-switch-%d.lldp", number),
 	)
 }
