@@ -79,10 +79,9 @@ static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
 	struct session_key key = {};
 
-	if (admit_from_switch(a)) {
-		a->from = STEER_SWITCH;
+	a->from = admit_from_switch(a);
+	if (a->from)
 		return VERDICT_NONE;
-	}
 	if (admit_merged(a)) {
 		a->from = STEER_HOST;
 		return VERDICT_NONE;

@@ -243,6 +243,22 @@ static __noinline __u32 steer_local(struct rx_ctx *a, const struct steer_endpoin
 	return steer_serve(a, &tunnel) ? 0 : slot;
 }
 
+/*
+ * The own backend of a host that has one tunnel for all of its backends, in a->rule: its slot, 0:
+ * none. What comes by the tunnel of a backend says nothing of it, which may be down: only a flow of
+ * UDP stays with it, as no cookie finds that again once the host chooses others.
+ */
+static __noinline __u32 steer_own(struct __sk_buff *skb, struct rx_ctx *a,
+				  const struct steer_endpoint *endpoint, __u32 arrived)
+{
+	if (steer_backend_is(endpoint->number, arrived, STEER_BACKEND_DOWN))
+		arrived = 0;
+	if (arrived && a->inner.protocol == IPPROTO_UDP &&
+	    chain_knows(skb, &a->inner, &a->rule, true))
+		return arrived;
+	return steer_local(a, endpoint) ?: arrived;
+}
+
 /* Does the segment name the backend that it has come to? Then there is no more to look up. */
 static __always_inline bool steer_names_own(struct __sk_buff *skb, const struct rx_ctx *a)
 {
@@ -283,7 +299,8 @@ static __noinline int steer_query(struct __sk_buff *skb, struct rx_ctx *a)
  */
 __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
-	__u32 own = a->content == CONTENT_ENDPOINT ? a->rule.slot : 0;
+	__u32 arrived = a->content == CONTENT_ENDPOINT ? a->rule.slot : 0;
+	__u32 own = a->from == STEER_SWITCH_BY_HOST ? 0 : arrived;
 	const struct steer_endpoint *endpoint;
 
 	if (a->from == STEER_HOST)
@@ -306,7 +323,7 @@ __noinline int steer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 	if (!endpoint)
 		return steer_answer(skb, a, &a->inner);
 	if (endpoint->flags & STEER_BY_HOST)
-		own = steer_local(a, endpoint) ?: own;
+		own = steer_own(skb, a, endpoint, arrived);
 	steer_choose(skb, a, endpoint, own);
 	return steer_go(skb, a, endpoint->number, own);
 }

@@ -19,7 +19,8 @@ static __noinline int steer_count(const struct __sk_buff *skb, enum steer_reason
 	return 0;
 }
 
-static __always_inline bool steer_is_from(const struct rx_ctx *a, enum steer_role role)
+/* What the outer source is to the VIP: an enum steer_role; 0: nothing. */
+static __always_inline __u32 steer_from(const struct rx_ctx *a)
 {
 	struct steer_source key = { .source = a->outer.source };
 	const __u32 *found;
@@ -27,7 +28,7 @@ static __always_inline bool steer_is_from(const struct rx_ctx *a, enum steer_rol
 	if (a->content != CONTENT_REFUSED)
 		key.vip = a->inner.destination;
 	found = bpf_map_lookup_elem(&steer_sources, &key);
-	return found && *found == role;
+	return found ? *found : 0;
 }
 
 /* The endpoint of a client's packet to a VIP that switches hold. */
@@ -51,7 +52,7 @@ static __always_inline enum verdict admit_steered(const struct rx_ctx *a)
 {
 	__u16 port;
 
-	if (!settings.steered || !steer_is_from(a, STEER_HOST))
+	if (!settings.steered || steer_from(a) != STEER_HOST)
 		return VERDICT_DROP_NOT_A_VIP_HOST;
 	switch (a->content) {
 	case CONTENT_ENDPOINT:
@@ -76,17 +77,19 @@ static __always_inline bool admit_merged(const struct rx_ctx *a)
 {
 	__u16 port;
 
-	if (!settings.steered || a->tunnel.entropy || !steer_is_from(a, STEER_HOST))
+	if (!settings.steered || a->tunnel.entropy || steer_from(a) != STEER_HOST)
 		return false;
 	if (a->content == CONTENT_ANSWER)
 		return settings.snat;
 	return a->content == CONTENT_ENDPOINT && steer_endpoint_of(&a->inner, &port);
 }
 
-/* Does a switch bring the packet, which holds its VIP? */
-static __always_inline bool admit_from_switch(const struct rx_ctx *a)
+/* Does a switch bring the packet, which holds its VIP? Then it is as what: an enum steer_role. */
+static __always_inline __u32 admit_from_switch(const struct rx_ctx *a)
 {
-	return settings.steered && !a->tunnel.says_weir && steer_is_from(a, STEER_SWITCH);
+	__u32 role = settings.steered && !a->tunnel.says_weir ? steer_from(a) : 0;
+
+	return role == STEER_HOST ? 0 : role;
 }
 
 static __always_inline const struct steer_backend *steer_backend_at(__u32 endpoint, __u32 slot)

@@ -16,7 +16,7 @@ type Packet struct {
 
 // Arrival is what the host that a packet arrived at knows of it.
 type Arrival struct {
-	Own        model.Slot // of the backend behind the tunnel that the packet came to; 0: it has none of the endpoint
+	Own        model.Slot // of the backend behind the tunnel that the packet came to, or OwnByHost; 0: it has none of the endpoint
 	TakesNew   bool       // that backend is in buckets
 	Known      bool       // that backend has the connection, by a session or a socket
 	Timestamps bool       // its workload has answered a SYN with timestamps by one with timestamps
@@ -60,6 +60,19 @@ func Decide(e steering.Endpoint, p Packet, at Arrival) Decision {
 		return Decision{Slot: at.Own, Reason: ByArrival}
 	}
 	return home
+}
+
+// OwnByHost is the own backend of a host with one tunnel for all of its backends, of which locals are those that it may
+// choose: arrived is behind the tunnel, and knows the flow or not. It says nothing of the packet, and may be down: only a flow
+// of UDP stays with it, as no cookie finds that again once the host chooses others.
+func OwnByHost(e steering.Endpoint, locals []model.Slot, p Packet, arrived model.Slot, known bool) model.Slot {
+	if !e.Lives(arrived) {
+		arrived = 0
+	}
+	if known && p.Protocol == model.UDP && arrived != 0 || len(locals) == 0 {
+		return arrived
+	}
+	return locals[(p.Hash>>16)%uint32(len(locals))]
 }
 
 // byBucket goes to what the bucket names, and knows what it named before while that may have connections.

@@ -14,6 +14,7 @@ struct steer_source {
 enum steer_role {
 	STEER_SWITCH = 1, /* holds the VIP: brings its packets to any of its hosts */
 	STEER_HOST = 2, /* one of them: steers packets to this one */
+	STEER_SWITCH_BY_HOST = 3, /* a switch that has one tunnel for all backends here */
 };
 ABI_ENUM(steer_role);
 

@@ -15,14 +15,14 @@ import (
 const otherSlot = 200 // of another backend here
 
 // holdByHost has switches hold a VIP by host: a quarter of its buckets are of a far host, and half of one backend here.
-func (r *rig) holdByHost() steering.VIP {
+func (r *rig) holdByHost(protocol model.Protocol) steering.VIP {
 	r.t.Helper()
-	e := heldEndpoint(model.TCP, vip4, native4)
+	e := heldEndpoint(protocol, vip4, native4)
 	e.Backends = append(e.Backends[:2:2], steering.Backend{Slot: otherSlot, Tunnel: netip.MustParseAddr(interface4)}, e.Backends[2])
 	e.Buckets = slices.Repeat([]model.Slot{farSlot4, otherSlot, backendSlot, backendSlot}, 64)
-	second := rule(model.TCP, vip4, interface4, interface4, interface6)
+	first, second := rule(protocol, vip4, native4, native4, native6), rule(protocol, vip4, interface4, interface4, interface6)
 	second.Slot = otherSlot
-	if err := r.Apply([]model.HostBackend{second}, nil); err != nil {
+	if err := r.Apply([]model.HostBackend{first, second}, nil); err != nil {
 		r.t.Fatal(err)
 	}
 	vip := held(e)
@@ -36,7 +36,7 @@ func (r *rig) holdByHost() steering.VIP {
 // by the rule, as internal/steer has it.
 func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
 	r := newRig(t)
-	vip := r.holdByHost()
+	vip := r.holdByHost(model.TCP)
 	e := vip.Endpoints[0]
 	tunnels := map[model.Slot]string{farSlot4: farHost4, otherSlot: interface4, backendSlot: native4}
 	locals := e.Locals(func(tunnel netip.Addr) bool { return tunnel.String() != farHost4 })
@@ -54,7 +54,7 @@ func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
 				p.Cookie = []model.Slot{0, farSlot4, otherSlot, backendSlot}[port%4]
 				in = in.With(pkt.NOP(2), pkt.Timestamps(1, 5<<13|uint32(p.Cookie)))
 			}
-			own := locals[(p.Hash>>16)%uint32(len(locals))]
+			own := steer.OwnByHost(e, locals, p, backendSlot, false)
 			d := steer.Decide(e, p, steer.Arrival{Own: own, TakesNew: true, Timestamps: confirmed})
 			want := map[model.Slot]string{otherSlot: "deliver_interface", backendSlot: "deliver_native"}[d.Slot]
 			if d.Slot == farSlot4 {
@@ -94,7 +94,7 @@ func TestSwitchesWithOneTunnelForAHost(t *testing.T) {
 // moved to another host, though the tunnel that it comes to is of another backend.
 func TestByHostAConnectionStaysAtTheBackendThatTheHostChose(t *testing.T) {
 	r := newRig(t)
-	vip := r.holdByHost()
+	vip := r.holdByHost(model.TCP)
 	r.setAnswersTimestamps(interface4, false)
 	buckets := func(slots ...model.Slot) {
 		vip.Endpoints[0].Buckets = slices.Repeat(slots, 256/len(slots))
@@ -118,5 +118,61 @@ func TestByHostAConnectionStaysAtTheBackendThatTheHostChose(t *testing.T) {
 		if got := r.run("from_uplink", fromSwitch(pkt.TCP(client, vip4, pkt.ACK), native4, false), nil); got.verdict != "deliver_interface" {
 			t.Fatalf("segment: verdict is %s", got.verdict)
 		}
+	}
+}
+
+// TestByHostTheTunnelDoesNotSayTheBackend: packets come by the tunnel of a backend that has a session of the same ports.
+func TestByHostTheTunnelDoesNotSayTheBackend(t *testing.T) {
+	for what, c := range map[string]struct {
+		protocol model.Protocol
+		down     bool       // the backend behind the tunnel
+		cookie   model.Slot // of the segment; 0: none
+		want     string
+	}{
+		"UDP":                                {model.UDP, false, 0, "deliver_interface"},
+		"UDP, it is down":                    {model.UDP, true, 0, "deliver_native"},
+		"TCP, the cookie names another here": {model.TCP, false, backendSlot, "deliver_native"},
+		"TCP, the cookie names it":           {model.TCP, false, otherSlot, "deliver_interface"},
+		"TCP, the cookie names it, down":     {model.TCP, true, otherSlot, "deliver_native"},
+		"TCP, it is down":                    {model.TCP, true, 0, "deliver_native"},
+		"TCP, the cookie names a far one":    {model.TCP, false, farSlot4, "steered_cookie"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRig(t)
+			vip := r.holdByHost(c.protocol)
+			e := &vip.Endpoints[0]
+			e.LocalUDP = c.protocol == model.UDP
+			e.Buckets = slices.Repeat([]model.Slot{otherSlot}, 256)
+			r.steer(vip)
+			dip := netip.AddrPortFrom(netip.MustParseAddr(interface4), backendPort).String()
+			first, answer, next := pkt.UDP(client4, vip4), pkt.UDP(dip, client4), pkt.UDP(client4, vip4)
+			if c.protocol == model.TCP {
+				first, answer, next = pkt.TCP(client4, vip4, pkt.SYN), pkt.TCP(dip, client4, pkt.SYN|pkt.ACK), pkt.TCP(client4, vip4, pkt.ACK)
+			}
+			if c.cookie != 0 {
+				next = next.With(pkt.NOP(2), pkt.Timestamps(1, 5<<13|uint32(c.cookie)))
+			}
+			if got := r.run("from_uplink", fromSwitch(first, interface4, false), nil); got.verdict != "deliver_interface" {
+				t.Fatalf("the first packet's verdict is %s", got.verdict)
+			}
+			if got := r.run("from_workload", answer.Frame(), nil); got.verdict != "reply_uplink" {
+				t.Fatalf("the answer's verdict is %s", got.verdict)
+			}
+			e.Buckets = slices.Repeat([]model.Slot{backendSlot}, 256)
+			for i := range e.Backends {
+				e.Backends[i].Down = c.down && e.Backends[i].Slot == otherSlot
+			}
+			r.steer(vip)
+			got := r.run("from_uplink", fromSwitch(next, interface4, false), nil)
+			if got.verdict != c.want {
+				t.Errorf("verdict is %s, not %s", got.verdict, c.want)
+			}
+			p := steer.Packet{Protocol: c.protocol, Timestamps: c.cookie != 0, Cookie: c.cookie}
+			own := steer.OwnByHost(*e, []model.Slot{backendSlot}, p, otherSlot, true)
+			d := steer.Decide(*e, p, steer.Arrival{Own: own, TakesNew: own == backendSlot, Known: own == otherSlot})
+			if model := map[model.Slot]string{backendSlot: "deliver_native", otherSlot: "deliver_interface", farSlot4: "steered_cookie"}[d.Slot]; model != c.want {
+				t.Errorf("internal/steer says %+v", d)
+			}
+		})
 	}
 }

@@ -887,8 +887,9 @@ type AgentSteerRelays struct {
 type AgentSteerRole uint32
 
 const (
-	AgentSteerRoleSTEER_SWITCH AgentSteerRole = 1
-	AgentSteerRoleSTEER_HOST   AgentSteerRole = 2
+	AgentSteerRoleSTEER_SWITCH         AgentSteerRole = 1
+	AgentSteerRoleSTEER_HOST           AgentSteerRole = 2
+	AgentSteerRoleSTEER_SWITCH_BY_HOST AgentSteerRole = 3
 )
 
 type AgentSteerSource struct {

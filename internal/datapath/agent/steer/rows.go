@@ -34,7 +34,10 @@ func newRows() rows {
 func (r rows) addSources(vip steering.VIP) {
 	for source, isSwitch := range vip.Sources() {
 		role := bpf.AgentSteerRoleSTEER_HOST
-		if isSwitch {
+		switch {
+		case isSwitch && vip.ByHost:
+			role = bpf.AgentSteerRoleSTEER_SWITCH_BY_HOST
+		case isSwitch:
 			role = bpf.AgentSteerRoleSTEER_SWITCH
 		}
 		r.sources[bpf.AgentSteerSource{Vip: bpf.ToAddress(vip.Address), Source: bpf.ToAddress(source)}] = uint32(role)
