@@ -41,6 +41,47 @@ func Steering(vip model.VIP) (need steering.Room, hosts iter.Seq[string]) {
 	return need, maps.Keys(on)
 }
 
+// KeptRoom is what tables of a VIP take of each of its hosts besides what its backends need: tables only grow, and keep the
+// slots of backends that were removed for a while.
+func (s State) KeptRoom(vip model.VIP) (more steering.Room) {
+	for _, e := range vip.Endpoints {
+		table, there := s.Tables.Get(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port})
+		if !there {
+			continue
+		}
+		n := len(e.Backends)
+		more.Buckets += (bucket.Size(len(table.Buckets), n) - bucket.Size(0, n)) / steering.BucketsPerRow
+		present, kept := make(map[netip.AddrPort]bool, n), 0
+		for _, b := range e.Backends {
+			present[b.AddrPort()] = true
+		}
+		for _, r := range table.Rows {
+			if !present[r.Backend] {
+				kept++
+			}
+		}
+		more.Backends += min(kept, model.MaxBackends-n)
+	}
+	return more
+}
+
+// KeptOn is KeptRoom of the VIPs that are to be in hardware, by host.
+func (s State) KeptOn() map[string]steering.Room {
+	on := map[string]steering.Room{}
+	for name := range s.Placements.Required() {
+		vip := s.VIPs.At(name)
+		more := s.KeptRoom(vip)
+		if more == (steering.Room{}) {
+			continue
+		}
+		_, hosts := Steering(vip)
+		for host := range hosts {
+			on[host] = on[host].Plus(more)
+		}
+	}
+	return on
+}
+
 // hostRooms say by host what the VIPs that are to be in hardware need of it.
 type hostRooms struct {
 	sorted.Map[string, steering.Room]
@@ -66,5 +107,5 @@ func (r *hostRooms) count(vip model.VIP, with func(steering.Room, steering.Room)
 	}
 }
 
-// SteeringOn is what the VIPs that are to be in hardware need of a host.
+// SteeringOn is what the VIPs that are to be in hardware need of a host, but for what KeptOn says.
 func (s State) SteeringOn(host string) steering.Room { return s.hostRooms.At(host) }

@@ -64,7 +64,7 @@ func TestMergedPacketsAreSteeredInIP(t *testing.T) {
 // header.
 func TestMergedPacketsOfAnotherTunnelHere(t *testing.T) {
 	r := newRig(t)
-	vip := r.holdByHost()
+	vip := r.holdByHost(model.TCP)
 	leaves := func(what, verdict string, p pkt.Packet) {
 		t.Helper()
 		want := p.Inside(hops(fromTo(native4, farHost4), hopsLast))

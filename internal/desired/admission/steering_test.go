@@ -2,9 +2,12 @@ package admission
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -43,4 +46,33 @@ func TestRoomForSteering(t *testing.T) {
 	less := leaving(7, "host1")
 	less.SNAT = nil
 	refused("less, but too much", less, "")
+}
+
+// A VIP that had many backends once has all buckets of then, and for a while their slots.
+func TestRoomForSteeringCountsWhatTablesKeep(t *testing.T) {
+	s := town()
+	const most = 131072 / (65536 / 32)
+	grown := func(i int) model.VIP {
+		vip := leaving(i, "host2")
+		vip.SNAT = nil
+		return vip
+	}
+	for i := range most {
+		vip := grown(i)
+		s.PutVIP(vip)
+		e := vip.Endpoints[0]
+		table := desired.Table{Buckets: make([]model.Slot, 65536)}
+		table.Rows = []desired.Row{{Slot: 1, Backend: e.Backends[0].AddrPort()}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.99:80"), Freed: time.Unix(1, 0)}}
+		s.Tables.Set(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}, table)
+	}
+	if kept := s.KeptOn()["host2"]; kept.Backends != most || kept.Buckets != most*(2048-8) {
+		t.Errorf("tables keep %+v", kept)
+	}
+	_, err := VIPs(s, []model.VIP{grown(most)})
+	if err == nil || !strings.Contains(err.Error(), "host host2 can't steer more VIPs in switches: it needs 131080 rows of buckets, has room for 131072") {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := VIPs(s, []model.VIP{grown(0)}); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
 }
