@@ -43,7 +43,7 @@ func Steering(vip model.VIP) (need steering.Room, hosts iter.Seq[string]) {
 
 // KeptRoom is what tables of a VIP take of each of its hosts besides what its backends need: tables only grow, and keep the
 // slots of backends that were removed for a while.
-func (s State) KeptRoom(vip model.VIP) (more steering.Room) {
+func KeptRoom(s State, vip model.VIP) (more steering.Room) {
 	for _, e := range vip.Endpoints {
 		table, there := s.Tables.Get(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port})
 		if !there {
@@ -66,11 +66,11 @@ func (s State) KeptRoom(vip model.VIP) (more steering.Room) {
 }
 
 // KeptOn is KeptRoom of the VIPs that are to be in hardware, by host.
-func (s State) KeptOn() map[string]steering.Room {
+func KeptOn(s State) map[string]steering.Room {
 	on := map[string]steering.Room{}
 	for name := range s.Placements.Required() {
 		vip := s.VIPs.At(name)
-		more := s.KeptRoom(vip)
+		more := KeptRoom(s, vip)
 		if more == (steering.Room{}) {
 			continue
 		}

@@ -15,7 +15,7 @@ func (a *admission) roomForSteering(before desired.State) {
 	if !slices.ContainsFunc(a.admitted, model.VIP.InHardware) {
 		return
 	}
-	kept, now := before.KeptOn(), a.KeptOn()
+	kept, now := desired.KeptOn(before), desired.KeptOn(a.State)
 	for i, vip := range a.admitted {
 		if !vip.InHardware() {
 			continue

@@ -153,6 +153,9 @@ func (f *follower) wants() rows {
 	r := newRows()
 	r.addVIPs(maps.Values(f.held), f.numbers, func(tunnel netip.Addr) bool { return f.tunnels[bpf.ToAddress(tunnel)] != 0 })
 	for key, role := range maps.Clone(r.sources) {
+		if role == uint32(bpf.AgentSteerRoleSTEER_SWITCH_BY_HOST) { // that depends on the VIP
+			role = uint32(bpf.AgentSteerRoleSTEER_SWITCH)
+		}
 		if key.Vip = (bpf.AgentAddress{}); r.sources[key] != uint32(bpf.AgentSteerRoleSTEER_SWITCH) {
 			r.sources[key] = role
 		}
