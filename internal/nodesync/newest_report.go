@@ -94,7 +94,8 @@ func (r *Reports) Newest(s *store.State, node model.Node) (nodestatus.Status, *w
 // maxDetail bounds what the store has of a report besides counters of endpoints, in bytes.
 const maxDetail = 64 << 10
 
-// forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on.
+// forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on. Of a
+// switch's ports that is who is at their other ends, while there is room for it, and whether they are up.
 func (r report) forStore() ([]byte, error) {
 	text, err := protojson.Marshal(r.detail)
 	if err != nil || len(text) <= maxDetail {
@@ -104,15 +105,29 @@ func (r report) forStore() ([]byte, error) {
 	if host := bare.GetHost(); host != nil {
 		host.Snat = r.detail.GetHost().GetSnat()
 	}
+	for i, p := range r.detail.GetSwitch().GetPorts() {
+		bare.GetSwitch().GetPorts()[i].Neighbour, bare.GetSwitch().GetPorts()[i].NeighbourPort = p.GetNeighbour(), p.GetNeighbourPort()
+	}
+	for _, drop := range []func(*weirv1.SwitchPort){
+		func(p *weirv1.SwitchPort) { p.NeighbourPort = "" }, func(p *weirv1.SwitchPort) { p.Neighbour = "" },
+	} {
+		if text, err = protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
+			return text, err
+		}
+		for _, p := range bare.GetSwitch().GetPorts() {
+			drop(p)
+		}
+	}
 	return protojson.Marshal(bare)
 }
 
-// equals says whether two reports differ in counters and generations at most.
+// equals says whether two reports differ in counters, generations and neighbours of ports at most.
 func (r report) equals(other report) bool {
 	return r.Rejected == other.Rejected && r.Reason == other.Reason && proto.Equal(r.bare, other.bare)
 }
 
-// withoutCounters is a copy of a report's detail, which nobody else knows yet.
+// withoutCounters is a copy of a report's detail, which nobody else knows yet. It has no neighbours of ports either: they say
+// what they like as often as they like, and would have each of it stored at once.
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	if mux := detail.GetMux(); mux != nil {
 		verdicts, endpoints, snat, flows := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows
@@ -132,9 +147,7 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 		ports := sw.Ports
 		sw.Ports = make([]*weirv1.SwitchPort, len(ports))
 		for i, p := range ports {
-			sw.Ports[i] = &weirv1.SwitchPort{
-				Name: p.GetName(), Up: p.GetUp(), MbitPerS: p.GetMbitPerS(), Neighbour: p.GetNeighbour(), NeighbourPort: p.GetNeighbourPort(),
-			}
+			sw.Ports[i] = &weirv1.SwitchPort{Name: p.GetName(), Up: p.GetUp(), MbitPerS: p.GetMbitPerS()}
 		}
 		defer func() { sw.Ports = ports }()
 	}

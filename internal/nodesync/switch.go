@@ -2,6 +2,7 @@ package nodesync
 
 import (
 	"context"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -60,22 +61,28 @@ func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchReques
 	return &weirv1.ReportSwitchResponse{}, nil
 }
 
-// maxPortText bounds the texts of a switch's ports that are kept, in bytes: each of them may be long, and all are stored.
-const maxPortText = 64 << 10
+// Bounds of a switch's ports that are kept: texts may be long, and all are stored.
+const (
+	maxPorts    = 512
+	maxPortName = 32       // bytes
+	maxPortText = 64 << 10 // bytes of all
+)
 
 // keptPorts are the ports that are kept, without what a terminal obeys: neighbours of a switch choose what is said there.
+// Each neighbour has the same room, so that no other one is forgotten for it.
 func keptPorts(ports []*weirv1.SwitchPort) []*weirv1.SwitchPort {
-	total := 0
-	for i, p := range ports {
-		for _, text := range []*string{&p.Name, &p.Neighbour, &p.NeighbourPort} {
-			*text = events.CutMessage(*text)
-			total += len(*text)
-		}
-		if total > maxPortText {
-			return ports[:i]
-		}
+	ports = ports[:min(len(ports), maxPorts)]
+	room := (maxPortText/max(len(ports), 1) - maxPortName) / 2
+	for _, p := range ports {
+		p.Name = portText(p.GetName(), maxPortName)
+		p.Neighbour, p.NeighbourPort = portText(p.GetNeighbour(), room), portText(p.GetNeighbourPort(), room)
 	}
 	return ports
+}
+
+func portText(s string, most int) string {
+	s = events.CutMessage(s)
+	return strings.ToValidUTF8(s[:min(len(s), most)], "")
 }
 
 // maxRefused bounds the refusals of a switch that are kept. While there are more, nothing is known of VIPs that are not among

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
@@ -24,8 +26,22 @@ func TestPortsOfASwitchAreBounded(t *testing.T) {
 	for _, p := range kept {
 		total += len(p.GetName()) + len(p.GetNeighbour()) + len(p.GetNeighbourPort())
 	}
-	if len(kept) == 0 || total > maxPortText {
+	if len(kept) != 512 || total > maxPortText {
 		t.Errorf("%d ports with %d bytes are kept", len(kept), total)
+	}
+	for name, ports := range map[string][]*weirv1.SwitchPort{"usual": usual, "hostile": hostile} {
+		for _, p := range ports {
+			p.Up, p.MbitPerS, p.ReceivedBytesPerS, p.SentBytesPerS = true, 400_000, 1<<40, 1<<40
+		}
+		detail := &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Ports: ports}}
+		text, err := report{detail: detail, bare: withoutCounters(detail)}.forStore()
+		stored := &weirv1.NodeStatus{}
+		if err != nil || len(text) > maxDetail || protojson.Unmarshal(text, stored) != nil || len(stored.GetSwitch().GetPorts()) != 512 {
+			t.Errorf("%s: %d bytes with %d ports are stored, %v", name, len(text), len(stored.GetSwitch().GetPorts()), err)
+		}
+		if got := stored.GetSwitch().GetPorts()[511]; name == "usual" && got.GetNeighbour() == "" {
+			t.Errorf("the last neighbour is not stored: %v", got)
+		}
 	}
 }
 
@@ -41,6 +57,12 @@ func TestLoadOfPortsIsNoNews(t *testing.T) {
 	}
 	if !of(true, 1).equals(of(true, 2)) {
 		t.Error("the load of a port is news")
+	}
+	known, other := of(true, 1), of(true, 1)
+	other.detail.GetSwitch().GetPorts()[0].Neighbour = "another"
+	other.bare = withoutCounters(other.detail)
+	if !known.equals(other) {
+		t.Error("a neighbour has what it says stored at once")
 	}
 	if of(true, 1).equals(of(false, 1)) {
 		t.Error("a link that went down is no news")

@@ -23,13 +23,14 @@ const (
 type Watch struct {
 	driver   hardware.Driver
 	interval time.Duration
-	changed  func() // a port went up or down, or has another neighbour
+	changed  func() // a port went up or down, came or went
 	log      *slog.Logger
 
 	mu      sync.Mutex
 	read    time.Time
 	failure error
 	ports   []port
+	old     bool // nothing is told of what was read
 	notes   []string
 }
 
@@ -81,7 +82,7 @@ func (w *Watch) fail(err error, now time.Time) {
 		w.log.Warn("ports are not read", "err", err)
 	}
 	if w.failure = err; now.Sub(w.read) >= keepTime {
-		w.ports, w.notes = nil, nil
+		w.old, w.notes = true, nil
 	}
 }
 
@@ -106,11 +107,11 @@ func (w *Watch) take(ports hardware.Ports, now time.Time) (news bool) {
 			n.sent = uint64(float64(since(was.Sent, p.Sent)) / seconds)
 			n.errors = was.errors + since(was.Errors, p.Errors)
 		}
-		news = news || !known || was.Up != p.Up || was.Neighbour != p.Neighbour || was.NeighbourPort != p.NeighbourPort
+		news = news || !known || was.Up != p.Up // not neighbours, who would set the pace of reports
 		next = append(next, n)
 	}
-	news = news || len(next) != len(before)
-	w.ports, w.notes, w.read, w.failure = next, ports.Warnings, now, nil
+	news = news || w.old || len(next) != len(before)
+	w.ports, w.old, w.notes, w.read, w.failure = next, false, ports.Warnings, now, nil
 	return news
 }
 
@@ -122,11 +123,19 @@ func since(before, now uint64) uint64 {
 	return now - before
 }
 
+// told are the ports that are told of.
+func (w *Watch) told() []port {
+	if w.old {
+		return nil
+	}
+	return w.ports
+}
+
 // Report is how the ports stand, with what an operator should know.
 func (w *Watch) Report() (all []*weirv1.SwitchPort, warnings []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range w.ports {
+	for _, p := range w.told() {
 		all = append(all, &weirv1.SwitchPort{
 			Name: p.Name, Up: p.Up, MbitPerS: p.MbitPerS, Neighbour: p.Neighbour, NeighbourPort: p.NeighbourPort,
 			ReceivedBytesPerS: p.received, SentBytesPerS: p.sent, Errors: p.errors,
@@ -153,7 +162,7 @@ var Metrics = []telemetry.Metric{
 func (w *Watch) Sample(to *telemetry.Sample) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range w.ports {
+	for _, p := range w.told() {
 		telemetry.PutIf(to, "weir_switch_port_up", p.Up, p.Name)
 		telemetry.PutIf(to, "weir_switch_port_neighbour", p.Neighbour != "", p.Name)
 		telemetry.Put(to, "weir_switch_port_speed_bytes", p.MbitPerS*1e6/8, p.Name)

@@ -48,7 +48,7 @@ func TestRatesAndErrors(t *testing.T) {
 		port.Neighbour, port.NeighbourPort = "core-1\x1b[2J\n", strings.Repeat("\xff", 1<<20)
 		sw.SetPorts(port)
 		step(t, w)
-		want(0, 0, 3, 3)
+		want(0, 0, 3, 2) // whoever is at the other end does not set the pace of reports
 		if all, _ := w.Report(); all[0].GetNeighbour() != "core-1?[2J?" || len(all[0].GetNeighbourPort()) != 255 {
 			t.Errorf("the neighbour is told as %.300q", all[0])
 		}
@@ -73,6 +73,8 @@ func TestASwitchThatDoesNotAnswer(t *testing.T) {
 		w := New(sw.Open(), 2*time.Second, func() {}, slog.New(slog.DiscardHandler))
 		sw.SetPorts(hardware.Port{Name: "eth1", Up: true})
 		step(t, w)
+		sw.SetPorts(hardware.Port{Name: "eth1", Up: true, Errors: 5})
+		step(t, w)
 		sw.Hang(true)
 		step(t, w)
 		if all, warnings := w.Report(); len(all) != 1 || len(warnings) != 1 {
@@ -85,7 +87,7 @@ func TestASwitchThatDoesNotAnswer(t *testing.T) {
 		}
 		sw.Hang(false)
 		step(t, w)
-		if all, warnings := w.Report(); len(all) != 1 || len(warnings) != 0 {
+		if all, warnings := w.Report(); len(all) != 1 || all[0].GetErrors() != 5 || len(warnings) != 0 {
 			t.Errorf("it answers again: %v, %q", all, warnings)
 		}
 	})
