@@ -44,7 +44,7 @@ func TestLLDPThatMisbehaves(t *testing.T) {
 	for name, script := range map[string]string{
 		"it says too much": "#!/bin/sh\nwhile echo 0123456789012345678901234567890123456789; do :; done\n",
 		"it hangs":         "#!/bin/sh\nsleep 60\n",
-		"it fails":         "#!/bin/sh\necho unable to connect >&2\nexit 1\n",
+		"it fails":         "#!/bin/sh\ndate +%N >&2\nexit 1\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -54,11 +54,22 @@ func TestLLDPThatMisbehaves(t *testing.T) {
 			t.Setenv("PATH", dir+":/usr/bin:/bin")
 			l, began := &lldp{socket: dir}, time.Now()
 			all, warning := l.neighbours(t.Context(), began)
-			if took := time.Since(began); len(all) != 0 || warning == "" || took > 3*lldpTime {
+			if took := time.Since(began); len(all) != 0 || warning != unknown || took > 3*lldpTime {
 				t.Errorf("got %v, %q after %s", all, warning, took)
 			}
 		})
 	}
+	t.Run("it warns", func(t *testing.T) {
+		dir := t.TempDir()
+		script := "#!/bin/sh\necho 2026-11-27T06:00:00 [WARN] odd >&2\necho '{\"lldp\":[{}]}'\n"
+		if err := os.WriteFile(filepath.Join(dir, "lldpcli"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir+":/usr/bin:/bin")
+		if all, warning := (&lldp{socket: dir}).neighbours(t.Context(), time.Now()); len(all) != 0 || warning != "" {
+			t.Errorf("what it warns of disturbs: %v, %q", all, warning)
+		}
+	})
 	for _, socket := range []string{"", filepath.Join(t.TempDir(), "nobody")} {
 		if all, warning := (&lldp{socket: socket}).neighbours(t.Context(), time.Now()); len(all) != 0 || warning != "" {
 			t.Errorf("without lldpd at %q: %v, %q", socket, all, warning)

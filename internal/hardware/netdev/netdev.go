@@ -89,16 +89,17 @@ func (r *Reader) Ports(ctx context.Context) (hardware.Ports, error) {
 	if err := ctx.Err(); err != nil {
 		return hardware.Ports{}, err
 	}
+	// Neighbours first: LLDP forgets them when a link goes down, which must be seen then.
+	neighbours, warning := r.lldp.neighbours(ctx, time.Now())
+	if err := ctx.Err(); err != nil {
+		return hardware.Ports{}, err
+	}
 	links, err := r.list()
 	if err != nil {
 		return hardware.Ports{}, err
 	}
 	speeds, err := r.speeds()
 	if err != nil {
-		return hardware.Ports{}, err
-	}
-	neighbours, warning := r.lldp.neighbours(ctx, time.Now())
-	if err := ctx.Err(); err != nil {
 		return hardware.Ports{}, err
 	}
 	var all []hardware.Port
@@ -109,7 +110,9 @@ func (r *Reader) Ports(ctx context.Context) (hardware.Ports, error) {
 		}
 		p := hardware.Port{Name: a.Name, Up: a.RawFlags&unix.IFF_RUNNING != 0, MbitPerS: speeds[a.Index]}
 		if s := a.Statistics; s != nil {
-			p.Received, p.Sent, p.Errors = s.RxBytes, s.TxBytes, s.RxErrors+s.TxErrors+s.RxDropped+s.TxDropped
+			p.Received, p.Sent = s.RxBytes, s.TxBytes
+			// RxDropped has frames of protocols in it that nobody here speaks, as others' LLDP.
+			p.Errors = s.RxErrors + s.TxErrors + s.RxMissedErrors + s.TxDropped
 		}
 		p.Neighbour, p.NeighbourPort = neighbours[a.Name].system, neighbours[a.Name].port
 		all = append(all, p)
