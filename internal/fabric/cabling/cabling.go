@@ -4,7 +4,8 @@
 //	                                         agg-1-1 hears core-1 on 1 port: one link is missing
 //
 // Invariants: where both ends of a link hear LLDP, both must say that it is there, so that a switch which lies neither
-// hides a link that is missing nor makes one up towards another switch. Of links where nobody hears, nothing is said.
+// hides a link that is missing nor makes one up towards another switch. Of links where nobody hears, nothing is said. That
+// a switch speaks LLDP which hears nobody is believed towards one that heard it, or by two that are declared beside it.
 package cabling
 
 import (
@@ -103,7 +104,7 @@ type end struct {
 // Compare returns the pairs of switches of which something is known, each with its difference, and how many links
 // that are declared are there.
 func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, there int) {
-	hears, heard := map[string]bool{}, map[string]bool{}
+	hears := map[string]bool{}
 	ends := map[[2]string]end{} // of the first switch, towards the second
 	for name, ports := range reported {
 		if !p.switches[name] {
@@ -118,7 +119,6 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 			if !ours || peer == name {
 				continue
 			}
-			heard[peer] = true
 			e := ends[[2]string{name, peer}]
 			if port.Up {
 				e.up++
@@ -129,6 +129,12 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 				}
 			}
 			ends[[2]string{name, peer}] = e
+		}
+	}
+	by := map[string]int{} // how many that are declared beside a switch hear it
+	for of := range ends {
+		if p.Declares(pairOf(of[0], of[1])) {
+			by[of[1]]++
 		}
 	}
 	pairs := make(map[Pair]bool, len(p.declared))
@@ -143,16 +149,14 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 		a, b := ends[[2]string{pair.A, pair.B}], ends[[2]string{pair.B, pair.A}]
 		up := 0
 		switch {
-		case !hears[pair.A] && !heard[pair.A], !hears[pair.B] && !heard[pair.B]:
-			continue // one of them does not speak LLDP
 		case hears[pair.A] && hears[pair.B]:
 			up = min(a.up, b.up)
-		case hears[pair.A]:
+		case hears[pair.A] && (a != end{} || by[pair.B] >= 2):
 			up = a.up
-		case hears[pair.B]:
+		case hears[pair.B] && (b != end{} || by[pair.A] >= 2):
 			up = b.up
 		default:
-			continue
+			continue // one of them does not speak LLDP
 		}
 		known[pair] = p.difference(pair, up, a, b)
 		there += min(up, p.declared[pair].all)

@@ -78,6 +78,26 @@ func TestOneLiarIsNotBelieved(t *testing.T) {
 	}
 }
 
+// Nobody makes links of others missing by saying that a switch speaks LLDP which does not.
+func TestAStrangerMakesNoLinkMissing(t *testing.T) {
+	known, _ := plan(t).Compare(map[string][]Port{"core": hears("tor-1", "tor-1"), "tor-1": hears("core", "core", "tor-2")})
+	if d, is := known[Pair{"core", "tor-2"}]; is {
+		t.Errorf("core to tor-2, of which tor-1 alone says that it speaks: %+v", d)
+	}
+	f, err := fabric.New(fabric.Spec{
+		Switches: []fabric.SwitchSpec{{Name: "tor"}, {Name: "s1"}, {Name: "s2"}, {Name: "s3"}},
+		Links:    []fabric.LinkSpec{{A: "tor", B: "s1", Rate: 100}, {A: "tor", B: "s2", Rate: 100}, {A: "tor", B: "s3", Rate: 100}},
+		Racks:    []fabric.RackSpec{{Name: "rack", Switch: "tor"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, _ = New(f).Compare(map[string][]Port{"s1": hears("tor"), "s2": hears("tor"), "s3": hears("host")})
+	if d := known[Pair{"s3", "tor"}]; d != (Difference{Missing: 1}) {
+		t.Errorf("two say that it speaks: %+v, want one link missing", d)
+	}
+}
+
 func TestTextsAreBounded(t *testing.T) {
 	all := map[Pair]Difference{}
 	if got := Text(all, func(d Difference) (int, string) { return d.Missing, "" }); got != "" {
