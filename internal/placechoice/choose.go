@@ -157,9 +157,6 @@ func (c *Choice) moves(steps []placement.Step) []Move {
 	return moves
 }
 
-// Splits says whether switches are to have parts of the VIP.
-func (c *Choice) Splits(vip string) bool { return c.model.split[vip] }
-
 // Rate is the traffic that the choice reckons with of a VIP.
 func (c *Choice) Rate(vip string) traffic.Rate { return c.model.rates[vip] }
 

@@ -166,6 +166,27 @@ func TestRoomForAChangeStaysFree(t *testing.T) {
 	}
 }
 
+// That one switch of the fabric could hold a VIP says nothing of those that have it: they keep their parts.
+func TestPartsStayWhereAChosenSwitchCantHoldAll(t *testing.T) {
+	w := lab(t, 8)
+	w.VIPs = []VIP{newVIP("a", 0, 12, 1000)}
+	at := choose(t, w).Target["a"]
+	for i := range w.Fabric.Switches {
+		if s := &w.Fabric.Switches[i]; !slices.Contains(at, s.Name) {
+			s.Limits.ECMP, s.Limits.Tunnels = 64, 64
+		}
+	}
+	if len(at) != 2 || !w.Splits(w.VIPs[0], at) {
+		t.Errorf("12 tunnels at %v, each of which holds 8, are told whole", at)
+	}
+	for i := range w.Fabric.Switches {
+		w.Fabric.Switches[i].Limits.ECMP, w.Fabric.Switches[i].Limits.Tunnels = 64, 64
+	}
+	if w.Splits(w.VIPs[0], at) {
+		t.Errorf("12 tunnels at %v, each of which holds 32, are told in parts", at)
+	}
+}
+
 // A VIP whose group no switch can change takes no room from others.
 func TestAVIPThatFitsNowhereIsNotReckonedWith(t *testing.T) {
 	w := lab(t, 64)
@@ -185,10 +206,10 @@ func TestAVIPOfManyTunnelsIsSplit(t *testing.T) {
 	w := lab(t, 8)
 	w.VIPs = []VIP{newVIP("a", 0, 12, 1000), newVIP("b", 1, 8, 1000)}
 	c := choose(t, w)
-	if at := c.Target["a"]; len(at) != 2 || !c.Splits("a") {
+	if at := c.Target["a"]; len(at) != 2 || !w.Splits(w.VIPs[0], at) {
 		t.Errorf("12 tunnels, of which a switch holds 8, are at %v, because %q", at, why(c, "a"))
 	}
-	if at := c.Target["b"]; len(at) != 1 || c.Splits("b") {
+	if at := c.Target["b"]; len(at) != 1 || w.Splits(w.VIPs[1], at) {
 		t.Errorf("8 tunnels are at %v, because %q", at, why(c, "b"))
 	}
 	for name := range w.Switches {
@@ -199,7 +220,7 @@ func TestAVIPOfManyTunnelsIsSplit(t *testing.T) {
 	}
 	w = settled(w, c)
 	w.VIPs[0].Tunnels, w.VIPs[0].Rows = w.VIPs[0].Tunnels[:5], 5
-	if c := choose(t, w); len(c.Target["a"]) != 1 || c.Splits("a") {
+	if c := choose(t, w); len(c.Target["a"]) != 1 || w.Splits(w.VIPs[0], c.Target["a"]) {
 		t.Errorf("5 tunnels are at %v", c.Target["a"])
 	}
 }

@@ -1,6 +1,10 @@
 package placechoice
 
-import "github.com/weirlb/weir/internal/fabric"
+import (
+	"slices"
+
+	"github.com/weirlb/weir/internal/fabric"
+)
 
 // sizes are what is computed of a World once.
 type sizes struct {
@@ -50,6 +54,20 @@ func (w World) groups() map[string]int64 {
 		}
 	}
 	return groups
+}
+
+// Splits says whether switches, of those that were chosen for a VIP, are to have parts of its tunnels: one of them can't hold
+// all. Of one that is away counts what the fabric says.
+func (w World) Splits(vip VIP, chosen []string) bool {
+	if len(chosen) < 2 {
+		return false
+	}
+	for _, s := range w.Fabric.Switches {
+		if slices.Contains(chosen, s.Name) && len(vip.Tunnels) > int(w.Switches[s.Name].mayHold(s.Limits)) {
+			return true
+		}
+	}
+	return false
 }
 
 // splits says whether a VIP, of placement auto, has more tunnels than any switch holds: switches then have parts of them.

@@ -78,14 +78,12 @@ type model struct {
 	policy  placement.Policy
 	rates   map[string]traffic.Rate
 	unfit   map[string]string // VIPs of placement auto that are not in demands, and why
-	split   map[string]bool   // VIPs of placement auto of which each switch has a part
 }
 
 func newModel(w World) model {
 	w.sizes = w.sizesOf()
 	m := model{
 		fabric: w.Fabric.WithLimits(w.limits()), current: placement.Where{}, rates: map[string]traffic.Rate{}, unfit: map[string]string{},
-		split: map[string]bool{},
 		policy: placement.Policy{
 			Spread: placement.Anycast, Whole: int64(w.sizes.whole), Groups: w.groups(), ExchangeWork: -1, VIPs: map[string]placement.VIPPolicy{},
 		},
@@ -112,7 +110,6 @@ func newModel(w World) model {
 			m.addRequired(w, vip)
 		default:
 			m.demands = append(m.demands, demand(vip.Name, vip, backends, 1))
-			m.split[vip.Name] = w.splits(vip)
 			m.policy.VIPs[vip.Name] = placement.VIPPolicy{Most: w.most(vip), Avoid: w.avoided(vip)}
 			m.current[vip.Name] = vip.Chosen
 		}

@@ -136,9 +136,9 @@ func (c *Controller) choose(ctx context.Context, w placechoice.World, now time.T
 
 // decide is what is to be written: the moves that may begin, and why VIPs stay with the muxes.
 func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.World) (all []decision) {
-	at, moving := map[string]placechoice.At{}, 0
+	at, moving, seen := map[string]placechoice.At{}, 0, map[string]placechoice.VIP{}
 	for _, vip := range w.VIPs {
-		if len(vip.Required) == 0 {
+		if seen[vip.Name] = vip; len(vip.Required) == 0 {
 			if at[vip.Name] = vip.At; vip.Moves && !isStuck(s.Placements.At(s.VIPs.At(vip.Name).Address), c.Now()) {
 				moving++
 			}
@@ -157,7 +157,7 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 		reasons[u.VIP] = u.Reason
 	}
 	for _, m := range moves {
-		d := decision{vip: m.VIP, chosen: m.To, split: c.choice.Splits(m.VIP), unplaced: reasons[m.VIP], rate: uint64(c.choice.Rate(m.VIP))}
+		d := decision{vip: m.VIP, chosen: m.To, split: w.Splits(seen[m.VIP], m.To), unplaced: reasons[m.VIP], rate: uint64(c.choice.Rate(m.VIP))}
 		if m.ViaMuxes {
 			d.chosen, d.unplaced = nil, "makes room for others, and goes to a switch then"
 		}
@@ -172,7 +172,7 @@ func (c *Controller) decide(ctx context.Context, s *store.State, w placechoice.W
 	}
 	for _, vip := range w.VIPs { // it has more tunnels than before, or fewer, and stays
 		state := s.Placements.At(s.VIPs.At(vip.Name).Address)
-		if len(vip.Required) == 0 && !moved[vip.Name] && len(state.Chosen) > 1 && state.Split != c.choice.Splits(vip.Name) {
+		if len(vip.Required) == 0 && !moved[vip.Name] && len(state.Chosen) > 1 && state.Split != w.Splits(vip, state.Chosen) {
 			all = append(all, decision{vip: vip.Name, chosen: state.Chosen, split: !state.Split, rate: state.KbitPerS})
 		}
 	}
