@@ -17,6 +17,7 @@ import (
 type Placements struct {
 	sorted.Map[netip.Addr, placementpolicy.State]
 	bySwitch sorted.Map[switchPlace, none]
+	byTIP    sorted.Map[tipPlace, none]
 	required sorted.Map[string, none] // VIPs that are to be in hardware, by name
 	auto     sorted.Map[string, none] // VIPs whose switches managers choose, by name
 }
@@ -51,24 +52,61 @@ func (p switchPlace) Compare(other switchPlace) int {
 	return cmp.Or(cmp.Compare(p.name, other.name), p.vip.Compare(other.vip))
 }
 
+type tipPlace struct{ tip, vip netip.Addr }
+
+// Compare orders them by TIP.
+func (p tipPlace) Compare(other tipPlace) int {
+	return cmp.Or(p.tip.Compare(other.tip), p.vip.Compare(other.vip))
+}
+
 // Clone returns Placements that may be written to.
 func (p Placements) Clone() Placements {
-	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.required.Clone(), p.auto.Clone()}
+	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.byTIP.Clone(), p.required.Clone(), p.auto.Clone()}
 }
 
 // Put takes over where a VIP is; an empty State is forgotten.
 func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
-	for name := range p.At(vip).Places {
+	for name, place := range p.At(vip).Places {
 		p.bySwitch.Delete(switchPlace{name, vip})
+		p.byTIP.Delete(tipPlace{place.TIP, vip})
 	}
 	p.Delete(vip)
 	if state.Empty() {
 		return
 	}
 	p.Set(vip, state)
-	for name := range state.Places {
+	for name, place := range state.Places {
 		p.bySwitch.Set(switchPlace{name, vip}, none{})
+		if place.TIP.IsValid() {
+			p.byTIP.Set(tipPlace{place.TIP, vip}, none{})
+		}
 	}
+}
+
+// HoldersOf are the addresses of the VIPs whose entry in a switch may have the address, in order: of one with this TIP, and
+// of the VIP of that address. Its owner may have given it up since.
+func (p Placements) HoldersOf(address netip.Addr) (vips []netip.Addr) {
+	holds := func(place placementpolicy.Place) bool {
+		return place.Phase.Occupies() || place.Phase == placementpolicy.Preparing
+	}
+	for _, place := range p.At(address).Places {
+		if !place.TIP.IsValid() && holds(place) {
+			vips = append(vips, address)
+			break
+		}
+	}
+	for at := range p.byTIP.From(tipPlace{tip: address}) {
+		if at.tip != address {
+			break
+		}
+		for _, place := range p.At(at.vip).Places {
+			if place.TIP == address && holds(place) {
+				vips = append(vips, at.vip)
+				break
+			}
+		}
+	}
+	return vips
 }
 
 // VIPsOf are the addresses of the VIPs that have a place in the switch, in order.

@@ -79,13 +79,7 @@ func (o *ownership) refuse(field, format string, args ...any) {
 
 // vip looks at every field of a VIP that names an address.
 func (o *ownership) vip(path string, vip model.VIP) {
-	contains := func(p netip.Prefix) bool { return p.Contains(vip.Address) }
-	switch inside := slices.ContainsFunc(o.tenant.Ranges, contains); {
-	case len(o.tenant.Ranges) > 0 && !inside:
-		o.refuse(path+".address", "%s is not in the ranges of tenant %s: %s", vip.Address, o.tenant.Name, joined(o.tenant.Ranges))
-	case !inside && o.tenants.ofOther(o.tenant.Name, vip.Address):
-		o.refuse(path+".address", "%s is another tenant's", vip.Address)
-	}
+	o.address(path+".address", vip.Address)
 	for i, e := range vip.Endpoints {
 		for j, b := range e.Backends {
 			o.backend(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j), b)
@@ -93,9 +87,7 @@ func (o *ownership) vip(path string, vip model.VIP) {
 	}
 	if vip.Hardware != nil {
 		for i, t := range vip.Hardware.TIPs {
-			if o.tenants.ofOther(o.tenant.Name, t.Address) {
-				o.refuse(fmt.Sprintf("%s.hardware.tips[%d].address", path, i), "%s is another tenant's", t.Address)
-			}
+			o.address(fmt.Sprintf("%s.hardware.tips[%d].address", path, i), t.Address)
 		}
 	}
 	if vip.SNAT == nil {
@@ -103,6 +95,17 @@ func (o *ownership) vip(path string, vip model.VIP) {
 	}
 	for i, w := range vip.SNAT.Workloads {
 		o.backend(fmt.Sprintf("%s.snat.workloads[%d]", path, i), model.Backend{Address: w.Address, Host: w.Host, Tunnel: w.Tunnel})
+	}
+}
+
+// address holds that an address which the network brings to a VIP is the tenant's.
+func (o *ownership) address(field string, address netip.Addr) {
+	contains := func(p netip.Prefix) bool { return p.Contains(address) }
+	switch inside := slices.ContainsFunc(o.tenant.Ranges, contains); {
+	case len(o.tenant.Ranges) > 0 && !inside:
+		o.refuse(field, "%s is not in the ranges of tenant %s: %s", address, o.tenant.Name, joined(o.tenant.Ranges))
+	case !inside && o.tenants.ofOther(o.tenant.Name, address):
+		o.refuse(field, "%s is another tenant's", address)
 	}
 }
 

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -62,6 +63,34 @@ func TestQuotasOfTenants(t *testing.T) {
 		err := TenantVIPs(s, []model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+// A TIP is an address that the network brings to a VIP, as its own is: a tenant has it in its ranges.
+func TestATenantsTIPsAreInItsRanges(t *testing.T) {
+	tenants := map[string]model.Tenant{
+		"red":  {Name: "red", Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		"blue": {Name: "blue", Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/28")}},
+		"grey": {Name: "grey"},
+	}
+	for _, c := range []struct{ tenant, tip, want string }{
+		{"red", "203.0.113.200", ""},
+		{"red", "198.51.100.1", "tips[0].address: 198.51.100.1 is not in the ranges of tenant red: 203.0.113.0/24"},
+		{"grey", "192.0.2.1", "tips[0].address: 192.0.2.1 is another tenant's"},
+	} {
+		o := ownership{tenants: NewTenants(tenants), tenant: tenants[c.tenant]}
+		vip := behind(newVIP("rose", "203.0.113.9"), c.tip)
+		if c.tenant == "grey" {
+			vip.Address = addr("198.51.100.9")
+		}
+		o.vip("vip", vip)
+		got := ""
+		for _, err := range o.errs {
+			got += strings.TrimPrefix(err.Error(), "vip.hardware.")
+		}
+		if got != c.want {
+			t.Errorf("tenant %s, TIP %s: %q, want %q", c.tenant, c.tip, got, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
@@ -22,6 +23,9 @@ func (a *admission) tips(path string, vip model.VIP) {
 				}
 			}
 		}
+		if holder := a.holder(t.Address, vip); holder != "" {
+			a.refuse(field, "%s is still in a switch for %s: apply this when it is gone from there", t.Address, holder)
+		}
 		if user, used := a.dip(t.Address); used && user != vip.Name {
 			a.refuse(field, "%s is the address of a backend of %s", t.Address, a.other(user, vip))
 		}
@@ -41,4 +45,31 @@ func (a *admission) tips(path string, vip model.VIP) {
 			}
 		}
 	}
+}
+
+// holder is another VIP that gave an address up, or gives it up by this write, and whose entry of it a switch may still
+// have: a switch has one entry of an address, and what ends the one would end the other.
+func (a *admission) holder(address netip.Addr, vip model.VIP) string {
+	for _, at := range a.Placements.HoldersOf(address) {
+		if is, there := a.VIPAt(at); at == vip.Address || there && a.uses(is, address) {
+			continue // its own, or refused as the other's already
+		}
+		if state := a.Placements.At(at); state.Tenant == vip.Tenant {
+			return "VIP " + state.VIP
+		}
+		return "a VIP of another tenant"
+	}
+	return ""
+}
+
+// uses says whether a VIP has an address as its own or as a TIP.
+func (a *admission) uses(vip model.VIP, address netip.Addr) bool {
+	for _, as := range []desired.Purpose{desired.AsVIP, desired.AsTIP} {
+		for u := range a.Addresses.Of(address, as) {
+			if u.Name == vip.Name {
+				return true
+			}
+		}
+	}
+	return false
 }

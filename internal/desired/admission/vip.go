@@ -98,6 +98,9 @@ func (a *admission) vip(path string, vip model.VIP) {
 		a.refuse(path+".address", "%s is a TIP of %s", vip.Address, a.other(u.Name, vip))
 		break
 	}
+	if holder := a.holder(vip.Address, vip); holder != "" {
+		a.refuse(path+".address", "%s is still in a switch as a TIP of %s: apply this when it is gone from there", vip.Address, holder)
+	}
 	a.tips(path+".hardware", vip)
 	if user, used := a.dip(vip.Address); used {
 		a.refuse(path+".address", "%s is the address of a backend of %s", vip.Address, a.other(user, vip))

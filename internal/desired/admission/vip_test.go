@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/vnet"
+	"github.com/weirlb/weir/internal/placementpolicy"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -150,6 +151,32 @@ var admissions = []struct {
 		[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.2.2"))},
 		[]string{first + ".tunnel: 10.2.2.2 is an address of node host2, not of host1"},
 	},
+}
+
+// A switch has one entry of an address: what a VIP gave up is another's when no switch has it any more.
+func TestATIPIsAnothersWhenItIsGone(t *testing.T) {
+	s := town()
+	s.PutVIP(behind(newVIP("shop", "203.0.113.10"), "192.0.2.1"))
+	held := placementpolicy.State{VIP: "shop", Tenant: "default", Places: map[string]placementpolicy.Place{
+		"sw0": {Phase: placementpolicy.Hardware, TIP: addr("192.0.2.1")},
+	}}
+	s.Placements.Put(addr("203.0.113.10"), held)
+	given := []model.VIP{behind(newVIP("shop", "203.0.113.10"), "192.0.2.2"), behind(newVIP("other", "203.0.113.11"), "192.0.2.1")}
+	const still = "192.0.2.1 is still in a switch for VIP shop: apply this when it is gone from there"
+	if _, err := VIPs(s, given); err == nil || err.Error() != "vips[1].hardware.tips[0].address: "+still {
+		t.Errorf("it is given to another VIP: %v", err)
+	}
+	if _, err := VIPs(s, []model.VIP{given[0], newVIP("other", "192.0.2.1")}); err == nil {
+		t.Error("it becomes another VIP's own address")
+	}
+	if _, err := VIPs(s, given[:1]); err != nil {
+		t.Errorf("its own VIP may not give it up: %v", err)
+	}
+	held.Places = map[string]placementpolicy.Place{"sw0": {Phase: placementpolicy.Leaving, TIP: addr("192.0.2.1")}}
+	s.Placements.Put(addr("203.0.113.10"), held)
+	if _, err := VIPs(s, given); err != nil {
+		t.Errorf("no switch has it: %v", err)
+	}
 }
 
 func TestVIPs(t *testing.T) {

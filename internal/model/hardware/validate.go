@@ -65,6 +65,8 @@ func (r *refusals) chosen(h *model.Hardware) {
 		r.refuse("hardware.switches", "must be left out: with placement %s managers choose them", model.PlacementAuto)
 	case auto && len(h.TIPs) > 0:
 		r.refuse("hardware.tips", "must be left out: with placement %s managers choose switches", model.PlacementAuto)
+	case h.Placement == model.PlacementNever && len(h.TIPs) > 0: // they would keep addresses from others for nothing
+		r.refuse("hardware.tips", "is of placement %s alone", model.PlacementRequire)
 	case auto && h.Split:
 		r.refuse("hardware.split", "is of placement %s alone", model.PlacementRequire)
 	case auto && h.UDP == model.UDPLocal:

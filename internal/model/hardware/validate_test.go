@@ -81,6 +81,9 @@ func TestTIPs(t *testing.T) {
 			},
 			[]string{"hardware.tips[0].switch", "hardware.tips[1].switch", "hardware.tips[2].address", "hardware.tips[3].address", "hardware.tips[4].switch", "hardware.tips[5].address", "hardware.tips[6].address", "hardware.tips[7].address"},
 		},
+		"TIPs of what muxes have": {func(v *model.VIP) {
+			v.Hardware = &model.Hardware{Placement: model.PlacementNever, UDP: model.UDPAtHome, Flood: model.FloodStay, TIPs: tips("sw2", "192.0.2.1")}
+		}, []string{"hardware.tips"}},
 		"TIPs of what is chosen": {func(v *model.VIP) {
 			v.Hardware = &model.Hardware{Placement: model.PlacementAuto, UDP: model.UDPAtHome, Flood: model.FloodStay, TIPs: tips("sw2", "192.0.2.1")}
 		}, []string{"hardware.tips"}},
