@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,6 +93,8 @@ type Watch struct {
 	begun  time.Time
 	of     map[cabling.Pair]*state
 	texts  map[string]string // that were told last, by reason
+	// recalled are the fabrics of the texts that a leader before told, by reason, until a pair is known that one names.
+	recalled map[string]string
 }
 
 // state is how the links of two switches differ.
@@ -103,7 +106,7 @@ type state struct {
 // Watch begins to follow what switches report.
 func (c *Controller) Watch() *Watch {
 	return &Watch{
-		Controller: c, of: map[cabling.Pair]*state{}, texts: map[string]string{},
+		Controller: c, of: map[cabling.Pair]*state{}, texts: map[string]string{}, recalled: map[string]string{},
 		ports: reported.New(c.Reports, "ports", func(d *weirv1.NodeStatus) []*weirv1.SwitchPort { return d.GetSwitch().GetPorts() }),
 	}
 }
@@ -114,9 +117,19 @@ func (w *Watch) recall(told []eventlog.Event) {
 		switch {
 		case e.Kind != events.KindFabric:
 		case e.Reason == reason.LinksRestored:
-			clear(w.texts)
+			w.forget(func(fabric string) bool { return fabric == e.Object })
 		case reasons[e.Reason].count != nil:
-			w.texts[e.Reason] = e.Message
+			w.texts[e.Reason], w.recalled[e.Reason] = e.Message, e.Object
+		}
+	}
+}
+
+// forget drops what was recalled of fabrics.
+func (w *Watch) forget(of func(fabric string) bool) {
+	for r, name := range w.recalled {
+		if of(name) {
+			delete(w.texts, r)
+			delete(w.recalled, r)
 		}
 	}
 }
@@ -171,7 +184,7 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 	maps.DeleteFunc(w.of, func(_ cabling.Pair, at *state) bool { return at.now == at.told && at.told == (cabling.Difference{}) })
 	w.setCounts(counts)
 	if now.Sub(w.begun) > holdTime+interval { // a leader that just began knows little
-		w.tell(told)
+		w.tell(told, known)
 	}
 }
 
@@ -184,6 +197,15 @@ func (w *Watch) follow(s *store.State, now time.Time) {
 	}
 	if network == w.fabric && name == w.name {
 		return
+	}
+	if w.fabric != nil { // what it was is over, or named by now
+		clear(w.recalled)
+	}
+	if w.name != "" && name != w.name {
+		clear(w.texts)
+	}
+	if name != "" {
+		w.forget(func(fabric string) bool { return fabric != name })
 	}
 	w.name, w.fabric, w.plan, w.begun, w.of = name, network, nil, now, map[cabling.Pair]*state{}
 	if network != nil {
@@ -207,14 +229,27 @@ func (w *Watch) observe(s *store.State, now time.Time) map[string][]cabling.Port
 }
 
 // tell records what differs, and what does not any more, if that is news.
-func (w *Watch) tell(differences map[cabling.Pair]cabling.Difference) {
+func (w *Watch) tell(differences, known map[cabling.Pair]cabling.Difference) {
 	differed, differs := false, false
+	for name := range w.recalled {
+		for pair := range known {
+			// One that is not declared may be gone for ever.
+			if name == reason.LinkUnexpected || strings.Contains(w.texts[name], pair.String()) {
+				delete(w.recalled, name)
+				break
+			}
+		}
+	}
 	for name, r := range reasons {
 		text := cabling.Text(differences, r.count)
 		if text != "" {
 			text, differs = events.CutMessage(fmt.Sprintf(r.text, text)), true
 		}
 		before := w.texts[name]
+		if _, recalled := w.recalled[name]; text == "" && recalled {
+			differs = true // as far as is known
+			continue
+		}
 		differed = differed || before != ""
 		if w.texts[name] = text; text != "" && text != before {
 			w.record(eventlog.Event{Warning: true, Reason: name, Message: text})
