@@ -397,7 +397,9 @@ func (w *Watch) share(s *store.State, vip model.VIP, next placementpolicy.State,
 		next.Whole(among)
 		return
 	}
-	silent := func(name string) bool { return w.silentFor(s, name, now) >= placementpolicy.SilentTime }
+	silent := func(name string) bool {
+		return w.silentFor(s, name, now) >= placementpolicy.SilentTime || next.Places[name].Silent
+	}
 	next.Share(among, silent, func(name string, part placementpolicy.Part) bool {
 		said, g, place := w.said[name].tables, w.groupOf(s, vip), next.Places[name]
 		size, held := g.SizeOf(part, said.GetMembers(), true), uint32(0)
@@ -473,7 +475,13 @@ func (w *Watch) unfit(s *store.State, vip model.VIP, node model.Node) string {
 	if said := w.said[node.Name].tables; hardware.TIPAt(vip, node.Name).IsValid() && said.GetDriver() != "" && !said.GetTips() {
 		return fmt.Sprintf("driver %s takes off no outer header: the switch can have no TIP", said.GetDriver())
 	}
-	return w.groupOf(s, vip).Unfit(node)
+	group, state := w.groupOf(s, vip), s.Placements.At(vip.Address)
+	first := len(vip.Hardware.TIPs) > 0 && !behindTIP(vip, node.Name, state.Places[node.Name])
+	hasBackends := state.Places[node.Name].Phase.Held() && len(state.TIPs()) == 0
+	if first && !hasBackends && len(group) > 0 { // it needs what TIPs do: unfitEntry says
+		return ""
+	}
+	return group.Unfit(node)
 }
 
 // groupOf is what switches would be told of a VIP.

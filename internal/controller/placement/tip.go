@@ -39,11 +39,12 @@ func split(names []string, is func(name string) bool) (others, those []string) {
 	return others, those
 }
 
-// name says which TIPs the entries of other switches are to name; stay has the switches that are to keep the VIP.
+// name says which TIPs the entries of other switches are to name; stay has the switches that are to keep the VIP. A switch
+// that an earlier leader knew as silent is so until it has a stream, however short this one has known of it.
 func (w *Watch) name(s *store.State, vip model.VIP, address netip.Addr, next placementpolicy.State, stay map[string]bool, now time.Time) {
 	for name, place := range next.Places {
 		if place.TIP.IsValid() {
-			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime
+			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime || place.Silent && !s.Streams.At(name)
 			next.Places[name] = place
 		}
 	}

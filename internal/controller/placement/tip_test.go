@@ -122,6 +122,11 @@ func (p *plant) step(*rapid.T) {
 	p.watch.observe(p.state, p.now)
 	p.watch.time(p.state, service, p.now)
 	if done, changed := p.watch.next(p.state, service, p.now); changed {
+		for name, was := range p.state.Placements.At(service).Places {
+			if is := done.next.Places[name]; was.Silent && is.TIP == was.TIP && !is.Silent && !p.devices[name].connected {
+				p.t.Fatalf("the silent TIP of %s is named again, and it has no stream", name)
+			}
+		}
 		p.write(func(s *store.State) {
 			s.Placements.Put(service, done.next)
 			s.PlacementWritten.Set(service, s.Generation)
@@ -201,6 +206,8 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		p.want(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
+			"another leader": func(*rapid.T) { p.watch = p.watch.Controller.Watch() },
+
 			"tell":     p.any(p.tell),
 			"report":   p.any(p.report),
 			"part":     p.any(func(name string) { p.connect(name, false) }),
@@ -225,6 +232,34 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		}
 		p.arrived()
 	})
+}
+
+// A first switch needs a source of the family of TIPs, and none of that of backends.
+func TestAFirstSwitchHasTheFamilyOfTIPs(t *testing.T) {
+	p := newPlant(nil)
+	p.write(func(s *store.State) {
+		tor := s.Nodes.At("tor1")
+		tor.Addresses = append(slices.Clone(tor.Addresses), netip.MustParseAddr("2001:db8::1"))
+		s.PutNode(tor)
+		vip := vipWith(&model.Hardware{
+			Placement: model.PlacementRequire, Switches: []string{"core1"},
+			TIPs: []model.TIP{{Switch: "tor1", Address: netip.MustParseAddr("192.0.2.1")}},
+		})
+		s.PutVIP(vip)
+		s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), desired.Table{
+			Rows: []desired.Row{{Slot: 1, Tunnel: netip.MustParseAddr("2001:db8:2::1")}}, Buckets: []model.Slot{1},
+		})
+		s.Written.Set("fast", s.Generation)
+	})
+	for range 40 {
+		p.settle(nil)
+		p.step(nil)
+		p.now = p.now.Add(time.Second)
+	}
+	state := p.state.Placements.At(service)
+	if place := state.Places["core1"]; place.Phase != placementpolicy.Hardware || len(state.TIPs()) != 1 {
+		t.Errorf("the first switch, with a source of IPv4, does not send to the TIP, of IPv4: %+v", state.Places)
+	}
 }
 
 // arrived holds that the VIP is where its owner wants it.
