@@ -229,10 +229,28 @@ func (f *Feed) Next(first model.Generation) (update Update, due bool) {
 			update.Entries = append(update.Entries, entry)
 		}
 	}
+	f.keepOthers(&update, s, node, most)
 	f.due = map[netip.Addr]bool{}
 	slices.SortFunc(update.Entries, func(a, b Entry) int { return a.VIP.Compare(b.VIP) })
 	slices.SortFunc(update.Removed, netip.Addr.Compare)
 	return update, true
+}
+
+// keepOthers holds that what a VIP gives up is not taken from another one that has the same address: that VIP's entry is told
+// in its place. Admission keeps addresses apart; this holds a switch to the newer owner if one slipped through.
+func (f *Feed) keepOthers(update *Update, s *store.State, node model.Node, most uint32) {
+	update.Removed = slices.DeleteFunc(update.Removed, func(address netip.Addr) bool {
+		for _, vip := range s.Placements.HoldersOf(address) {
+			if f.sent[vip] != address {
+				continue
+			}
+			if entry, held := f.hub.entryOf(s, vip, node, most); held && !f.due[vip] {
+				update.Entries = append(update.Entries, entry)
+			}
+			return true
+		}
+		return false
+	})
 }
 
 // entryOf is a VIP as a switch is to hold it; false: it is not to. The hub's lock is held.

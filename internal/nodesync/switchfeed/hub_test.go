@@ -153,6 +153,36 @@ func TestTIPs(t *testing.T) {
 	}
 }
 
+// A VIP that gives an address up does not take the entry of another one that has it now.
+func TestAnAddressIsNotTakenFromAnother(t *testing.T) {
+	s := newState(nil)
+	fast, other, tip := s.VIPs.At("fast").Address, s.VIPs.At("other").Address, netip.MustParseAddr("192.0.2.1")
+	put := func(vip netip.Addr, places map[string]placementpolicy.Place) {
+		s.Placements.Put(vip, placementpolicy.State{VIP: vip.String(), Places: places})
+	}
+	behind := map[string]placementpolicy.Place{"sw1": {Phase: placementpolicy.Hardware, TIP: tip}}
+	put(fast, behind)
+	put(other, behind)
+	h := New(func(string) uint32 { return 0 })
+	f, _ := h.Open("sw1")
+	publish := func() string {
+		h.Publish(s)
+		h.follow()
+		u, _ := f.Next(0)
+		return text(u)
+	}
+	publish()
+	s = s.Clone()
+	s.Generation++
+	put(fast, nil)
+	h.mu.Lock()
+	f.due[fast] = true // this State was not read from a store
+	h.mu.Unlock()
+	if got, want := publish(), "8 false; 192.0.2.1 to [{10.2.1.1 1} {10.2.1.2 1}] true for 203.0.113.1"; got != want {
+		t.Errorf("the switch is told %q, want %q", got, want)
+	}
+}
+
 func named(p placementpolicy.Place) placementpolicy.Place {
 	p.Named = true
 	return p
