@@ -363,10 +363,13 @@ func TestSwitchesSendToTIPs(t *testing.T) {
 	serves(c.sw, "203.0.113.10: 192.0.2.2×1, announced")
 	serves(two, "192.0.2.2: 10.3.1.11×1 10.3.2.11×1 for 203.0.113.10, announced")
 	serves(three, "")
-	vip.Hardware.Placement = "never"
+	vip.Hardware = &weirv1.Hardware{Placement: "never"}
 	dry, err := c.api.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}, DryRun: true})
-	if move := dry.GetVips()[0].GetMove(); err != nil || !slices.Equal(move.GetFrom(), []string{"sw1", "sw2"}) || len(move.GetTo()) > 0 {
-		t.Errorf("a dry run tells %v, %v", move, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if move := dry.GetVips()[0].GetMove(); !slices.Equal(move.GetFrom(), []string{"sw1", "sw2"}) || len(move.GetTo()) > 0 {
+		t.Errorf("a dry run tells %v", move)
 	}
 	c.apply(vip)
 	serves(c.sw, "")

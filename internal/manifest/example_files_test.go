@@ -43,8 +43,8 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments and spread, which
-// can't stand beside others and have VIPs of their own.
+// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments, spread and
+// TIPs, which can't stand beside others and have VIPs of their own.
 func TestReferenceShowsEveryField(t *testing.T) {
 	vip := compiled(t, parseFile(t, examples+"/reference.yaml")[0])
 	for _, r := range parseFile(t, examples+"/reference.yaml")[1:] {
@@ -53,6 +53,8 @@ func TestReferenceShowsEveryField(t *testing.T) {
 			vip.Attachments = compiled(t, r).Attachments
 		case is && other.GetHardware().GetPlacement() == string(model.PlacementAuto):
 			vip.Hardware.Spread = compiled(t, r).Hardware.Spread
+		case is && len(other.GetHardware().GetTips()) > 0:
+			vip.Hardware.TIPs = compiled(t, r).Hardware.TIPs
 		}
 	}
 	var filled func(path string, v reflect.Value)

@@ -94,6 +94,28 @@ func (r *Reports) Newest(s *store.State, node model.Node) (nodestatus.Status, *w
 // maxDetail bounds what the store has of a report besides counters of endpoints, in bytes.
 const maxDetail = 64 << 10
 
+// drops take from a switch's report what nobody decides on, the least useful first.
+var drops = []func(*weirv1.SwitchStatus){
+	func(s *weirv1.SwitchStatus) { ofPorts(s, func(p *weirv1.SwitchPort) { p.NeighbourPort = "" }) },
+	func(s *weirv1.SwitchStatus) { ofPorts(s, func(p *weirv1.SwitchPort) { p.Neighbour = "" }) },
+	func(s *weirv1.SwitchStatus) {
+		if s != nil {
+			s.Warnings = nil
+		}
+	},
+	func(s *weirv1.SwitchStatus) {
+		for _, r := range s.GetRefused() {
+			r.Reason = ""
+		}
+	},
+}
+
+func ofPorts(s *weirv1.SwitchStatus, do func(*weirv1.SwitchPort)) {
+	for _, p := range s.GetPorts() {
+		do(p)
+	}
+}
+
 // forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on. Of a
 // switch's ports that is who is at their other ends, while there is room for it, and whether they are up.
 func (r report) forStore() ([]byte, error) {
@@ -108,15 +130,11 @@ func (r report) forStore() ([]byte, error) {
 	for i, p := range r.detail.GetSwitch().GetPorts() {
 		bare.GetSwitch().GetPorts()[i].Neighbour, bare.GetSwitch().GetPorts()[i].NeighbourPort = p.GetNeighbour(), p.GetNeighbourPort()
 	}
-	for _, drop := range []func(*weirv1.SwitchPort){
-		func(p *weirv1.SwitchPort) { p.NeighbourPort = "" }, func(p *weirv1.SwitchPort) { p.Neighbour = "" },
-	} {
+	for _, drop := range drops {
 		if text, err = protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
 			return text, err
 		}
-		for _, p := range bare.GetSwitch().GetPorts() {
-			drop(p)
-		}
+		drop(bare.GetSwitch())
 	}
 	return protojson.Marshal(bare)
 }
