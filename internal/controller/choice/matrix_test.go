@@ -42,7 +42,8 @@ func TestSources(t *testing.T) {
 	}
 	s.observe(f, []*weirv1.ReadTrafficResponse{
 		says("m1", begin, row(netip.Prefix{}, 1e9+100_000), row(rack[1], 300_000)), says("m2", begin, row(rack[1], 100_000)),
-		{Manager: "m3", Trouble: "away"}, says("m4", begin, row(rack[0], 1e9)),
+		{Manager: "m3", Trouble: "away"},
+		says("m4", begin, row(rack[0], 1e9)),
 	}, begin.Add(10*time.Second))
 	all, shares := s.of(vip, 5)
 	if want := (traffic.Share{Rack: 1, Rate: 320}); all != 400 || len(shares) != 1 || shares[0] != want {

@@ -206,7 +206,7 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		p.want(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
-			"another leader": func(*rapid.T) { p.watch = p.watch.Controller.Watch() },
+			"another leader": func(*rapid.T) { p.watch = p.watch.Watch() },
 
 			"tell":     p.any(p.tell),
 			"report":   p.any(p.report),

@@ -101,11 +101,9 @@ type end struct {
 	port     string // that is down
 }
 
-// Compare returns the pairs of switches of which something is known, each with its difference, and how many links
-// that are declared are there.
-func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, there int) {
-	hears := map[string]bool{}
-	ends := map[[2]string]end{} // of the first switch, towards the second
+// ends are what switches of the fabric say, each of another one, and which of them hear anybody.
+func (p *Plan) ends(reported map[string][]Port) (ends map[[2]string]end, hears map[string]bool) {
+	ends, hears = map[[2]string]end{}, map[string]bool{}
 	for name, ports := range reported {
 		if !p.switches[name] {
 			continue
@@ -131,6 +129,13 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 			ends[[2]string{name, peer}] = e
 		}
 	}
+	return ends, hears
+}
+
+// Compare returns the pairs of switches of which something is known, each with its difference, and how many links
+// that are declared are there.
+func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, there int) {
+	ends, hears := p.ends(reported)
 	by := map[string]int{} // how many that are declared beside a switch hear it
 	for of := range ends {
 		if p.Declares(pairOf(of[0], of[1])) {
