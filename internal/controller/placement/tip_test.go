@@ -121,10 +121,16 @@ func (p *plant) drain(t *rapid.T) {
 func (p *plant) step(*rapid.T) {
 	p.watch.observe(p.state, p.now)
 	p.watch.time(p.state, service, p.now)
+	vip, _ := p.state.VIPAt(service)
 	if done, changed := p.watch.next(p.state, service, p.now); changed {
 		for name, was := range p.state.Placements.At(service).Places {
-			if is := done.next.Places[name]; was.Silent && is.TIP == was.TIP && !is.Silent && !p.devices[name].connected {
+			is := done.next.Places[name]
+			if was.Silent && is.TIP == was.TIP && !is.Silent && !p.devices[name].connected {
 				p.t.Fatalf("the silent TIP of %s is named again, and it has no stream", name)
+			}
+			stays := is.Phase == placementpolicy.Hardware && is.TIP == was.TIP && is.TIP == hardware.TIPAt(vip, name)
+			if was.Named && !is.Named && stays && p.state.Nodes.At(name).Drained.IsZero() {
+				p.t.Fatalf("the TIP of %s is named no more, and stays: %+v", name, is)
 			}
 		}
 		p.write(func(s *store.State) {
@@ -167,6 +173,16 @@ func (p *plant) settle(*rapid.T) {
 	}
 }
 
+// goOn has all do what they are to for some seconds: single steps seldom lead to a TIP that is named.
+func (p *plant) goOn(t *rapid.T) {
+	for range 30 {
+		p.settle(t)
+		p.step(t)
+		p.check(t)
+		p.now = p.now.Add(200 * time.Millisecond)
+	}
+}
+
 func (p *plant) any(do func(string)) func(*rapid.T) {
 	return func(t *rapid.T) {
 		do(rapid.SampledFrom([]string{"core1", "core2", "tor1", "tor2", "tor3"}).Draw(t, "switch"))
@@ -206,6 +222,7 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		p.want(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
+			"go on": p.goOn, "go on again": p.goOn,
 			"another leader": func(*rapid.T) { p.watch = p.watch.Watch() },
 
 			"tell":     p.any(p.tell),
