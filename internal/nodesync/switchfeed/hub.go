@@ -81,9 +81,11 @@ func (h *Hub) follow() {
 		return
 	}
 	h.state = s
-	delta := s.FullDelta()
+	var delta store.Delta
 	if before != nil {
 		delta = s.DeltaSince(before)
+	} else {
+		delta = s.FullDelta()
 	}
 	if len(delta.Placements) > 0 {
 		h.Placed.Set()
