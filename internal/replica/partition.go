@@ -74,9 +74,11 @@ func (r *Replica) StoreError() error {
 }
 
 // RunPartitionCheck asks the store whether it answers, until ctx ends: after PartitionedAfter of silence the replica is
-// partitioned. Time in which this process itself did not run does not count.
+// partitioned. Time in which this process itself did not run does not count, and a view that moves is an answer too: under
+// load a replica may be behind for long, and its nodes would only load the next one.
 func (r *Replica) RunPartitionCheck(ctx context.Context) error {
 	var silentSince, checked time.Time
+	var shown model.Generation
 	tick := time.NewTicker(min(checkInterval, r.PartitionedAfter/4))
 	defer tick.Stop()
 	for {
@@ -92,6 +94,9 @@ func (r *Replica) RunPartitionCheck(ctx context.Context) error {
 		r.partition.setStoreErr(err)
 		paused := !checked.IsZero() && r.now().Sub(checked) > 2*(checkInterval+checkTimeout)
 		checked = r.now()
+		state, _ := r.store.Watch()
+		moved := state.Generation > shown
+		shown = state.Generation
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -101,7 +106,7 @@ func (r *Replica) RunPartitionCheck(ctx context.Context) error {
 				r.log.Info("this manager is no longer cut off from the others")
 			}
 			continue
-		case paused:
+		case paused, moved:
 			silentSince = checked
 		case silentSince.IsZero():
 			silentSince = begun

@@ -101,6 +101,28 @@ func TestPartitionBySilenceOfTheStore(t *testing.T) {
 	})
 }
 
+// A replica that is late but still learns what others write is not partitioned; once it learns nothing more, it is.
+func TestALateReplicaIsNotPartitioned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := newReplica(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.RunPartitionCheck(ctx)
+		defer cancel()
+		s.set(func() { s.err = errors.New("generation 7 is behind the store's, 9") })
+		for i := range 10 {
+			s.set(func() { s.state = &store.State{Generation: model.Generation(i + 1)} })
+			time.Sleep(r.PartitionedAfter / 4)
+			if partitioned, _ := r.Partitioned(); partitioned {
+				t.Fatalf("it is partitioned after change %d", i)
+			}
+		}
+		time.Sleep(r.PartitionedAfter + 2*time.Second)
+		if partitioned, _ := r.Partitioned(); !partitioned {
+			t.Error("it is not partitioned")
+		}
+	})
+}
+
 // A node waits for a replica that is behind it, is refused by one that stays so, and is taken if it comes from another cluster.
 func TestNodesAreNotTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
