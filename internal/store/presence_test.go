@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/store/keyspace"
 	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
 
@@ -34,4 +35,41 @@ func TestNodesDoNotVouchForEachOther(t *testing.T) {
 	if a.State().Excluded.Has("mux1") {
 		t.Error("mux1 is out, and nobody serves")
 	}
+}
+
+// A node whose stream goes to another manager and comes back is connected, though the first one has not heard yet that the
+// stream before is over; and if the other one's note of its stream comes too late, and is taken back after all others.
+func TestStreamsThatComeBackAreNoted(t *testing.T) {
+	endpoints := []string{etcdtest.Start(t)}
+	a, _ := open(t, etcd.Config{Name: "m1", Endpoints: endpoints})
+	b, _ := open(t, etcd.Config{Name: "m2", Endpoints: endpoints})
+	isOpen := func() bool { return a.State().Streams.Has("switch1") && b.State().Streams.Has("switch1") }
+	revision := func() int64 {
+		r, err := a.etcd.Get(t.Context(), keyspace.Streams+"switch1")
+		if err != nil || len(r.Kvs) == 0 {
+			return 0
+		}
+		return r.Kvs[0].ModRevision
+	}
+	first := a.Presence.Open("switch1")
+	eventually(t, "it is noted", isOpen)
+	before := revision()
+	elsewhere := b.Presence.Open("switch1")
+	eventually(t, "the other one notes it", func() bool { return revision() > before })
+	before = revision()
+	t.Cleanup(a.Presence.Open("switch1"))
+	first()
+	eventually(t, "the stream that came back is noted", func() bool { return revision() > before })
+	elsewhere()
+	t.Cleanup(b.Presence.Open("switch2"))
+	eventually(t, "the other one wrote what it has", func() bool { return a.State().Streams.Has("switch2") })
+	if !isOpen() {
+		t.Error("switch1 is not connected")
+	}
+
+	if _, err := a.etcd.Delete(t.Context(), keyspace.Streams+"switch1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is gone", func() bool { return !isOpen() })
+	eventually(t, "it is noted again", isOpen)
 }

@@ -100,7 +100,9 @@ func (s *Store) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.follow(ctx) })
 	group.Go(func() error { return s.Trust.Run(ctx) })
-	group.Go(func() error { return s.Presence.Run(ctx) })
+	group.Go(func() error {
+		return s.Presence.Run(ctx, func(node string) bool { return s.State().Streams.Has(node) })
+	})
 	group.Go(func() error { return s.Election.Run(ctx) })
 	group.Go(func() error { return s.run(ctx) })
 	group.Go(func() error { return s.Status.Run(ctx) })

@@ -30,12 +30,15 @@ type Registry struct {
 	log  *slog.Logger
 
 	mu       sync.Mutex
-	open     map[string]int
+	open     map[string]streams
 	excluded map[string]exclusion // by node
 	ready    model.Generation     // 0: no host has its stream here
 	self     string               // this manager among those that use the store, by its lease
 	changed  chan struct{}        // closed when anything changes
 }
+
+// streams are those that a node has with this manager: how many are open, and how many ever were since one was first.
+type streams struct{ open, ever int }
 
 // exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
 type exclusion struct{ reason, serves string }
@@ -45,11 +48,14 @@ type note struct {
 	value string
 	// serves is empty, or the node that must be connected, and not out, when this is written.
 	serves string
+	// streams of the node when this is written: each new one is noted, as another manager may have noted one in between,
+	// and taken it back.
+	streams int
 }
 
 // New returns an empty registry.
 func New(client *etcd.Client, log *slog.Logger) *Registry {
-	return &Registry{etcd: client, log: log, open: map[string]int{}, excluded: map[string]exclusion{}, changed: make(chan struct{})}
+	return &Registry{etcd: client, log: log, open: map[string]streams{}, excluded: map[string]exclusion{}, changed: make(chan struct{})}
 }
 
 // change makes a change and has it noted.
@@ -62,16 +68,6 @@ func (r *Registry) change(do func() (changed bool)) {
 	}
 }
 
-func (r *Registry) add(node string, n int) {
-	r.change(func() bool {
-		if r.open[node] += n; r.open[node] == 0 {
-			delete(r.open, node)
-			delete(r.excluded, node)
-		}
-		return true
-	})
-}
-
 // notes are the keys that shall be there, with what their values hold.
 func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 	r.mu.Lock()
@@ -80,12 +76,13 @@ func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 	var errs []error
 	put := func(key string, value string, err error) { notes[key], errs = note{value: value}, append(errs, err) }
 	none, err := codec.Encode(struct{}{})
-	for node := range r.open {
-		put(keyspace.Streams+node, none, err)
+	errs = append(errs, err)
+	for node, are := range r.open {
+		notes[keyspace.Streams+node] = note{value: none, streams: are.ever}
 	}
 	for node, out := range r.excluded {
 		value, err := codec.Encode(out.reason)
-		notes[keyspace.Excluded+node], errs = note{value, out.serves}, append(errs, err)
+		notes[keyspace.Excluded+node], errs = note{value: value, serves: out.serves}, append(errs, err)
 	}
 	if r.ready > 0 {
 		value, err := codec.Encode(r.ready)
@@ -96,8 +93,21 @@ func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 
 // Open notes that node has a stream with this manager, until the function returned is called.
 func (r *Registry) Open(node string) (closed func()) {
-	r.add(node, 1)
-	return func() { r.add(node, -1) }
+	r.change(func() bool {
+		are := r.open[node]
+		r.open[node] = streams{are.open + 1, are.ever + 1}
+		return true
+	})
+	return func() {
+		r.change(func() bool {
+			are := r.open[node]
+			if r.open[node] = (streams{are.open - 1, are.ever}); are.open == 1 {
+				delete(r.open, node)
+				delete(r.excluded, node)
+			}
+			return true
+		})
+	}
 }
 
 // SetReady notes up to which generation the hosts whose stream this manager holds have what muxes may use; 0:
@@ -119,7 +129,7 @@ func (r *Registry) SetReady(ready model.Generation, current bool) {
 // tells whether it was done; if not, it may be asked for again.
 func (r *Registry) Exclude(node, reason, serves string) {
 	r.change(func() bool {
-		if _, already := r.excluded[node]; already || r.open[node] == 0 {
+		if _, already := r.excluded[node]; already || r.open[node].open == 0 {
 			return false
 		}
 		r.excluded[node] = exclusion{reason, serves}
@@ -152,10 +162,10 @@ func (r *Registry) Self() string {
 }
 
 // Run keeps the notes of this manager's open streams in the store, on a lease, so that they
-// go when it dies.
-func (r *Registry) Run(ctx context.Context) error {
+// go when it dies. isShown says whether this manager's view has a node's note, whoever wrote it.
+func (r *Registry) Run(ctx context.Context, isShown func(node string) bool) error {
 	for {
-		err := r.holdLease(ctx)
+		err := r.holdLease(ctx, isShown)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -168,7 +178,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Registry) holdLease(ctx context.Context) error {
+func (r *Registry) holdLease(ctx context.Context, isShown func(node string) bool) error {
 	lease, err := r.etcd.Grant(ctx, leaseSeconds)
 	if err != nil {
 		return etcd.Explain("take a lease", err)
@@ -202,6 +212,9 @@ func (r *Registry) holdLease(ctx context.Context) error {
 			if !ok {
 				return errors.New("the lease expired")
 			}
+			if err := r.restore(ctx, lease.ID, noted, isShown); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -221,13 +234,8 @@ func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wan
 				[]clientv3.Op{clientv3.OpDelete(key)}, nil))
 		}
 	}
-	for some := range slices.Chunk(ops, etcd.SafeOperations) {
-		ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
-		_, err := r.etcd.Txn(ctx).Then(some...).Commit()
-		cancel()
-		if err != nil {
-			return etcd.Explain("note the streams of nodes", err)
-		}
+	if err := r.commit(ctx, ops); err != nil {
+		return err
 	}
 	for key, note := range wanted {
 		if before, there := noted[key]; note.serves == "" || there && before == note {
@@ -244,6 +252,30 @@ func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wan
 	}
 	clear(noted)
 	maps.Copy(noted, wanted)
+	return nil
+}
+
+// restore writes what was noted and is gone: another manager that noted an older stream of the node late took its note back.
+func (r *Registry) restore(ctx context.Context, lease clientv3.LeaseID, noted map[string]note, isShown func(node string) bool) error {
+	var ops []clientv3.Op
+	for key, note := range noted {
+		if node, is := strings.CutPrefix(key, keyspace.Streams); is && !isShown(node) {
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+				[]clientv3.Op{clientv3.OpPut(key, note.value, clientv3.WithLease(lease))}, nil))
+		}
+	}
+	return r.commit(ctx, ops)
+}
+
+func (r *Registry) commit(ctx context.Context, ops []clientv3.Op) error {
+	for some := range slices.Chunk(ops, etcd.SafeOperations) {
+		ctx, cancel := context.WithTimeout(ctx, etcd.CallTimeout)
+		_, err := r.etcd.Txn(ctx).Then(some...).Commit()
+		cancel()
+		if err != nil {
+			return etcd.Explain("note the streams of nodes", err)
+		}
+	}
 	return nil
 }
 
