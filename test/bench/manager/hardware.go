@@ -180,7 +180,7 @@ func (w devices) wideDrains(ctx context.Context, n int) error {
 		}
 		took = append(took, d)
 	}
-	w.add(fmt.Sprintf("drain of a backend of %d", wideBackends), took, w.since(cpu), func(r *result) { r.Bytes = told })
+	w.add("drain of a backend of the widest VIP", took, w.since(cpu), func(r *result) { r.Bytes = told })
 	return nil
 }
 
