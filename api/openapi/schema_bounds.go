@@ -85,6 +85,7 @@ var Bounds = map[string]Bound{
 	"weir.v1.AddressPool.name":       {Pattern: NamePattern},
 	"weir.v1.AddressPool.prefixes":   {MaxItems: model.MaxPoolParts},
 	"weir.v1.AddressPool.exclusions": {MaxItems: model.MaxPoolParts},
+	"weir.v1.AddressPool.tips":       {MaxItems: model.MaxPoolParts},
 	"weir.v1.AddressPool.tenants":    {Pattern: NamePattern, MaxItems: model.MaxPoolParts},
 	"weir.v1.AddressPool.scrubbers":  {MaxItems: model.MaxScrubbers},
 	"weir.v1.Scrubber.name":          {Pattern: NamePattern},

@@ -22,6 +22,7 @@ static __always_inline int finish(enum verdict verdict, __u64 bytes, __u32 port)
 	case VERDICT_DROP_TOO_BIG:
 	case VERDICT_DROP_NO_HEADROOM:
 	case VERDICT_DROP_TIP:
+	case VERDICT_DROP_TIP_SOURCE:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

@@ -12,6 +12,7 @@
 #include "abi/shared/counter.h"
 #include "abi/switch/vendor.h"
 #include "abi/switch/host.h"
+#include "abi/switch/tip_source.h"
 #include "abi/switch/tunnel.h"
 #include "abi/switch/verdict.h"
 #include "abi/switch/way.h"
@@ -55,6 +56,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct address);
 } inners SEC(".maps");
+
+/* Outer sources that TIPs take packets from. Rows of an id that a host names are never written. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct tip_source);
+	__type(value, __u32); /* 1 */
+} tip_sources SEC(".maps");
 
 /* Packets to a VIP that went into tunnels, by the host's id. */
 struct {

@@ -31,8 +31,10 @@ static __always_inline int switch_main(struct xdp_md *ctx)
 	host = bpf_map_lookup_elem(&hosts, &p.destination);
 	if (!host)
 		return finish(VERDICT_PASS_NO_HOST, bytes, 0);
-	if (host->tip && decapsulate(ctx, &p, &ports, host->id))
-		return finish(VERDICT_DROP_TIP, bytes, 0);
+	if (host->tip)
+		verdict = decapsulate(ctx, &p, &ports, host);
+	if (verdict)
+		return finish(verdict, bytes, 0);
 	hash = vendor_hash(&p, ports);
 	row = choose(host, hash);
 	verdict = row ? forward(ctx, &p, *row, hash, &port) : VERDICT_PASS_NO_HOST;

@@ -21,13 +21,21 @@ static __always_inline bool pull(struct xdp_md *ctx, __u32 bytes, __be16 etherty
 	return !bpf_xdp_adjust_head(ctx, bytes) && !bpf_xdp_store_bytes(ctx, 0, &eth, sizeof(eth));
 }
 
+static __always_inline bool takes_from(const struct host *host, const struct packet *p)
+{
+	struct tip_source source = { .id = host->id, .address = p->source };
+
+	return host->tip != TIP_LISTED || bpf_map_lookup_elem(&tip_sources, &source);
+}
+
 /*
  * Replaces p by the packet inside, which must be for the VIP of this TIP: a switch takes off no
  * header for others. A fragment has no whole packet inside.
  */
 static __always_inline enum verdict decapsulate(struct xdp_md *ctx, struct packet *p, __u32 *ports,
-						__u32 id)
+						const struct host *host)
 {
+	__u32 id = host->id;
 	const struct address *inner = bpf_map_lookup_elem(&inners, &id);
 	__u32 bytes = (__u32)p->l4 - p->l3;
 	__u8 tos = p->tos;
@@ -39,6 +47,8 @@ static __always_inline enum verdict decapsulate(struct xdp_md *ctx, struct packe
 		ethertype = bpf_htons(ETH_P_IPV6);
 	else
 		return VERDICT_DROP_TIP;
+	if (!takes_from(host, p))
+		return VERDICT_DROP_TIP_SOURCE;
 	if (!inner || !pull(ctx, bytes, ethertype) || parse(ctx, p, ports))
 		return VERDICT_DROP_TIP;
 	if (!address_equal(&p->destination, inner))

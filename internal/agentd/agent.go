@@ -216,12 +216,12 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 		a.reports.wake.Set()
 		return fmt.Errorf("read generation %d: %w", message.GetGeneration(), err)
 	}
-	if update.Snapshot {
-		a.reports.restart()
-	}
 	began := time.Now()
 	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
+	if update.Snapshot { // not before: what is refused of a generation that an earlier process applied is not known
+		a.reports.restart()
+	}
 	err = errors.Join(a.config.Datapath.SetSYNSecrets(update.SYNSecrets), a.tables.refusal(), a.ports.Apply(update))
 	if a.fastpath != nil {
 		a.fastpath.SetKeys(update.Keys)

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/traffic"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/wake"
 	"github.com/weirlb/weir/internal/wire"
@@ -185,6 +186,10 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
 		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.Warnings(), r.config.Networks.Warnings()),
 	}
+	for _, refused := range now.refused[:min(len(now.refused), steering.MaxRefusals)] {
+		status.SteeringRefused = append(status.SteeringRefused, &weirv1.SteeringRefusal{Vip: refused.VIP.String(), Reason: refused.Reason})
+	}
+	status.SteeringRefusedMore = len(now.refused) > steering.MaxRefusals
 	status.Snat, status.TellsRanges = r.ports.Usage()
 	status.Backlogs, status.Floods = r.backlogs(), r.floods
 	traffic, err := overlay.Report(r.config.Networks)

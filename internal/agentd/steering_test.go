@@ -90,7 +90,7 @@ func TestRefusedPartsDoNotStopOthers(t *testing.T) {
 	if err := step(wire.HostUpdate{Generation: 5, Snapshot: true, Backends: []model.HostBackend{unchecked(1)}, Steering: vip}); err == nil || len(datapath.steered) != 1 {
 		t.Fatalf("rules are refused with %v, and %d VIPs are steered", err, len(datapath.steered))
 	}
-	datapath.room, datapath.steers = 9, errors.New("steer 203.0.113.10: no room")
+	datapath.room, datapath.steers = 9, errors.New("set steering: no memory")
 	if err := step(wire.HostUpdate{Generation: 6, Steering: vip}); err == nil || len(datapath.rules) != 1 {
 		t.Fatalf("steering is refused with %v, and there are %d rules", err, len(datapath.rules))
 	}
@@ -100,5 +100,39 @@ func TestRefusedPartsDoNotStopOthers(t *testing.T) {
 	datapath.steers = nil
 	if tables.retry(); tables.refusal() != nil || tables.standing().running != 6 {
 		t.Errorf("runs %d: %v", tables.standing().running, tables.refusal())
+	}
+}
+
+// A VIP that there is no room to steer is reported, with its reason, as of the generation that runs for all others, until there
+// is room. Of many a part is named.
+func TestVIPsWithoutRoomAreReported(t *testing.T) {
+	b := newBench(t, nil)
+	refused := &steering.RefusedError{}
+	for i := range steering.MaxRefusals + 1 {
+		refused.VIPs = append(refused.VIPs, steering.Refusal{VIP: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}), Reason: "needs 2 endpoints, has room for 1"})
+	}
+	steers := func(err error) {
+		b.datapath.mu.Lock()
+		defer b.datapath.mu.Unlock()
+		b.datapath.steers = err
+	}
+	steers(refused)
+	change := func(generation model.Generation, snapshot bool) {
+		b.manager.updates <- wire.HostUpdate{Generation: generation, Snapshot: snapshot, Muxes: muxes, Steering: steering.Update{
+			Changed: []steering.Change{{Address: netip.MustParseAddr("203.0.113.0"), KeepsSources: true, Ping: generation%2 == 0}},
+		}}
+	}
+	change(5, true)
+	report := b.manager.await(t, "generation 5", runs(5))
+	s := report.GetStatus()
+	if list := s.GetSteeringRefused(); len(list) != steering.MaxRefusals || !s.GetSteeringRefusedMore() || list[1].GetVip() != "203.0.113.1" ||
+		list[1].GetReason() != "needs 2 endpoints, has room for 1" || report.GetRejection() != nil {
+		t.Errorf("reports %v", report)
+	}
+	steers(nil)
+	change(6, false)
+	report = b.manager.await(t, "generation 6", runs(6))
+	if len(report.GetStatus().GetSteeringRefused()) > 0 || report.GetStatus().GetSteeringRefusedMore() {
+		t.Errorf("reports %v", report)
 	}
 }

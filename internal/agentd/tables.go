@@ -33,7 +33,8 @@ type tables struct {
 	backends map[model.HostBackendKey]model.HostBackend // wanted
 	muxes    []netip.Prefix                             // wanted; nil before the first message
 	steered  map[netip.Addr]steering.VIP                // wanted: VIPs that switches hold
-	steerDue bool                                       // the data plane may differ from steered
+	steerDue bool                                       // the data plane may differ from steered, but for what it has no room for
+	refused  []steering.Refusal                         // of steered, what it has no room for
 	wanted   model.Generation                           // newest that arrived; 0 before the first message
 	running  model.Generation                           // newest that is applied completely
 	changes  uint64                                     // of the data plane so far
@@ -51,6 +52,7 @@ type standing struct {
 	running   model.Generation
 	changes   uint64
 	rejection *weirv1.Rejection
+	refused   []steering.Refusal // VIPs that are not steered as of running
 	warnings  []string
 }
 
@@ -162,7 +164,10 @@ func (t *tables) standing() standing {
 	if t.lost != "" {
 		warnings = append(warnings, t.lost)
 	}
-	return standing{running: t.running, changes: t.changes, rejection: t.rejected, warnings: warnings}
+	if len(t.refused) > 0 {
+		warnings = append(warnings, (&steering.RefusedError{VIPs: t.refused}).Error())
+	}
+	return standing{running: t.running, changes: t.changes, rejection: t.rejected, refused: t.refused, warnings: warnings}
 }
 
 // refusal is why the newest update was rejected; nil: it was applied.
@@ -198,14 +203,24 @@ func (t *tables) program(rules func() error) error {
 	return t.datapath.SetGeneration(t.wanted)
 }
 
+// programSteering has the data plane steer what switches bring. VIPs that there is no room for are reported, each by itself:
+// they reject no generation, and are tried again when something changes.
 func (t *tables) programSteering() error {
 	if !t.steerDue {
 		return nil
 	}
-	if err := t.datapath.Steer(slices.Collect(maps.Values(t.steered))); err != nil {
+	err := t.datapath.Steer(slices.Collect(maps.Values(t.steered)))
+	var refused *steering.RefusedError
+	if err != nil && !errors.As(err, &refused) {
 		return err
 	}
-	t.steerDue = false
+	before := t.refused
+	if t.steerDue, t.refused = false, nil; refused != nil {
+		t.refused = refused.VIPs
+	}
+	if !slices.Equal(before, t.refused) && refused != nil {
+		t.log.Warn("there is no room to steer VIPs in switches", "vips", len(t.refused), "err", refused)
+	}
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 // AddressPoolMessage writes p without the fields that are output only.
 func AddressPoolMessage(p model.AddressPool) *weirv1.AddressPool {
 	return &weirv1.AddressPool{
-		Name: p.Name, Labels: p.Labels, Prefixes: PrefixTexts(p.Prefixes), Exclusions: PrefixTexts(p.Exclusions), Tenants: p.Tenants,
+		Name: p.Name, Labels: p.Labels, Prefixes: PrefixTexts(p.Prefixes), Exclusions: PrefixTexts(p.Exclusions), Tips: PrefixTexts(p.TIPs), Tenants: p.Tenants,
 		Scrubbers: scrubberMessages(p.Scrubbers), Blackhole: diversionMessage(p.Blackhole),
 	}
 }
@@ -31,6 +31,7 @@ func addressPool(p *weirv1.AddressPool) (model.AddressPool, *Fields) {
 	pool := model.AddressPool{
 		Name: p.GetName(), Labels: p.GetLabels(), Tenants: p.GetTenants(),
 		Prefixes: f.Prefixes("prefixes", p.GetPrefixes()), Exclusions: f.Prefixes("exclusions", p.GetExclusions()),
+		TIPs: f.Prefixes("tips", p.GetTips()),
 	}
 	for i, s := range p.GetScrubbers() {
 		path := fmt.Sprintf("scrubbers[%d]", i)

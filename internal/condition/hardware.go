@@ -11,9 +11,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
+	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -101,6 +104,8 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 	case !node.Drained.IsZero():
 		why, reason = "the switch is drained", "Drained"
 	case place.Phase == placementpolicy.Hardware:
+	case place.Host != "":
+		why, reason = place.Reason, "HostRefuses"
 	case place.Phase == placementpolicy.Evicted || place.Attempts > 0:
 		why, reason = place.Reason, "Refused"
 	case (vip.InHardware() || vip.ChosenSwitches()) && switchconfig.GroupOf(s.State, vip).Unfit(node) != "":
@@ -151,6 +156,31 @@ func Places(s *store.State, vip model.VIP) []*weirv1.SwitchPlace {
 			Tip: tip, Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
 			Part: place.Part.Number, Parts: place.Part.Of,
 		})
+	}
+	return all
+}
+
+// Unsteered are the hosts of a VIP that do not steer it, as they say; reported is what a node said last.
+func Unsteered(s *store.State, reported func(*store.State, model.Node) (nodestatus.Status, *weirv1.NodeStatus), vip model.VIP) (all []*weirv1.SteeringRefusal) {
+	if !s.Placements.Has(vip.Address) {
+		return nil
+	}
+	address := vip.Address.String()
+	_, hosts := desired.Steering(vip)
+	for _, name := range slices.Sorted(hosts) {
+		if !s.Streams.At(name) {
+			continue
+		}
+		_, detail := reported(s, s.Nodes.At(name))
+		said := detail.GetHost().GetSteeringRefused()
+		i := slices.IndexFunc(said, func(r *weirv1.SteeringRefusal) bool { return r.GetVip() == address })
+		if i < 0 {
+			continue
+		}
+		all = append(all, &weirv1.SteeringRefusal{Vip: address, Host: name, Reason: events.CutMessage(said[i].GetReason())})
+		if len(all) == steering.MaxRefusals {
+			break
+		}
 	}
 	return all
 }

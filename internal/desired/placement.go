@@ -18,8 +18,9 @@ type Placements struct {
 	sorted.Map[netip.Addr, placementpolicy.State]
 	bySwitch sorted.Map[switchPlace, none]
 	byTIP    sorted.Map[tipPlace, none]
-	required sorted.Map[string, none] // VIPs that are to be in hardware, by name
-	auto     sorted.Map[string, none] // VIPs whose switches managers choose, by name
+	splits   sorted.Map[netip.Addr, none] // VIPs whose chosen switches have parts
+	required sorted.Map[string, none]     // VIPs that are to be in hardware, by name
+	auto     sorted.Map[string, none]     // VIPs whose switches managers choose, by name
 }
 
 // ReplaceVIP takes over whether vip is to be in hardware, and who says where, in the place of old.
@@ -61,7 +62,7 @@ func (p tipPlace) Compare(other tipPlace) int {
 
 // Clone returns Placements that may be written to.
 func (p Placements) Clone() Placements {
-	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.byTIP.Clone(), p.required.Clone(), p.auto.Clone()}
+	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.byTIP.Clone(), p.splits.Clone(), p.required.Clone(), p.auto.Clone()}
 }
 
 // Put takes over where a VIP is; an empty State is forgotten.
@@ -71,10 +72,14 @@ func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
 		p.byTIP.Delete(tipPlace{place.TIP, vip})
 	}
 	p.Delete(vip)
+	p.splits.Delete(vip)
 	if state.Empty() {
 		return
 	}
 	p.Set(vip, state)
+	if state.Split {
+		p.splits.Set(vip, none{})
+	}
 	for name, place := range state.Places {
 		p.bySwitch.Set(switchPlace{name, vip}, none{})
 		if place.TIP.IsValid() {

@@ -88,9 +88,36 @@ func (u *usage) count(vip model.VIP, n int) {
 	}
 }
 
+// AddSplit adds what a VIP takes beyond what its owner asks for while the switches that managers chose for it have parts.
+func (u *Usage) AddSplit(s State, vip model.VIP) {
+	hosts, tunnels := split(s, vip)
+	u.SwitchHosts, u.SwitchTunnels = u.SwitchHosts+hosts, u.SwitchTunnels+tunnels
+}
+
+// RemoveSplit takes that away.
+func (u *Usage) RemoveSplit(s State, vip model.VIP) {
+	hosts, tunnels := split(s, vip)
+	u.SwitchHosts, u.SwitchTunnels = u.SwitchHosts-hosts, u.SwitchTunnels-tunnels
+}
+
+func split(s State, vip model.VIP) (moreHosts, moreTunnels uint32) {
+	state := s.Placements.At(vip.Address)
+	if !vip.ChosenSwitches() || !state.Split {
+		return 0, 0
+	}
+	asked, has, each := switches(vip), len(state.Chosen), tunnels(vip)
+	parts := each + has - 1 // members that a cut goes through are in two
+	return uint32(max(has-asked, 0)), uint32(max(parts-asked*each, 0))
+}
+
 // Usage is what the tenant has.
 func (s State) Usage(tenant string) Usage {
 	u := s.usage.At(tenant)
+	for address := range s.Placements.splits.Keys() {
+		if vip, there := s.VIPAt(address); there && vip.Tenant == tenant {
+			u.AddSplit(s, vip)
+		}
+	}
 	u.Prefixes = uint32(s.PrefixLists.Count(tenant))
 	return u
 }

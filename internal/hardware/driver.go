@@ -42,6 +42,8 @@ type Entry struct {
 	// Inner makes VIP a TIP (Duet, section 5.2): packets come to it from another switch in IP-in-IP, whose header is taken
 	// off. What is inside must be for Inner. Invalid: VIP is none.
 	Inner netip.Addr
+	// Sources are the outer sources, of the family of VIP, that a TIP takes packets from, in order; none: any.
+	Sources []netip.Addr
 }
 
 // Member is a next hop of an ECMP group.
@@ -68,7 +70,7 @@ type Capabilities struct {
 	Encapsulations []Encapsulation
 	Outer4, Outer6 bool   // families of the outer header
 	Weights        bool   // members may have different numbers of entries
-	TIPs           bool   // entries may have an Inner
+	TIPs           bool   // entries may have an Inner, and Sources
 	Resilient      bool   // a member that leaves moves only its own flows
 	MaxMembers     uint32 // entries of one group
 	Hosts          Table

@@ -9,6 +9,9 @@ import (
 // entryMembers bounds the members that any driver looks at.
 const entryMembers = 1 << 14
 
+// entrySources bounds the outer sources of a TIP.
+const entrySources = 256
+
 // Rows is how many rows of table ECMP the entry takes: the sum of its members' entries.
 func (e Entry) Rows() uint32 {
 	var rows uint64
@@ -20,12 +23,13 @@ func (e Entry) Rows() uint32 {
 
 // Equal tells whether both are the same, order included.
 func (e Entry) Equal(other Entry) bool {
-	return e.VIP == other.VIP && e.Inner == other.Inner && e.Source == other.Source && slices.Equal(e.Members, other.Members)
+	return e.VIP == other.VIP && e.Inner == other.Inner && e.Source == other.Source &&
+		slices.Equal(e.Members, other.Members) && slices.Equal(e.Sources, other.Sources)
 }
 
 // Clone returns a copy that shares nothing with e.
 func (e Entry) Clone() Entry {
-	e.Members = slices.Clone(e.Members)
+	e.Members, e.Sources = slices.Clone(e.Members), slices.Clone(e.Sources)
 	return e
 }
 
@@ -42,6 +46,19 @@ func (e Entry) Validate() error {
 	}
 	if e.Inner != (netip.Addr{}) && (!unicast(e.Inner) || e.Inner == e.VIP) {
 		return refuse("what is inside is for %s, which is not another unicast address", e.Inner)
+	}
+	if len(e.Sources) > entrySources {
+		return refuse("it takes packets from %d outer sources, more than %d", len(e.Sources), entrySources)
+	}
+	for i, source := range e.Sources {
+		switch {
+		case !e.Inner.IsValid():
+			return refuse("it has outer sources, and is no TIP")
+		case !unicast(source) || source.Is4() != e.VIP.Is4():
+			return refuse("outer source %s is not a unicast address of its family", source)
+		case i > 0 && !e.Sources[i-1].Less(source):
+			return refuse("outer source %s is not in order", source)
+		}
 	}
 	if len(e.Members) == 0 {
 		return refuse("it has no members")

@@ -2,6 +2,8 @@ package limits
 
 import (
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weirlb/weir/internal/model/steering"
 )
 
 // Field bounds a field: the bytes of each text, and the elements of a list or map. 0 is the default.
@@ -71,6 +73,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"VIPStatus.rejections":             {List: sources, Text: 2 * line},
 	"VIPStatus.networks":               {List: attachments},
 	"VIPStatus.switches":               {List: 256},
+	"VIPStatus.steering_refused":       {List: steering.MaxRefusals},
 	"SwitchPlace.switch":               {Text: name},
 	"SwitchPlace.phase":                {Text: word},
 	"SwitchPlace.reason":               {Text: line},
@@ -127,6 +130,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"AddressPool.labels":               {List: 64, Text: name},
 	"AddressPool.prefixes":             {List: 256, Text: address},
 	"AddressPool.exclusions":           {List: 256, Text: address},
+	"AddressPool.tips":                 {List: 256, Text: address},
 	"AddressPool.tenants":              {List: 1024, Text: name},
 	"AddressPool.scrubbers":            {List: 64},
 	"UpdatePrefixListRequest.name":     {Text: name},
@@ -324,6 +328,10 @@ var Fields = map[protoreflect.FullName]Field{
 	"HostStatus.networks":            {List: 256},
 	"HostStatus.backlogs":            {List: 64},
 	"HostStatus.floods":              {List: 64},
+	"HostStatus.steering_refused":    {List: steering.MaxRefusals},
+	"SteeringRefusal.vip":            {Text: address},
+	"SteeringRefusal.reason":         {Text: name},
+	"SteeringRefusal.host":           {Text: name},
 	"VIPFlood.vip":                   {Text: address},
 	"BackendBacklog.tunnel":          {Text: address},
 	"BackendBacklog.cause":           {Text: word},

@@ -89,6 +89,14 @@ func TestManagersChooseSwitches(t *testing.T) {
 	if err != nil || plan.GetPlaced() != 1 || len(plan.GetMoves()) > 0 {
 		t.Errorf("with another switch the VIP is to stay: %v, %v", plan, err)
 	}
+	more := inHardware()
+	more.Name, more.Address, more.Hardware.Placement = "more", "203.0.113.12", "auto"
+	for what, c2 := range map[*weirv1.VIP]bool{vip: false, more: true} {
+		dry, err := c.api.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{what}, DryRun: true})
+		if err != nil || (dry.GetVips()[0].GetMove() != nil) != c2 || c2 && len(dry.GetVips()[0].GetMove().GetTo()) != 1 {
+			t.Errorf("a dry run of %s tells %v, %v", what.GetName(), dry, err)
+		}
+	}
 	// sw1 refuses the VIP: sw2 is chosen at once.
 	c.sw.set(t, false, true)
 	eventually(t, "sw2 serves the VIP", func() bool {

@@ -254,6 +254,7 @@ type fakeHost struct {
 	key        flowhash.Key
 	networks   hostNetworks
 	backlogs   []*weirv1.BackendBacklog // that it reports
+	unsteered  []string                 // VIPs that it has no room to steer
 
 	connections uint32 // that it has
 	mute        bool   // it answers no task
@@ -322,6 +323,9 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 func (h *fakeHost) report(health ...model.BackendHealth) error {
 	h.mu.Lock()
 	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", TellsRanges: h.tells, Backlogs: h.backlogs}}
+	for _, vip := range h.unsteered {
+		r.Status.SteeringRefused = append(r.Status.SteeringRefused, &weirv1.SteeringRefusal{Vip: vip, Reason: "needs 2 endpoints, has room for 1"})
+	}
 	for key, s := range h.snat {
 		use := &weirv1.SNATUse{
 			Vip: key.VIP.String(), Address: key.Address.String(), Ranges: uint32(len(s.Ranges)), Written: uint64(s.Written), Flows: 7,

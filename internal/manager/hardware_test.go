@@ -145,8 +145,9 @@ type city struct {
 	url string
 	api *rpc.Client
 
-	stop func()
-	sw   *fakeSwitch
+	stop  func()
+	sw    *fakeSwitch
+	hosts []*fakeHost
 }
 
 // begin starts the manager of the city, or one in its place.
@@ -154,8 +155,7 @@ func (c *city) begin(mute bool) {
 	c.t.Helper()
 	c.url, c.stop = start(c.t, Config{DataDir: c.dir}, c.set, func(m *Manager) { c.m = m })
 	c.api = dial(c.t, c.url)
-	startHost(c.t, c.url, "host1", "10.2.1.1")
-	startHost(c.t, c.url, "host2", "10.2.2.2")
+	c.hosts = []*fakeHost{startHost(c.t, c.url, "host1", "10.2.1.1"), startHost(c.t, c.url, "host2", "10.2.2.2")}
 	c.sw = startSwitch(c.t, c.url, "sw1", mute, "10.1.0.1")
 	eventually(c.t, "all are registered", func() bool { return c.m.store.State().Nodes.Len() == 3 })
 }
@@ -241,6 +241,65 @@ func TestAVIPGoesIntoASwitchAndOut(t *testing.T) {
 			t.Errorf("no event %s among %v", want, reasons)
 		}
 	}
+}
+
+// refuse has a host say that it does not steer these VIPs.
+func (h *fakeHost) refuse(t *testing.T, vips ...string) {
+	t.Helper()
+	h.mu.Lock()
+	h.unsteered = vips
+	h.mu.Unlock()
+	eventually(t, h.name+" has reported", func() bool { return h.report() == nil })
+}
+
+// A VIP waits for a host that has no room to steer it, and leaves its switch for one, while another VIP goes on.
+func TestAVIPWaitsForItsHosts(t *testing.T) {
+	c := &city{t: t}
+	c.begin(false)
+	other := inHardware("sw1")
+	other.Name, other.Address = "other", "203.0.113.11"
+	other.Endpoints[0].Backends = other.Endpoints[0].Backends[1:]
+	c.hosts[0].refuse(t, "203.0.113.10", other.GetAddress())
+	place := func(vip string) placementpolicy.Place {
+		s := c.m.store.State()
+		return s.Placements.At(s.VIPs.At(vip).Address).Places["sw1"]
+	}
+	await := func(vip string, want placementpolicy.Phase, host string) {
+		t.Helper()
+		eventually(t, vip+" is "+string(want), func() bool {
+			c.pass(time.Second / 8)
+			for _, h := range c.hosts { // what is old does not count
+				_ = h.report()
+			}
+			return place(vip).Phase == want && place(vip).Host == host
+		})
+	}
+	c.apply(inHardware("sw1"))
+	c.apply(other)
+	await("other", placementpolicy.Hardware, "")
+	await("shop", placementpolicy.Preparing, "host1")
+	if got := c.sw.holds(); strings.Contains(got, "203.0.113.10") {
+		t.Errorf("the switch holds %s", got)
+	}
+	response, err := c.api.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+	status := response.GetVip().GetStatus()
+	if err != nil || len(status.GetSteeringRefused()) != 1 || status.GetSteeringRefused()[0].GetHost() != "host1" ||
+		status.GetSteeringRefused()[0].GetReason() != "needs 2 endpoints, has room for 1" ||
+		status.GetSwitches()[0].GetReason() != "host host1 does not steer it: needs 2 endpoints, has room for 1" {
+		t.Errorf("users are told %v, %v", status, err)
+	}
+	c.hosts[0].refuse(t)
+	await("shop", placementpolicy.Hardware, "")
+	c.hosts[1].refuse(t, "203.0.113.10")
+	await("shop", placementpolicy.Evicted, "host2")
+	if got := c.sw.holds(); got != "203.0.113.11: 10.3.2.11×1, announced" {
+		t.Errorf("the switch holds %s", got)
+	}
+	c.hosts[1].refuse(t)
+	eventually(t, "it comes back", func() bool {
+		c.pass(time.Minute / 8)
+		return place("shop").Phase == placementpolicy.Hardware
+	})
 }
 
 // Of a switch that refuses more than is kept of it, an entry that is not named may be refused: it is not announced.

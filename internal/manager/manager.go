@@ -178,7 +178,7 @@ func (m *Manager) makeParts() {
 	said := &reported.Source{Newest: m.reports.Here, Stale: 2 * nodesync.StoreInterval, Log: m.log}
 	m.overload = &overload.Controller{Store: m.store, Reports: said, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log}
 	m.placements = &placement.Controller{
-		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Said: m.reports.Switches, Ready: m.switches.Placed, Events: m.events, Now: clock, Log: m.log,
+		Store: m.store, Published: m.switches.Generation, Latest: m.reports.Latest, Reports: said, Said: m.reports.Switches, Ready: m.switches.Placed, Events: m.events, Now: clock, Log: m.log,
 	}
 	seen := traffic.New(traffic.Config{Name: m.cfg.Name, Store: m.store, Peer: m.peers.At, Now: clock})
 	m.choices = &choice.Controller{Store: m.store, Newest: m.reports.Newest, Matrix: seen.Read, Now: clock, Log: m.log}

@@ -13,6 +13,7 @@ type AddressPool struct {
 	Labels     map[string]string
 	Prefixes   []netip.Prefix // of either family; none overlaps another
 	Exclusions []netip.Prefix // within Prefixes: no VIP may have an address of them
+	TIPs       []netip.Prefix // within Exclusions: VIPs of Tenants may have these as TIPs
 	Tenants    []string       // that may have addresses; none: all tenants
 	Scrubbers  []Scrubber     // that VIPs of the pool may be sent through; names are unique
 	Blackhole  *Diversion     // how VIPs that are black-holed are announced; nil: not at all
@@ -61,6 +62,9 @@ func (p AddressPool) Covers(a netip.Addr) bool { return within(p.Prefixes, a) }
 // Excludes says whether no VIP may have a.
 func (p AddressPool) Excludes(a netip.Addr) bool { return within(p.Exclusions, a) }
 
+// HasTIP says whether a VIP may have a as a TIP.
+func (p AddressPool) HasTIP(a netip.Addr) bool { return within(p.TIPs, a) }
+
 // Serves says whether the tenant may have addresses of the pool.
 func (p AddressPool) Serves(tenant string) bool {
 	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
@@ -70,7 +74,7 @@ func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// MaxPoolParts bounds the prefixes of a pool, its exclusions, and its tenants.
+// MaxPoolParts bounds the prefixes of a pool, its exclusions, its TIPs, and its tenants.
 const MaxPoolParts = 256
 
 // Validate says everything that is wrong with the pool taken alone, as joined FieldErrors.
@@ -80,33 +84,10 @@ func (p AddressPool) Validate() error {
 	if len(p.Prefixes) == 0 {
 		v.refuse("prefixes", "must have at least one")
 	}
-	v.most("prefixes", len(p.Prefixes))
-	v.most("exclusions", len(p.Exclusions))
+	v.prefixes("prefixes", p.Prefixes, "", nil)
+	v.prefixes("exclusions", p.Exclusions, "prefixes", p.Prefixes)
+	v.prefixes("tips", p.TIPs, "exclusions", p.Exclusions)
 	v.most("tenants", len(p.Tenants))
-	for i, prefix := range p.Prefixes {
-		field := fmt.Sprintf("prefixes[%d]", i)
-		v.addresses(field, prefix)
-		for j, other := range p.Prefixes[:i] {
-			if prefix.Overlaps(other) {
-				v.refuse(field, "overlaps prefixes[%d], %s", j, other)
-			}
-		}
-	}
-	for i, prefix := range p.Exclusions {
-		field := fmt.Sprintf("exclusions[%d]", i)
-		v.addresses(field, prefix)
-		inside := func(around netip.Prefix) bool {
-			return around.Bits() <= prefix.Bits() && around.Contains(prefix.Addr())
-		}
-		if prefix.IsValid() && !slices.ContainsFunc(p.Prefixes, inside) {
-			v.refuse(field, "%s is in none of the prefixes", prefix)
-		}
-		for j, other := range p.Exclusions[:i] {
-			if prefix.Overlaps(other) {
-				v.refuse(field, "overlaps exclusions[%d], %s", j, other)
-			}
-		}
-	}
 	for i, tenant := range p.Tenants {
 		field := fmt.Sprintf("tenants[%d]", i)
 		v.name(field, tenant)
@@ -121,6 +102,24 @@ func (p AddressPool) Validate() error {
 func (v *validator) most(field string, n int) {
 	if n > MaxPoolParts {
 		v.refuse(field, "must be at most %d, are %d", MaxPoolParts, n)
+	}
+}
+
+// prefixes holds that a list has prefixes of addresses that do not overlap, in those of another list, if one is named.
+func (v *validator) prefixes(name string, list []netip.Prefix, in string, around []netip.Prefix) {
+	v.most(name, len(list))
+	for i, prefix := range list {
+		field := fmt.Sprintf("%s[%d]", name, i)
+		v.addresses(field, prefix)
+		inside := func(p netip.Prefix) bool { return p.Bits() <= prefix.Bits() && p.Contains(prefix.Addr()) }
+		if in != "" && prefix.IsValid() && !slices.ContainsFunc(around, inside) {
+			v.refuse(field, "%s is in none of the %s", prefix, in)
+		}
+		for j, other := range list[:i] {
+			if prefix.Overlaps(other) {
+				v.refuse(field, "overlaps %s[%d], %s", name, j, other)
+			}
+		}
 	}
 }
 

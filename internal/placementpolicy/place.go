@@ -54,6 +54,7 @@ type Place struct {
 	Since    time.Time `json:"since"`              // for people: durations are measured by the leader that is
 	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted
 	Attempts uint32    `json:"attempts,omitempty"` // refusals in a row
+	Host     string    `json:"host,omitempty"`     // that does not steer the VIP: the Place waits, or is on its way out, for it
 	Part     Part      `json:"part,omitzero"`      // of the VIP's members
 	// TIP is the address that other switches send the VIP's packets to; invalid: routers bring them.
 	TIP    netip.Addr `json:"tip,omitzero"`
@@ -136,6 +137,8 @@ type Seen struct {
 	Refused    string        // and what it refused of it; empty: nothing
 	For        time.Duration // that the leader has seen the Place in this phase
 	Named      bool          // another switch may have an entry that names the TIP of the Place
+	Host       string        // that does not steer the VIP as it was told; empty: none that counts
+	HostSays   string        // why
 }
 
 // fits says whether the VIP may go on into the switch.
@@ -155,6 +158,7 @@ const (
 	Placed    Event = "placed"    // the switch serves the VIP
 	Withdrawn Event = "withdrawn" // it does not any more
 	Refused   Event = "refused"
+	Unsteered Event = "unsteered" // it does not any more, or did not yet, as a host does not steer it
 )
 
 // Next is the Place that follows p, as of now. The zero Place: there is none any more.
@@ -174,8 +178,12 @@ func (p Place) Next(seen Seen, now time.Time) (Place, Event) {
 // to is p in another phase.
 func (p Place) to(phase Phase, now time.Time) Place {
 	p.Phase, p.Since = phase, now.UTC().Truncate(time.Millisecond)
-	if phase == Preparing || phase == Hardware {
-		p.Reason = ""
+	switch phase {
+	case Preparing, Hardware:
+		p.Reason, p.Host = "", ""
+	case Leaving:
+		p.Host = ""
+	case Programming, Announcing, Withdrawing, Removing, Evicted:
 	}
 	return p
 }
@@ -188,7 +196,7 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		if p.Phase == Hardware && seen.For >= lastBackOff {
 			p.Attempts = 0
 		}
-		p.Reason = seen.Refused
+		p.Reason, p.Host = seen.Refused, ""
 		p.Attempts++
 		return p.to(back, now), Refused
 	case !seen.fits() && seen.Named && p.Phase.Announced():
@@ -197,9 +205,12 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		if p.Phase == Hardware {
 			event = Withdrawn
 		}
-		p.Reason, p.Attempts = seen.Unfit, 0
+		p.Reason, p.Attempts, p.Host = seen.Unfit, 0, ""
 		return p.to(back, now), event
+	case seen.Host != "":
+		return p.unsteered(back, seen, now)
 	case p.Phase == Preparing && seen.HostsReady:
+		p.Reason, p.Host = "", ""
 		return p.to(Programming, now), ""
 	case p.Phase == Programming && seen.Runs:
 		return p.to(Announcing, now), ""
@@ -207,6 +218,23 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		return p.to(Hardware, now), Placed
 	}
 	return p, ""
+}
+
+// unsteered is what follows while a host does not steer the VIP: it waits, or leaves for longer each time. Of who it waits
+// for is written once, so that hosts which change their minds have nothing written.
+func (p Place) unsteered(back Phase, seen Seen, now time.Time) (Place, Event) {
+	switch {
+	case p.Phase == Preparing && p.Host != "":
+		return p, ""
+	case p.Phase == Preparing:
+		p.Reason, p.Host = seen.HostSays, seen.Host
+		return p, ""
+	case p.Phase == Hardware && seen.For >= lastBackOff:
+		p.Attempts = 0
+	}
+	p.Reason, p.Host = seen.HostSays, seen.Host
+	p.Attempts++
+	return p.to(back, now), Unsteered
 }
 
 // out is what follows on the way out.

@@ -19,6 +19,11 @@ func TestEachStep(t *testing.T) {
 		event    Event
 	}{
 		"not wanted":                       {"", 0, Seen{}, "", ""},
+		"a host does not steer it":         {Preparing, 0, Seen{Wanted: true, HostsReady: true, Host: "h"}, Preparing, ""},
+		"nor while it is programmed":       {Programming, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Removing, Unsteered},
+		"nor while it is announced":        {Announcing, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Withdrawing, Unsteered},
+		"nor in hardware":                  {Hardware, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Withdrawing, Unsteered},
+		"nor where it is not wanted":       {Hardware, 0, Seen{Runs: true, Host: "h"}, Withdrawing, Withdrawn},
 		"wanted":                           {"", 0, want, Preparing, ""},
 		"wanted of a silent switch":        {"", 0, Seen{Wanted: true, Silent: SilentTime}, "", ""},
 		"wanted where it does not fit":     {"", 0, Seen{Wanted: true, Unfit: "no tunnel"}, "", ""},
@@ -102,6 +107,7 @@ type world struct {
 	place            Place
 	wanted, unfit    bool
 	refuses          bool
+	unsteered        bool // a host does not steer it
 	connected        bool
 	since            time.Duration // when the switch lost its stream
 	hosts            Phase         // the phase whose table hosts have
@@ -122,6 +128,9 @@ func (w *world) see() Seen {
 	if w.unfit {
 		seen.Unfit = "unfit"
 	}
+	if w.unsteered && w.place.Phase.Serves() {
+		seen.Host, seen.HostSays = "h", "full"
+	}
 	if !w.connected {
 		seen.Silent = w.now - w.since
 	}
@@ -140,6 +149,8 @@ func (w *world) check(t *rapid.T, before Phase) {
 	switch is := w.place.Phase; {
 	case is.Held() && !w.prepared:
 		t.Fatalf("%s follows %s, and hosts are not ready", is, before)
+	case before == Preparing && is == Programming && w.unsteered:
+		t.Fatal("programmed while a host does not steer it")
 	case is.Announced() && before == Preparing:
 		t.Fatalf("%s follows %s", is, before)
 	case is == Announcing && before == Programming && w.runs != Programming:
@@ -195,6 +206,7 @@ func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
 			"do not":     func(*rapid.T) { w.wanted = false },
 			"unfit":      func(*rapid.T) { w.unfit = !w.unfit },
 			"refuse":     func(*rapid.T) { w.refuses = !w.refuses },
+			"unsteered":  func(*rapid.T) { w.unsteered = !w.unsteered },
 			"part":       func(*rapid.T) { w.connected, w.since = false, w.now },
 			"meet":       func(*rapid.T) { w.connected = true },
 			"hosts":      func(*rapid.T) { w.reachHosts() },
@@ -204,7 +216,7 @@ func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
 			"a second":   func(*rapid.T) { w.now += time.Second },
 			"an hour":    func(*rapid.T) { w.now += time.Hour },
 		})
-		w.connected, w.refuses, w.unfit = true, false, false
+		w.connected, w.refuses, w.unfit, w.unsteered = true, false, false, false
 		for range 60 {
 			w.settleDown()
 			w.step(t)
@@ -218,4 +230,31 @@ func TestRoutesAreToldOfWhatIsThere(t *testing.T) {
 			t.Fatalf("wanted: %v, and in the end it is %q, tried %d times", w.wanted, w.place.Phase, w.place.Attempts)
 		}
 	})
+}
+
+// A host that changes its mind all the time has a VIP leave less and less often, and nothing written while it waits.
+func TestAHostThatChangesItsMind(t *testing.T) {
+	place, left, writes := Place{Phase: Hardware}, 0, 0
+	entered, now := time.Duration(0), time.Duration(0)
+	for now < 24*time.Hour {
+		now += time.Second
+		seen := Seen{Wanted: true, HostsReady: true, Runs: true, RunsFor: time.Minute, For: now - entered}
+		if int(now.Seconds())%2 == 0 {
+			seen.Host, seen.HostSays = "h", now.String()
+		}
+		next, event := place.Next(seen, at.Add(now))
+		if event == Unsteered {
+			left++
+		}
+		if next != place {
+			writes++
+		}
+		if next.Phase != place.Phase {
+			entered = now
+		}
+		place = next
+	}
+	if left < 5 || left > 40 || writes > 400 {
+		t.Errorf("in a day it left %d times, with %d writes", left, writes)
+	}
 }

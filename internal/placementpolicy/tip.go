@@ -10,6 +10,16 @@ func (p Place) Address(vip netip.Addr) netip.Addr {
 	return vip
 }
 
+// HasTIPs says whether a switch has the VIP behind a TIP, or had.
+func (s State) HasTIPs() bool {
+	for _, p := range s.Places {
+		if p.TIP.IsValid() {
+			return true
+		}
+	}
+	return false
+}
+
 // SendsToTIPs says whether a switch that routers bring packets to may have an entry.
 func (s State) SendsToTIPs() bool {
 	for _, p := range s.Places {

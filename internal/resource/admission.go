@@ -38,7 +38,7 @@ func (m *writer) admitted(
 	if err := errors.Join(errPools, err, placed.Even(s, vips)); err != nil {
 		return nil, network.Batch{}, err
 	}
-	return admitted, networks, admission.TenantVIPs(s.State, admitted, m.Tenants(), confined)
+	return admitted, networks, admission.TenantVIPs(admission.With(s.State, nil, along.pools), admitted, m.Tenants(), confined)
 }
 
 // Tenants are all that there are now.

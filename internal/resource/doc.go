@@ -63,8 +63,9 @@ func (m *Config) view() *store.State { return m.Hub.WithProgress(m.Store.State()
 type writer struct {
 	*Config
 
-	indexed  indexedTenants
-	networks *network.Networks
+	indexed    indexedTenants
+	networks   *network.Networks
+	placements *placed.Placements
 }
 
 // The resources, each with its calls.
@@ -98,7 +99,8 @@ type Service struct {
 func New(cfg *Config) *Service {
 	w := &writer{Config: cfg}
 	w.networks = &network.Networks{Store: cfg.Store, Recorder: cfg.Recorder, Tenants: w.Tenants, Log: cfg.Log}
+	w.placements = &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}
 	fabrics := &placed.Fabrics{Store: cfg.Store, Recorder: cfg.Recorder, Log: cfg.Log}
 	switches := &drain.Switches{Store: cfg.Store, Recorder: cfg.Recorder, Now: cfg.Now, Log: cfg.Log}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}, &Events{cfg}, &Nodes{Config: cfg}, switches}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, w.placements, &Events{cfg}, &Nodes{Config: cfg}, switches}
 }

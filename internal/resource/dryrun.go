@@ -7,7 +7,6 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
@@ -22,8 +21,8 @@ func (m *writer) dryRun(ctx context.Context, g staged, along beside, vips []mode
 	}
 	change, applied := m.apply(s, admitted)
 	done := networks.Change(ctx, s, &change)
-	for i, vip := range admitted {
-		applied[i].Effects, applied[i].Move = m.effects(s, vip, change), placed.Move(s, vip)
+	for i, move := range m.placements.Moves(ctx, s, admitted, change) {
+		applied[i].Effects, applied[i].Move = m.effects(s, admitted[i], change), move
 	}
 	_, appliedPools := changedPools(s, along.pools)
 	return &weirv1.ApplyVIPsResponse{

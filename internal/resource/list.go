@@ -114,6 +114,7 @@ func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 	p := m.vipWithStatus(state, vip)
 	p.Status.Networks = m.bypassed(state, vip)
 	condition.Sizes(state, m.Reported, vip, p.Status.GetSwitches())
+	p.Status.SteeringRefused = condition.Unsteered(state, m.Reported, vip)
 	if answered := condition.SYNCookies(condition.AnsweredBy(state, m.Reported, vip)); answered != nil {
 		p.Status.Conditions = append(p.Status.Conditions, answered)
 	}

@@ -24,6 +24,7 @@ type SwitchEntry struct {
 	Inner    netip.Addr     // valid: VIP is a TIP, and packets come to it in IP-in-IP, for Inner
 	Members  []SwitchMember // in the order of the ECMP group
 	Announce bool           // routers may be told
+	Sources  []netip.Addr   // of a TIP: outer sources that packets come from, in order; none: any
 }
 
 // SwitchMember is a member of a VIP's ECMP group.
@@ -40,7 +41,7 @@ func SwitchUpdateToProto(u SwitchUpdate) *weirv1.SyncSwitchResponse {
 	for _, e := range u.Entries {
 		entry := &weirv1.SwitchEntry{Vip: e.VIP.String(), Announce: e.Announce}
 		if e.Inner.IsValid() {
-			entry.Inner = e.Inner.String()
+			entry.Inner, entry.Sources = e.Inner.String(), compile.AddressTexts(e.Sources)
 		}
 		for _, m := range e.Members {
 			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
@@ -58,7 +59,7 @@ func SwitchUpdateFromProto(p *weirv1.SyncSwitchResponse) (SwitchUpdate, error) {
 		var f fields
 		entry := SwitchEntry{VIP: f.Address("vip", e.GetVip()), Announce: e.GetAnnounce()}
 		if e.GetInner() != "" {
-			entry.Inner = f.Address("inner", e.GetInner())
+			entry.Inner, entry.Sources = f.Address("inner", e.GetInner()), f.Addresses("sources", e.GetSources())
 		}
 		for j, m := range e.GetMembers() {
 			path := fmt.Sprintf("members[%d]", j)

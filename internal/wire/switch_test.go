@@ -28,6 +28,9 @@ func TestUpdatesOfSwitchesSurvive(t *testing.T) {
 			e := SwitchEntry{VIP: address.Draw(t, "vip"), Members: rapid.SliceOfN(member, 1, 4).Draw(t, "members"), Announce: rapid.Bool().Draw(t, "announce")}
 			if rapid.Bool().Draw(t, "tip") {
 				e.Inner = address.Draw(t, "inner")
+				if n := rapid.IntRange(0, 3).Draw(t, "sources"); n > 0 {
+					e.Sources = rapid.SliceOfN(address, n, n).Draw(t, "source")
+				}
 			}
 			return e
 		})
@@ -45,13 +48,13 @@ func TestUpdatesOfSwitchesSurvive(t *testing.T) {
 
 func TestWrongUpdatesOfSwitchesAreRefused(t *testing.T) {
 	_, err := SwitchUpdateFromProto(&weirv1.SyncSwitchResponse{
-		Removed: []string{"x"}, Entries: []*weirv1.SwitchEntry{nil, {Vip: "203.0.113.1", Inner: "x", Members: []*weirv1.SwitchMember{{Tunnel: "::ffff:10.0.0.1"}}}},
+		Removed: []string{"x"}, Entries: []*weirv1.SwitchEntry{nil, {Vip: "203.0.113.1", Inner: "x", Sources: []string{"x"}, Members: []*weirv1.SwitchMember{{Tunnel: "::ffff:10.0.0.1"}}}},
 	})
 	var got []string
 	for _, e := range model.FieldErrors(err) {
 		got = append(got, e.Field)
 	}
-	want := []string{"entries[0].vip", "entries[0].members", "entries[1].inner", "entries[1].members[0].tunnel", "entries[1].members[0].entries", "removed[0]"}
+	want := []string{"entries[0].vip", "entries[0].members", "entries[1].inner", "entries[1].sources[0]", "entries[1].members[0].tunnel", "entries[1].members[0].entries", "removed[0]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("refused %q, want %q", got, want)
 	}

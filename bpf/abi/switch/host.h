@@ -3,12 +3,19 @@
 
 #include "kernel.h"
 
+/* Whether packets of a VIP come encapsulated, for the address in inners. */
+enum tip {
+	TIP_NONE = 0, /* they do not */
+	TIP_ANY = 1, /* from any outer source */
+	TIP_LISTED = 2, /* from those in tip_sources */
+};
+
 /* A VIP: where its ECMP group lies in table ecmp. */
 struct host {
 	__u32 base;
 	__u32 size; /* rows; never 0 */
-	__u32 id; /* of its counters, and of its row in inners */
-	__u32 tip; /* not 0: packets come encapsulated, for the address in inners */
+	__u32 id; /* of its counters, and of its rows in inners and tip_sources */
+	enum tip tip;
 };
 
 _Static_assert(sizeof(struct host) == 16, "host");

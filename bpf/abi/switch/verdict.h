@@ -18,6 +18,7 @@ enum verdict {
 	VERDICT_DROP_TOO_BIG, /* for the port: a switch tells nobody */
 	VERDICT_DROP_NO_HEADROOM,
 	VERDICT_DROP_TIP, /* to a TIP, with no packet of its VIP inside that can go on */
+	VERDICT_DROP_TIP_SOURCE, /* to a TIP, from who is no switch of its VIP */
 
 	VERDICT_COUNT,
 };

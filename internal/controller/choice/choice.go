@@ -264,6 +264,18 @@ func (c *Controller) Optimize(ctx context.Context) (*placechoice.Choice, []place
 // World is what the leader would choose by now.
 func (c *Controller) World() (placechoice.World, error) { return c.look() }
 
+// WorldOf is what the leader would choose by if this were the state. It notes nothing.
+func (c *Controller) WorldOf(s *store.State) (placechoice.World, error) {
+	c.mu.Lock()
+	asIf := &Controller{Newest: c.Newest, view: c.view.copy(c.Now())}
+	c.mu.Unlock()
+	w, why := asIf.world(s, c.Now())
+	if why != "" {
+		return w, errors.New(why)
+	}
+	return w, nil
+}
+
 func (c *Controller) look() (placechoice.World, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,6 +23,7 @@ type view struct {
 	silent map[string]time.Time // by switch, since when it has had no stream
 	groups map[string]group     // by VIP
 	meter  meter
+	rooms  rooms
 
 	sources sources
 }
@@ -35,7 +36,14 @@ type group struct {
 }
 
 func newView() view {
-	return view{silent: map[string]time.Time{}, groups: map[string]group{}, meter: newMeter()}
+	return view{silent: map[string]time.Time{}, groups: map[string]group{}, meter: newMeter(), rooms: rooms{}}
+}
+
+// copy is a view that goes on from v, and leaves v as it is. It measures nothing.
+func (v view) copy(now time.Time) view {
+	v.silent, v.groups, v.rooms = maps.Clone(v.silent), maps.Clone(v.groups), v.rooms.clone()
+	v.meter = meter{since: now, rates: v.meter.rates}
+	return v
 }
 
 // world is what a choice is made of, or why none can be made.
@@ -70,7 +78,7 @@ func (c *Controller) world(s *store.State, now time.Time) (w placechoice.World, 
 	for name := range s.Placements.Auto() {
 		w.VIPs = append(w.VIPs, c.seeVIP(s, s.VIPs.At(name), now))
 	}
-	keepToHosts(s.State, w.VIPs)
+	c.view.rooms.keep(s, w.VIPs)
 	return w, ""
 }
 
@@ -127,7 +135,8 @@ func (c *Controller) seeVIP(s *store.State, vip model.VIP, now time.Time) placec
 	for _, name := range state.Switches() {
 		place := state.Places[name]
 		onItsWay := place.Phase == placementpolicy.Preparing || place.Phase == placementpolicy.Programming
-		if place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() || onItsWay && now.Sub(place.Since) >= stuckTime {
+		out := place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() || onItsWay && now.Sub(place.Since) >= stuckTime
+		if out && place.Host == "" { // what a host does not steer it steers from no other switch
 			seen.Avoid = append(seen.Avoid, name)
 		}
 		if (place.Phase.Held() || place.Phase == placementpolicy.Removing) && !slices.Contains(state.Chosen, name) {

@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/events"
@@ -47,6 +48,8 @@ type Controller struct {
 	Published func() model.Generation // that hosts are ready for
 	// Latest is the newest that a switch said, if that was to this manager and is as new as what the store has.
 	Latest func(name string, stored nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool)
+	// Reports are what hosts say.
+	Reports *reported.Source
 	// Said is set when a switch runs another generation, and Ready when hosts are ready for a placement: a look is due.
 	Said, Ready wake.Signal
 	Events      interface{ Record(eventlog.Event) }
@@ -96,6 +99,7 @@ type Watch struct {
 	told   map[string]bool                 // switches of whose silence people were told
 	said   map[string]report               // by switch with a place
 	groups map[netip.Addr]group            // of VIPs that are to be in hardware
+	hosts  *refusals
 }
 
 // report is what a switch said last.
@@ -123,7 +127,7 @@ type group struct {
 func (c *Controller) Watch() *Watch {
 	return &Watch{
 		Controller: c, look: map[netip.Addr]bool{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
-		told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{},
+		told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{}, hosts: newRefusals(c.Reports),
 	}
 }
 
@@ -176,6 +180,7 @@ func (w *Watch) observe(s *store.State, now time.Time) {
 		}
 	}
 	w.said = said
+	w.hosts.look(s, now, w.look)
 }
 
 // choose adds the VIPs to look at: of which something was written, and now and then all.
@@ -202,6 +207,7 @@ func (w *Watch) choose(s *store.State, now time.Time) {
 		return
 	}
 	w.swept = now
+	w.hosts.recount(s)
 	for vip := range s.Placements.Keys() {
 		w.look[vip] = true
 	}
@@ -420,6 +426,7 @@ var texts = map[placementpolicy.Event]struct {
 	placementpolicy.Placed:    {false, reason.HardwarePlaced, "switch %s serves it"},
 	placementpolicy.Withdrawn: {false, reason.HardwareWithdrawn, "switch %s serves it no more"},
 	placementpolicy.Refused:   {true, reason.HardwareRefused, "switch %s does not take its entry"},
+	placementpolicy.Unsteered: {true, reason.HardwareRefused, "switch %s does not serve it"},
 }
 
 // see is what there is to see of a VIP and a switch.
@@ -441,11 +448,14 @@ func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name stri
 		return seen
 	}
 	seen.Named = was.TIP.IsValid() && w.isNamed(s, address, was, now)
-	seen.HostsReady = w.Published() >= s.PlacementWritten.At(address)
+	seen.HostsReady = w.Published() >= s.PlacementWritten.At(address) && (was.TIP.IsValid() || w.tipsTakeSenders(s, address))
 	seen.For = now.Sub(t.since)
 	if seen.Runs = !t.runs.IsZero(); seen.Runs {
 		seen.RunsFor = now.Sub(t.runs)
 		seen.Refused = w.said[name].refused[was.Address(address).String()]
+	}
+	if seen.Wanted {
+		seen.Host, seen.HostSays = w.unsteered(s, vip, was, now)
 	}
 	return seen
 }

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
@@ -40,11 +41,11 @@ func split(names []string, is func(name string) bool) (others, those []string) {
 }
 
 // name says which TIPs the entries of other switches are to name; stay has the switches that are to keep the VIP. A switch
-// that an earlier leader knew as silent is so until it has a stream, however short this one has known of it.
+// that is silent is so until it has a stream, and has said that it takes packets from all others, whichever leader knows it.
 func (w *Watch) name(s *store.State, vip model.VIP, address netip.Addr, next placementpolicy.State, stay map[string]bool, now time.Time) {
 	for name, place := range next.Places {
 		if place.TIP.IsValid() {
-			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime || place.Silent && !s.Streams.At(name)
+			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime || place.Silent && !(s.Streams.At(name) && w.said[name].tells(place.TIP, s.PlacementWritten.At(address)))
 			next.Places[name] = place
 		}
 	}
@@ -54,6 +55,19 @@ func (w *Watch) name(s *store.State, vip model.VIP, address netip.Addr, next pla
 	}
 	wantsTIPs := !vip.InHardware() || len(vip.Hardware.TIPs) > 0
 	next.Name(wantsTIPs, ready, func(name string) bool { return stay[name] })
+}
+
+// tipsTakeSenders says whether the switches behind a VIP's TIPs take packets from all that its places say: a switch sends to
+// no TIP that would drop them.
+func (w *Watch) tipsTakeSenders(s *store.State, vip netip.Addr) bool {
+	state := s.Placements.At(vip)
+	tips := state.TIPs()
+	for name, place := range state.Places {
+		if slices.Contains(tips, place.TIP) && !w.said[name].tells(place.TIP, s.PlacementWritten.At(vip)) {
+			return false
+		}
+	}
+	return true
 }
 
 // isNamed says whether another switch may have an entry that names the TIP of a place: it is told so, or has not said since

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
@@ -27,7 +28,8 @@ var service = netip.MustParseAddr("203.0.113.30")
 type device struct {
 	connected  bool
 	runs, said model.Generation
-	address    netip.Addr // of the entry that it has; invalid: none
+	address    netip.Addr   // of the entry that it has; invalid: none
+	senders    []netip.Addr // of a TIP: outer sources that it takes packets from
 	members    []switchconfig.Member
 	announced  bool
 	since      time.Time // it has announced it; or has not, if it has an entry
@@ -41,6 +43,7 @@ type plant struct {
 	state   *store.State
 	watch   *Watch
 	devices map[string]*device
+	refuses map[string]bool // hosts that steer no VIP
 }
 
 // nobody is told of events.
@@ -52,19 +55,33 @@ func (nobody) Record(eventlog.Event) {}
 const spread = 500 * time.Millisecond
 
 func newPlant(t *rapid.T) *plant {
-	p := &plant{t: t, now: time.Unix(1_700_000_000, 0), state: &store.State{Generation: 1}, devices: map[string]*device{}}
+	p := &plant{t: t, now: time.Unix(1_700_000_000, 0), state: &store.State{Generation: 1}, devices: map[string]*device{}, refuses: map[string]bool{}}
 	c := &Controller{
 		Events:    nobody{},
 		Published: func() model.Generation { return p.state.Generation }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Latest: func(name string, _ nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
 			d := p.devices[name]
+			if d == nil {
+				return nodestatus.Status{}, nil, false
+			}
 			return nodestatus.Status{Generation: d.said}, d.detail, true
 		},
+		Reports: &reported.Source{Stale: time.Minute, Newest: func(host string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
+			status := &weirv1.HostStatus{}
+			if p.refuses[host] {
+				status.SteeringRefused = []*weirv1.SteeringRefusal{{Vip: service.String(), Reason: "full"}}
+			}
+			return p.now, &weirv1.NodeStatus{Host: status}, true
+		}},
 	}
 	p.watch = c.Watch()
 	for i, name := range []string{"core1", "core2", "tor1", "tor2", "tor3"} {
 		p.devices[name] = &device{connected: true}
 		p.state.PutNode(model.Node{Name: name, Role: model.RoleSwitch, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})}})
+		p.state.Streams.Set(name, true)
+	}
+	for _, name := range []string{"host1", "host2", "stranger"} {
+		p.state.PutNode(model.Node{Name: name, Role: model.RoleHost})
 		p.state.Streams.Set(name, true)
 	}
 	p.write(func(s *store.State) {
@@ -81,7 +98,8 @@ func newPlant(t *rapid.T) *plant {
 }
 
 func vipWith(h *model.Hardware) model.VIP {
-	return model.VIP{Name: "fast", Address: service, Hardware: h, Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}}}
+	backends := []model.Backend{{Host: "host1", Address: netip.MustParseAddr("10.2.0.0")}, {Host: "host2", Address: netip.MustParseAddr("10.2.0.1")}}
+	return model.VIP{Name: "fast", Address: service, Hardware: h, Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: backends}}}
 }
 
 func (p *plant) write(change func(*store.State)) {
@@ -125,6 +143,9 @@ func (p *plant) step(*rapid.T) {
 	if done, changed := p.watch.next(p.state, service, p.now); changed {
 		for name, was := range p.state.Placements.At(service).Places {
 			is := done.next.Places[name]
+			if was.Phase == placementpolicy.Preparing && is.Phase == placementpolicy.Programming && (p.refuses["host1"] || p.refuses["host2"]) {
+				p.t.Fatalf("%s is to have what a host does not steer", name)
+			}
 			if was.Silent && is.TIP == was.TIP && !is.Silent && !p.devices[name].connected {
 				p.t.Fatalf("the silent TIP of %s is named again, and it has no stream", name)
 			}
@@ -157,6 +178,7 @@ func (p *plant) tell(name string) {
 		d.announced, d.since = is, p.now
 	}
 	d.address = place.Address(service)
+	d.senders = switchconfig.SendersTo(p.state.State, state, d.address)
 	d.members = switchconfig.GroupOf(p.state.State, vip).EntryOf(state, place).Members(0)
 }
 
@@ -183,6 +205,12 @@ func (p *plant) goOn(t *rapid.T) {
 	}
 }
 
+// refuse has a host steer the VIP or not.
+func (p *plant) refuse(t *rapid.T) {
+	host := rapid.SampledFrom([]string{"host1", "host2", "stranger"}).Draw(t, "host")
+	p.refuses[host] = !p.refuses[host]
+}
+
 func (p *plant) any(do func(string)) func(*rapid.T) {
 	return func(t *rapid.T) {
 		do(rapid.SampledFrom([]string{"core1", "core2", "tor1", "tor2", "tor3"}).Draw(t, "switch"))
@@ -193,6 +221,16 @@ func (p *plant) connect(name string, is bool) {
 	p.devices[name].connected = is
 	p.state = p.state.Clone()
 	p.state.Streams.Set(name, is)
+}
+
+// silent says whether the switch behind a TIP counts as silent.
+func (p *plant) silent(tip netip.Addr) bool {
+	for _, place := range p.state.Placements.At(service).Places {
+		if place.TIP == tip {
+			return place.Silent
+		}
+	}
+	return false
 }
 
 // check holds that what a switch sends to TIPs arrives, and is handed on.
@@ -210,6 +248,9 @@ func (p *plant) check(*rapid.T) {
 			if to := at[m.Tunnel]; to == nil || !to.announced || p.now.Sub(to.since) < spread {
 				p.t.Fatalf("%s sends to TIP %s, which is %+v", name, m.Tunnel, to)
 			}
+			if source := p.state.Nodes.At(name).Addresses[0]; !p.silent(m.Tunnel) && !slices.Contains(at[m.Tunnel].senders, source) {
+				p.t.Fatalf("%s sends to TIP %s, which takes packets from %v alone", name, m.Tunnel, at[m.Tunnel].senders)
+			}
 		}
 	}
 }
@@ -221,7 +262,7 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		p := newPlant(t)
 		p.want(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"want": p.want, "drain": p.drain, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
+			"want": p.want, "drain": p.drain, "refuse": p.refuse, "step": p.step, "step again": p.step, "settle": p.settle, "settle again": p.settle, "": p.check,
 			"go on": p.goOn, "go on again": p.goOn,
 			"another leader": func(*rapid.T) { p.watch = p.watch.Watch() },
 
@@ -241,11 +282,13 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 				s.PutNode(node)
 			}
 		})
+		delete(p.refuses, "host1")
+		delete(p.refuses, "host2") // strangers go on
 		for range 60 {
 			p.settle(t)
 			p.step(t)
 			p.check(t)
-			p.now = p.now.Add(time.Minute)
+			p.now = p.now.Add(3 * time.Minute)
 		}
 		p.arrived()
 	})

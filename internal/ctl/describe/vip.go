@@ -77,6 +77,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	for _, p := range vip.GetStatus().GetSwitches() {
 		placeText(w, p)
 	}
+	for _, r := range vip.GetStatus().GetSteeringRefused() {
+		fmt.Fprintf(w, "Not steered: by host %s: %s\n", r.GetHost(), r.GetReason())
+	}
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
 	}

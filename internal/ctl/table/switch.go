@@ -69,7 +69,7 @@ func Placements(vips []*weirv1.VIP, now time.Time) *Table {
 			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), SwitchPart(p), Ago(p.GetSince(), now), p.GetReason())
 		}
 		if len(placed) == 0 && vip.GetHardware().GetPlacement() == "auto" {
-			t.Add(vip.GetName(), vip.GetAddress(), "", "software", "", hardwareReason(vip))
+			t.Add(vip.GetName(), vip.GetAddress(), "", "software", "", "", hardwareReason(vip))
 		}
 		for _, name := range vip.GetHardware().GetSwitches() {
 			if !placed[name] && vip.GetHardware().GetPlacement() == "require" {

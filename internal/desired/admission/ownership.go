@@ -87,7 +87,7 @@ func (o *ownership) vip(path string, vip model.VIP) {
 	}
 	if vip.Hardware != nil {
 		for i, t := range vip.Hardware.TIPs {
-			o.address(fmt.Sprintf("%s.hardware.tips[%d].address", path, i), t.Address)
+			o.tip(fmt.Sprintf("%s.hardware.tips[%d].address", path, i), t.Address)
 		}
 	}
 	if vip.SNAT == nil {
@@ -106,6 +106,19 @@ func (o *ownership) address(field string, address netip.Addr) {
 		o.refuse(field, "%s is not in the ranges of tenant %s: %s", address, o.tenant.Name, joined(o.tenant.Ranges))
 	case !inside && o.tenants.ofOther(o.tenant.Name, address):
 		o.refuse(field, "%s is another tenant's", address)
+	}
+}
+
+// tip holds that an address which switches have as a TIP is the tenant's, or declared for TIPs of its VIPs.
+func (o *ownership) tip(field string, address netip.Addr) {
+	for pool := range o.Pools.Values() {
+		if pool.HasTIP(address) && pool.Serves(o.tenant.Name) && !o.tenants.ofOther(o.tenant.Name, address) {
+			return
+		}
+	}
+	before := len(o.errs)
+	if o.address(field, address); len(o.errs) == before && len(o.tenant.Ranges) == 0 {
+		o.refuse(field, "%s is in the tips of no address pool for tenant %s, which has no ranges", address, o.tenant.Name)
 	}
 }
 

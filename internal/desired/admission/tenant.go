@@ -47,9 +47,11 @@ func quotas(s desired.State, tenant model.Tenant, last int, written map[string]m
 	for name, vip := range written {
 		if old := s.VIPs.At(name); old.Tenant == tenant.Name {
 			after.Remove(old)
+			after.RemoveSplit(s, old)
 		}
 		if vip.Tenant == tenant.Name {
 			after.Add(vip)
+			after.AddSplit(s, vip)
 		}
 	}
 	wasAttached := s.Networks.Usage(tenant.Name).Attachments

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
 )
 
 // tenantVIP is a VIP of tenant red with endpoints of these ports, each with the backends.
@@ -67,7 +68,8 @@ func TestQuotasOfTenants(t *testing.T) {
 	}
 }
 
-// A TIP is an address that the network brings to a VIP, as its own is: a tenant has it in its ranges.
+// A TIP is an address that the network brings to a VIP, as its own is: a tenant has it in its ranges, or an operator has
+// declared it for TIPs of the tenant's VIPs.
 func TestATenantsTIPsAreInItsRanges(t *testing.T) {
 	tenants := map[string]model.Tenant{
 		"red":  {Name: "red", Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
@@ -77,12 +79,24 @@ func TestATenantsTIPsAreInItsRanges(t *testing.T) {
 	for _, c := range []struct{ tenant, tip, want string }{
 		{"red", "203.0.113.200", ""},
 		{"red", "198.51.100.1", "tips[0].address: 198.51.100.1 is not in the ranges of tenant red: 203.0.113.0/24"},
+		{"red", "203.0.114.1", ""},
+		{"blue", "203.0.114.1", "tips[0].address: 203.0.114.1 is not in the ranges of tenant blue: 192.0.2.0/28"},
 		{"grey", "192.0.2.1", "tips[0].address: 192.0.2.1 is another tenant's"},
+		{"grey", "203.0.114.1", ""},
+		{"grey", "203.0.114.9", "tips[0].address: 203.0.114.9 is in the tips of no address pool for tenant grey, which has no ranges"},
+		{"grey", "203.0.115.1", "tips[0].address: 203.0.115.1 is in the tips of no address pool for tenant grey, which has no ranges"},
 	} {
-		o := ownership{tenants: NewTenants(tenants), tenant: tenants[c.tenant]}
+		ours, others := pool("ours", "203.0.114.0/24"), pool("others", "203.0.115.0/24")
+		ours.TIPs, ours.Tenants = []netip.Prefix{netip.MustParsePrefix("203.0.114.0/29")}, []string{"red", "grey"}
+		others.TIPs, others.Tenants = others.Prefixes, []string{"blue"}
+		s := With(state(nil), nil, []model.AddressPool{ours, others})
+		o := ownership{State: s, tenants: NewTenants(tenants), tenant: tenants[c.tenant]}
 		vip := behind(newVIP("rose", "203.0.113.9"), c.tip)
-		if c.tenant == "grey" {
+		switch c.tenant {
+		case "grey":
 			vip.Address = addr("198.51.100.9")
+		case "blue":
+			vip.Address = addr("192.0.2.9")
 		}
 		o.vip("vip", vip)
 		got := ""
@@ -92,6 +106,49 @@ func TestATenantsTIPsAreInItsRanges(t *testing.T) {
 		if got != c.want {
 			t.Errorf("tenant %s, TIP %s: %q, want %q", c.tenant, c.tip, got, c.want)
 		}
+	}
+}
+
+// Places that managers chose beyond what an owner asks for count while switches share the VIP's backends.
+func TestQuotasCountSplits(t *testing.T) {
+	limit := func(n uint32) *uint32 { return &n }
+	auto := func(name string) model.VIP {
+		vip := inSwitches(name)
+		vip.Hardware = &model.Hardware{Placement: model.PlacementAuto}
+		return vip
+	}
+	old := auto("old")
+	for what, c := range map[string]struct {
+		chosen int
+		split  bool
+		limits model.Quotas
+		vip    model.VIP
+		want   string
+	}{
+		"one switch":               {1, false, model.Quotas{SwitchHosts: limit(2)}, auto("new"), ""},
+		"four have parts":          {4, true, model.Quotas{SwitchHosts: limit(4)}, auto("new"), "tenant red may have 4 places in switches, and would have 5"},
+		"four have parts, of five": {4, true, model.Quotas{SwitchHosts: limit(5), SwitchTunnels: limit(7)}, auto("new"), ""},
+		"tunnels of parts":         {4, true, model.Quotas{SwitchTunnels: limit(6)}, auto("new"), "tenant red may have 6 tunnels in switches, and would have 7"},
+		"it is written again":      {4, true, model.Quotas{SwitchHosts: limit(1)}, old, ""},
+		"it leaves":                {4, true, model.Quotas{SwitchHosts: limit(1)}, tenantVIP("old", nil), ""},
+		"whole in four":            {4, false, model.Quotas{SwitchHosts: limit(2)}, auto("new"), ""},
+	} {
+		s := state([]model.VIP{old})
+		chosen := []string{"sw1", "sw2", "sw3", "sw4"}[:c.chosen]
+		s.Placements.Put(old.Address, placementpolicy.State{VIP: "old", Tenant: "red", Chosen: chosen, Split: c.split})
+		if c.vip.Name == "new" {
+			c.vip.Address = addr("203.0.113.10")
+		}
+		err := TenantVIPs(s, []model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
+		}
+	}
+	s := state([]model.VIP{old})
+	s.Placements.Put(old.Address, placementpolicy.State{VIP: "old", Chosen: []string{"sw1", "sw2"}, Split: true})
+	s.Placements.Put(old.Address, placementpolicy.State{VIP: "old", Chosen: []string{"sw1"}})
+	if u := s.Usage("red"); u.SwitchHosts != 1 || u.SwitchTunnels != 2 {
+		t.Errorf("after the split %+v", u)
 	}
 }
 

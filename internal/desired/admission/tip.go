@@ -40,8 +40,15 @@ func (a *admission) tips(path string, vip model.VIP) {
 			a.refuse(field, "%s %s", t.Address, reason)
 		}
 		for pool := range a.Pools.Values() {
-			if pool.Covers(t.Address) && !pool.Excludes(t.Address) {
+			switch {
+			case !pool.Covers(t.Address), pool.Excludes(t.Address):
+			case pool.Serves(vip.Tenant):
 				a.refuse(field, "%s is an address for VIPs, of pool %s: exclude it there", t.Address, pool.Name)
+			default:
+				a.refuse(field, "%s is an address for VIPs of other tenants", t.Address)
+			}
+			if pool.HasTIP(t.Address) && !pool.Serves(vip.Tenant) {
+				a.refuse(field, "%s is an address for TIPs of other tenants", t.Address)
 			}
 		}
 	}

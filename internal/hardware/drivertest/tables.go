@@ -173,17 +173,29 @@ func invalidEntries(s *suite) {
 	kept := s.entry(vip(1), 1, 2)
 	s.program(kept)
 	for name, spoil := range map[string]func(e *hardware.Entry){
-		"no members":         func(e *hardware.Entry) { e.Members = nil },
-		"no address":         func(e *hardware.Entry) { e.VIP = netip.Addr{} },
-		"unspecified":        func(e *hardware.Entry) { e.VIP = netip.IPv4Unspecified() },
-		"multicast":          func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("224.0.0.5") },
-		"loopback":           func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("::1") },
-		"mapped":             func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("::ffff:203.0.113.1") },
-		"zone":               func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("fe80::1%eth0") },
-		"no source":          func(e *hardware.Entry) { e.Source = netip.Addr{} },
-		"no entries":         func(e *hardware.Entry) { e.Members[0].Entries = 0 },
-		"all entries":        func(e *hardware.Entry) { e.Members[0].Entries, e.Members[1].Entries = 1<<32-1, 1<<32-1 },
-		"inside itself":      func(e *hardware.Entry) { e.Inner = e.VIP },
+		"no members":        func(e *hardware.Entry) { e.Members = nil },
+		"no address":        func(e *hardware.Entry) { e.VIP = netip.Addr{} },
+		"unspecified":       func(e *hardware.Entry) { e.VIP = netip.IPv4Unspecified() },
+		"multicast":         func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("224.0.0.5") },
+		"loopback":          func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("::1") },
+		"mapped":            func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("::ffff:203.0.113.1") },
+		"zone":              func(e *hardware.Entry) { e.VIP = netip.MustParseAddr("fe80::1%eth0") },
+		"no source":         func(e *hardware.Entry) { e.Source = netip.Addr{} },
+		"no entries":        func(e *hardware.Entry) { e.Members[0].Entries = 0 },
+		"all entries":       func(e *hardware.Entry) { e.Members[0].Entries, e.Members[1].Entries = 1<<32-1, 1<<32-1 },
+		"inside itself":     func(e *hardware.Entry) { e.Inner = e.VIP },
+		"sources of no TIP": func(e *hardware.Entry) { e.Sources = []netip.Addr{Source(false)} },
+		"sources twice":     func(e *hardware.Entry) { e.Inner, e.Sources = vip(9), []netip.Addr{Source(false), Source(false)} },
+		"a source's family": func(e *hardware.Entry) { e.Inner, e.Sources = vip(9), []netip.Addr{Source(true)} },
+		"a mapped source": func(e *hardware.Entry) {
+			e.Inner, e.Sources = vip(9), []netip.Addr{netip.MustParseAddr("::ffff:10.65.0.1")}
+		},
+		"far too many sources": func(e *hardware.Entry) {
+			e.Inner = vip(9)
+			for n := range 300 {
+				e.Sources = append(e.Sources, Tunnel(false, n))
+			}
+		},
 		"inside a group":     func(e *hardware.Entry) { e.Inner = netip.MustParseAddr("ff02::1") },
 		"a loop":             func(e *hardware.Entry) { e.VIP = e.Members[1].Tunnel },
 		"twice":              func(e *hardware.Entry) { e.Members[1].Tunnel = e.Members[0].Tunnel },

@@ -13,6 +13,7 @@ func tipCases() []testCase {
 		{name: "a TIP is read back", run: tipReadBack},
 		{name: "a TIP's packets reach members", path: true, run: tipReachesMembers},
 		{name: "a TIP is for its VIP alone", path: true, run: tipForItsVIPAlone},
+		{name: "a TIP takes packets from its sources alone", path: true, run: tipFromItsSourcesAlone},
 		{name: "a TIP's replacement loses no packets", path: true, run: tipReplaceLosesNothing},
 	}
 }
@@ -49,6 +50,11 @@ func tipReadBack(s *suite) {
 		s.program(one)
 		s.wantEntries(one, two)
 		s.wantUsed(2, 4, 3)
+	}
+	for _, sources := range [][]netip.Addr{{Tunnel(false, 7), Source(false)}, {Source(false)}, {}, {Source(false)}} {
+		one.Sources = sources
+		s.program(one)
+		s.wantEntries(one, two)
 	}
 	s.reopen()
 	s.wantEntries(one, two)
@@ -99,21 +105,26 @@ func tipForItsVIPAlone(s *suite) {
 	e, other := s.tip(address, vip(9), 1, 2), s.entry(vip(3), 1, 2)
 	s.program(e)
 	s.program(other)
-	const strangers = 1000
 	stray := inside(e.VIP, flows(other.VIP, 10))
 	stray = append(stray, inside(e.VIP, flows(vip(4), 10))...)
 	stray = append(stray, inside(other.VIP, flows(e.Inner, 10))...)
 	stray = append(stray, flows(e.Inner, 10)...)
 	stray = append(stray, flows(e.VIP, 10)...)
+	s.comeAlone(inside(e.VIP, flows(e.Inner, 20)), stray, 1, e)
+}
+
+// comeAlone sends packets, some before that are not to come, and asserts that the others do.
+func (s *suite) comeAlone(sent, stray []Packet, first uint64, e hardware.Entry) {
+	s.Helper()
+	const strangers = 1000
 	for i, p := range stray {
-		p.Number = strangers + uint64(i)
+		p.Number = first + strangers + uint64(i)
 		if err := s.Path.Send(p); err != nil {
 			s.Fatal(err)
 		}
 	}
-	sent := inside(e.VIP, flows(e.Inner, 20))
 	for i, p := range sent {
-		p.Number = uint64(i + 1)
+		p.Number = first + uint64(i)
 		if err := s.Path.Send(p); err != nil {
 			s.Fatal(err)
 		}
@@ -122,15 +133,44 @@ func tipForItsVIPAlone(s *suite) {
 	for timeout := time.After(arrivalTime); len(arrived) < len(sent); {
 		select {
 		case a := <-s.Path.Arrivals():
-			if a.Number >= strangers {
-				s.Fatalf("packet %+v came by a tunnel from %s to %s", stray[a.Number-strangers], a.Source, a.Tunnel)
+			if a.Number >= first+strangers {
+				s.Fatalf("packet %+v came by a tunnel from %s to %s", stray[a.Number-first-strangers], a.Source, a.Tunnel)
 			}
 			arrived[a.Number] = a
 		case <-timeout:
 			s.Fatalf("%d of %d packets came", len(arrived), len(sent))
 		}
 	}
-	s.checked(sent, 1, arrived, e)
+	s.checked(sent, first, arrived, e)
+}
+
+// tipFromItsSourcesAlone: packets of others are dropped, also those of a switch that is taken off the list, and those of one
+// that is put on it are not.
+func tipFromItsSourcesAlone(s *suite) {
+	s.needsTIPs()
+	address, v6 := vip(1), false
+	if !s.capabilities.Outer4 {
+		address, v6 = vip6(1), true
+	}
+	e, other := s.tip(address, vip(9), 1, 2), Tunnel(v6, 77)
+	own := inside(e.VIP, flows(e.Inner, 20))
+	others := slices.Clone(own)
+	for i := range others {
+		others[i].From = other
+	}
+	for round, step := range []struct {
+		sources     []netip.Addr
+		sent, stray []Packet
+	}{
+		{nil, slices.Concat(own, others), nil},
+		{[]netip.Addr{Source(v6)}, own, others},
+		{[]netip.Addr{other}, others, own},
+		{[]netip.Addr{Source(v6), other}, slices.Concat(own, others), nil},
+	} {
+		e.Sources = slices.SortedFunc(slices.Values(step.sources), netip.Addr.Compare)
+		s.program(e)
+		s.comeAlone(step.sent, step.stray, uint64(round)*10000+1, e)
+	}
 }
 
 func tipReplaceLosesNothing(s *suite) {

@@ -144,7 +144,7 @@ func adopt(id ebpf.ProgramID, objects *bpf.SwitchObjects) (err error) {
 	}
 	tables := map[string]**ebpf.Map{
 		bpf.SwitchMapHosts: &objects.Hosts, bpf.SwitchMapEcmp: &objects.Ecmp, bpf.SwitchMapTunnels: &objects.Tunnels,
-		bpf.SwitchMapInners: &objects.Inners, bpf.SwitchMapHostCounts: &objects.HostCounts, bpf.SwitchMapWays: &objects.Ways, bpf.SwitchMapVerdicts: &objects.Verdicts,
+		bpf.SwitchMapInners: &objects.Inners, bpf.SwitchMapTipSources: &objects.TipSources, bpf.SwitchMapHostCounts: &objects.HostCounts, bpf.SwitchMapWays: &objects.Ways, bpf.SwitchMapVerdicts: &objects.Verdicts,
 	}
 	ids, _ := info.MapIDs()
 	for _, id := range ids {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -35,11 +36,17 @@ func (d *Driver) Program(ctx context.Context, e hardware.Entry) error {
 		return &hardware.Refusal{VIP: e.VIP, Table: hardware.ECMP, Need: e.Rows(), Free: most}
 	}
 	host := bpf.SwitchHost{Base: base, Size: e.Rows(), Id: t.hosts[e.VIP].Id}
-	if e.Inner.IsValid() {
-		host.Tip = 1
+	switch {
+	case len(e.Sources) > 0:
+		host.Tip = bpf.SwitchTipTIP_LISTED
+	case e.Inner.IsValid():
+		host.Tip = bpf.SwitchTipTIP_ANY
 	}
-	fresh := !replaces || before.Inner != e.Inner
+	fresh := !replaces || before.Inner != e.Inner || !slices.Equal(before.Sources, e.Sources)
 	if fresh {
+		if free := int(d.objects.TipSources.MaxEntries()) - t.sources; len(e.Sources) > free {
+			return &hardware.Refusal{VIP: e.VIP, Reason: fmt.Sprintf("it has %d outer sources, and there is room for %d", len(e.Sources), max(free, 0))}
+		}
 		if host.Id, err = freeRow(func(i int) bool { return t.ids[i] }, len(t.ids)); err != nil {
 			return &hardware.Refusal{VIP: e.VIP, Table: hardware.Hosts, Need: 1}
 		}
@@ -48,15 +55,12 @@ func (d *Driver) Program(ctx context.Context, e hardware.Entry) error {
 		d.tables = nil
 		return err
 	}
-	if replaces {
-		old := t.hosts[e.VIP]
-		return d.release(t, before, old, func() {
-			t.ids[old.Id] = false
-			t.put(e, host)
-		})
+	if !replaces {
+		t.put(e, host)
+		return nil
 	}
-	t.put(e, host)
-	return nil
+	old := t.hosts[e.VIP]
+	return d.release(t, before, old, fresh, func() { t.put(e, host) })
 }
 
 // put takes over an entry that was written.
@@ -88,6 +92,9 @@ func (d *Driver) write(t *tables, e hardware.Entry, host bpf.SwitchHost, fresh b
 		if err := d.objects.Inners.Update(host.Id, bpf.SwitchAddress{Words: abi.Words(e.Inner)}, ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("write what is inside of %s: %w", e.VIP, err)
 		}
+		if err := d.writeSources(t, e, host.Id); err != nil {
+			return err
+		}
 		zero := make([]bpf.SwitchCounter, ebpf.MustPossibleCPU())
 		if err := d.objects.HostCounts.Update(host.Id, zero, ebpf.UpdateAny); err != nil {
 			return fmt.Errorf("clear the counter of %s: %w", e.VIP, err)
@@ -100,14 +107,21 @@ func (d *Driver) write(t *tables, e hardware.Entry, host bpf.SwitchHost, fresh b
 	return nil
 }
 
-// release frees the rows of a group that no host names any more, once no packet reads them; what takes its place is put down
-// meanwhile.
-func (d *Driver) release(t *tables, before hardware.Entry, host bpf.SwitchHost, replace func()) error {
+// release frees the rows of a group that no host names any more, once no packet reads them, and those of its id, if that is
+// free too; what takes its place is put down meanwhile.
+func (d *Driver) release(t *tables, before hardware.Entry, host bpf.SwitchHost, id bool, replace func()) error {
 	if err := abi.Quiesce(); err != nil {
 		d.tables = nil
 		return err
 	}
 	t.free(before, host)
+	if id {
+		t.ids[host.Id] = false
+		if err := d.deleteSources(t, host.Id, before.Sources); err != nil {
+			d.tables = nil
+			return err
+		}
+	}
 	replace()
 	return nil
 }
@@ -131,10 +145,9 @@ func (d *Driver) Remove(ctx context.Context, vip netip.Addr) error {
 		return fmt.Errorf("delete the row of %s: %w", vip, err)
 	}
 	host := t.hosts[vip]
-	return d.release(t, before, host, func() {
+	return d.release(t, before, host, true, func() {
 		t.inventory.Delete(vip)
 		delete(t.hosts, vip)
-		t.ids[host.Id] = false
 	})
 }
 

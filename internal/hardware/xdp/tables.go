@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -21,8 +22,10 @@ type tables struct {
 	hosts     map[netip.Addr]bpf.SwitchHost
 	ecmp      []bool // which rows are in use
 	tunnels   map[row]uint32
-	uses      []int  // of each tunnel, by groups
-	ids       []bool // which rows of counters are in use
+	uses      []int                   // of each tunnel, by groups
+	ids       []bool                  // which rows of counters are in use
+	sources   int                     // rows of outer sources that are in use
+	left      map[uint32][]netip.Addr // of these, what a call that broke off has left, by id
 }
 
 // load reads the maps. Rows that make no sense, as someone else may have written them, are left out of their entry, which then
@@ -30,7 +33,7 @@ type tables struct {
 func (d *Driver) load() (*tables, error) {
 	o := &d.objects
 	t := &tables{
-		hosts: map[netip.Addr]bpf.SwitchHost{}, ecmp: make([]bool, o.Ecmp.MaxEntries()), tunnels: map[row]uint32{},
+		hosts: map[netip.Addr]bpf.SwitchHost{}, ecmp: make([]bool, o.Ecmp.MaxEntries()), tunnels: map[row]uint32{}, left: map[uint32][]netip.Addr{},
 		uses: make([]int, o.Tunnels.MaxEntries()), ids: make([]bool, o.HostCounts.MaxEntries()),
 	}
 	hosts, err := abi.ReadTable[bpf.SwitchAddress, bpf.SwitchHost](o.Hosts)
@@ -46,6 +49,14 @@ func (d *Driver) load() (*tables, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("read table tunnels: %w", err)
 	}
+	rows, err := abi.ReadTable[bpf.SwitchTipSource, uint32](o.TipSources)
+	if err != nil {
+		return nil, fmt.Errorf("read table tip_sources: %w", err)
+	}
+	for row := range rows {
+		t.left[row.Id] = append(t.left[row.Id], abi.Address(row.Address.Words))
+	}
+	t.sources = len(rows)
 	for address, host := range hosts {
 		if uint64(host.Base)+uint64(host.Size) > uint64(len(groups)) || host.Size == 0 || int(host.Id) >= len(t.ids) {
 			continue
@@ -62,6 +73,10 @@ func (d *Driver) load() (*tables, error) {
 				return nil, fmt.Errorf("read what is inside of %s: %w", vip, err)
 			}
 			e.Inner = abi.Address(inner.Words)
+		}
+		if host.Tip == bpf.SwitchTipTIP_LISTED {
+			e.Sources = slices.SortedFunc(slices.Values(t.left[host.Id]), netip.Addr.Compare)
+			delete(t.left, host.Id)
 		}
 		t.inventory.Put(e)
 		for _, index := range distinct(members, len(tunnels)) {

@@ -16,7 +16,7 @@ func (w *world) tips() {
 		e.Members = []hardware.Member{{Tunnel: drivertest.Tunnel(false, 3), Entries: 1}}
 		w.must(w.driver.Program(w.Context(), e))
 		whole, _ := w.driver.tables.inventory.Get(vip)
-		e.Inner, e.Source, e.Members = vip, whole.Source, whole.Members
+		e.Inner, e.Source, e.Members, e.Sources = vip, whole.Source, whole.Members, []netip.Addr{drivertest.Source(e.VIP.Is6())}
 		w.must(w.driver.Program(w.Context(), e))
 		outer := pkt.IP{Source: drivertest.Source(e.VIP.Is6()), Destination: e.VIP, TTL: 9}
 		for name, p := range packets(vip) {
@@ -27,6 +27,11 @@ func (w *world) tips() {
 			if got, want := w.inside(out, p, w.mac(true), w.mac(false)), w.expected(p); got != want {
 				w.Errorf("%s in %s went to %s, want %s", name, tip, got, want)
 			}
+		}
+		stranger := outer
+		stranger.Source = drivertest.Tunnel(e.VIP.Is6(), 9)
+		if action, _ := w.run(packets(vip)["segment"].Inside(stranger).Frame(), "drop_tip_source"); action != xdpDrop {
+			w.Errorf("a packet of a stranger to %s: action %d, want that it is dropped", tip, action)
 		}
 		w.tipDrops(packets(vip)["segment"], outer)
 		w.tipCongestion(packets(vip)["segment"], outer)

@@ -16,6 +16,9 @@ const (
 	nobody = "nobody"   // its other end
 )
 
+// TIPs are what TIPs of a lab's switches are taken from.
+var TIPs = netip.MustParsePrefix("203.0.115.0/24")
+
 // Own are interfaces without a cable.
 var Own = []string{hop, nobody}
 
@@ -82,7 +85,7 @@ func Flags(number int, as uint32, source4, source6 netip.Addr, vips ...netip.Pre
 		driver = []string{"--driver", "xdp", "--source4", source4.String()}
 	}
 	return append(driver,
-		"--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","),
+		"--set-up", "--source6", source6.String(), "--vip-prefixes", strings.Join(texts, ","), "--tip-prefixes", TIPs.String(),
 		"--as", strconv.Itoa(int(as)), "--router-id", netip.AddrFrom4([4]byte{10, 255, 8, byte(number)}).String(),
 		"--peer", fmt.Sprintf("address=%s,as=%d", ours4.Addr(), as), "--next-hop4", next4.String(), "--next-hop6", next6.String(),
 		"--bgp-hold-time", "3s", "--graceful-restart", "5s", "--lldp-socket", fmt.Sprintf("/run/weir-lab-switch-%d.lldp", number),

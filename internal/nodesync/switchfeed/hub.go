@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -105,6 +106,13 @@ func (h *Hub) follow() {
 		if delta.Placements[vip] || !slices.Equal(was, group) {
 			h.notify(before, vip)
 			h.notify(s, vip)
+		}
+	}
+	for name := range delta.Nodes { // TIPs take packets from the addresses that switches have
+		for vip := range s.Placements.VIPsOf(name) {
+			if s.Placements.At(vip).HasTIPs() {
+				h.notify(s, vip)
+			}
 		}
 	}
 	for _, feeds := range h.feeds {
@@ -198,6 +206,7 @@ type Entry struct {
 	Inner    netip.Addr // valid: VIP is a TIP of it
 	Members  []switchconfig.Member
 	Announce bool
+	Sources  []netip.Addr // of a TIP: outer sources that packets come from
 }
 
 // Next returns what is due, if anything is and the State holds generation first. That nothing differs is told too: the
@@ -265,7 +274,7 @@ func (h *Hub) entryOf(s *store.State, vip netip.Addr, node model.Node, most uint
 	}
 	e = Entry{VIP: place.Address(vip), Members: entry.Members(most), Announce: place.Phase.Announced()}
 	if place.TIP.IsValid() {
-		e.Inner = vip
+		e.Inner, e.Sources = vip, switchconfig.SendersTo(s.State, state, place.TIP)
 	}
 	return e, true
 }
@@ -276,7 +285,7 @@ func (u Update) Message() *weirv1.SyncSwitchResponse {
 	for _, e := range u.Entries {
 		entry := &weirv1.SwitchEntry{Vip: e.VIP.String(), Announce: e.Announce}
 		if e.Inner.IsValid() {
-			entry.Inner = e.Inner.String()
+			entry.Inner, entry.Sources = e.Inner.String(), compile.AddressTexts(e.Sources)
 		}
 		for _, m := range e.Members {
 			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})

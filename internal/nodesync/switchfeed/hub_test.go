@@ -42,7 +42,7 @@ func text(u Update) string {
 	for _, e := range u.Entries {
 		line := fmt.Sprintf("%s to %v %v", e.VIP, e.Members, e.Announce)
 		if e.Inner.IsValid() {
-			line += " for " + e.Inner.String()
+			line += fmt.Sprintf(" for %s from %v", e.Inner, e.Sources)
 		}
 		lines = append(lines, line)
 	}
@@ -129,8 +129,8 @@ func TestTIPs(t *testing.T) {
 		places        map[string]placementpolicy.Place
 		first, second string
 	}{
-		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": behind}, "203.0.113.0 to [{10.2.0.1 1} {10.2.0.2 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0"},
-		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": named(behind)}, "203.0.113.0 to [{192.0.2.1 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0"},
+		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": behind}, "203.0.113.0 to [{10.2.0.1 1} {10.2.0.2 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0 from [10.1.0.0]"},
+		{map[string]placementpolicy.Place{"sw1": hardware, "sw2": named(behind)}, "203.0.113.0 to [{192.0.2.1 1}] true", "192.0.2.1 to [{10.2.0.2 1}] true for 203.0.113.0 from [10.1.0.0]"},
 		{map[string]placementpolicy.Place{"sw1": hardware}, "203.0.113.0 to [{10.2.0.1 1} {10.2.0.2 1}] true", "not 192.0.2.1"},
 	} {
 		s = s.Clone()
@@ -149,6 +149,41 @@ func TestTIPs(t *testing.T) {
 			if _, got, _ := strings.Cut(text(update), "; "); !strings.Contains(got, want) {
 				t.Errorf("step %d: a switch is told %q, want %q", i, got, want)
 			}
+		}
+	}
+}
+
+// A TIP takes packets from the switches that routers bring packets to, of their newest addresses in its family; without one from
+// nobody.
+func TestWhoATIPTakesPacketsFrom(t *testing.T) {
+	s := newState(nil)
+	vip, tip := s.VIPs.At("fast").Address, netip.MustParseAddr("192.0.2.1")
+	h := New(func(string) uint32 { return 0 })
+	f, _ := h.Open("sw2")
+	for i, c := range []struct {
+		phase   placementpolicy.Phase // of sw1
+		address string                // of sw1
+		want    string
+	}{
+		{"", "10.1.0.0", "[192.0.2.1]"},
+		{placementpolicy.Preparing, "10.1.0.0", "[10.1.0.0]"},
+		{placementpolicy.Hardware, "10.1.0.7", "[10.1.0.7]"},
+		{placementpolicy.Hardware, "2001:db8::7", "[192.0.2.1]"},
+		{placementpolicy.Leaving, "10.1.0.7", "[10.1.0.7]"},
+	} {
+		s = s.Clone()
+		s.Generation++
+		s.PutNode(model.Node{Name: "sw1", Role: model.RoleSwitch, Addresses: []netip.Addr{netip.MustParseAddr(c.address)}})
+		places := map[string]placementpolicy.Place{"sw2": {Phase: placementpolicy.Hardware, TIP: tip}}
+		if c.phase != "" {
+			places["sw1"] = placementpolicy.Place{Phase: c.phase}
+		}
+		s.Placements.Put(vip, placementpolicy.State{VIP: "fast", Places: places})
+		h.Publish(s)
+		h.follow()
+		f.due[vip] = true // this State was not read from a store
+		if u, _ := f.Next(0); !strings.Contains(text(u), "for 203.0.113.0 from "+c.want) {
+			t.Errorf("step %d: the switch is told %q, want sources %s", i, text(u), c.want)
 		}
 	}
 }
@@ -178,7 +213,7 @@ func TestAnAddressIsNotTakenFromAnother(t *testing.T) {
 	h.mu.Lock()
 	f.due[fast] = true // this State was not read from a store
 	h.mu.Unlock()
-	if got, want := publish(), "8 false; 192.0.2.1 to [{10.2.1.1 1} {10.2.1.2 1}] true for 203.0.113.1"; got != want {
+	if got, want := publish(), "8 false; 192.0.2.1 to [{10.2.1.1 1} {10.2.1.2 1}] true for 203.0.113.1 from [192.0.2.1]"; got != want {
 		t.Errorf("the switch is told %q, want %q", got, want)
 	}
 }

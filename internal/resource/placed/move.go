@@ -1,30 +1,85 @@
 package placed
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
+	"github.com/weirlb/weir/internal/placechoice"
 	"github.com/weirlb/weir/internal/store"
 )
 
-// Move is which switches serve a VIP, or are about to, and which will once it is applied; nil: the same, or managers choose
-// them, which they do when it is applied. Switches that are not registered or drained take no VIP.
-func Move(s *store.State, vip model.VIP) *weirv1.PlacementMove {
-	if vip.ChosenSwitches() {
+// chooseTime bounds the choice of switches for a dry run.
+const chooseTime = 2 * time.Second
+
+// Moves are the moves of VIPs, whose applying would be change: nil of one that stays or does not change, and of one whose
+// switches the leader has no time to choose.
+func (m *Placements) Moves(ctx context.Context, s *store.State, vips []model.VIP, change store.Change) []*weirv1.PlacementMove {
+	moves := make([]*weirv1.PlacementMove, len(vips))
+	chosen := m.wouldChoose(ctx, s, change)
+	changes := map[string]bool{}
+	for _, vip := range change.VIPs {
+		changes[vip.Name] = true
+	}
+	for i, vip := range vips {
+		switch {
+		case !vip.ChosenSwitches():
+			moves[i] = move(s, vip, named(s, vip))
+		case chosen != nil && changes[vip.Name]:
+			moves[i] = move(s, vip, chosen.Target[vip.Name])
+		}
+	}
+	return moves
+}
+
+// wouldChoose is what the leader would choose after a change; nil: it has nothing to choose of it, or no time.
+func (m *Placements) wouldChoose(ctx context.Context, s *store.State, change store.Change) (chosen *placechoice.Choice) {
+	if !slices.ContainsFunc(change.VIPs, model.VIP.ChosenSwitches) {
 		return nil
 	}
-	move := &weirv1.PlacementMove{Vip: vip.Name}
+	next := s.Clone()
+	for key, table := range change.Tables {
+		next.Tables.Set(key, table)
+	}
+	for _, vip := range change.VIPs {
+		next.PutVIP(vip)
+		next.Written.Set(vip.Name, s.Generation+1)
+	}
+	ctx, cancel := context.WithTimeout(ctx, chooseTime)
+	defer cancel()
+	_ = m.choose(func() error {
+		w, err := m.Chooser.WorldOf(next)
+		if err == nil {
+			chosen, err = placechoice.Choose(ctx, w, false)
+		}
+		if err != nil {
+			chosen = nil
+		}
+		return nil
+	})
+	return chosen
+}
+
+// named are the switches that an owner names and that take VIPs: they are registered and not drained.
+func named(s *store.State, vip model.VIP) (to []string) {
+	for _, name := range hardware.Named(vip) {
+		if node := s.Nodes.At(name); node.Role == model.RoleSwitch && node.Drained.IsZero() {
+			to = append(to, name)
+		}
+	}
+	return to
+}
+
+// move is which switches serve a VIP, or are about to, and which will; nil: the same.
+func move(s *store.State, vip model.VIP, to []string) *weirv1.PlacementMove {
+	move := &weirv1.PlacementMove{Vip: vip.Name, To: slices.Clone(to)}
 	old, there := s.VIPs.Get(vip.Name)
 	for name, place := range s.Placements.At(old.Address).Places {
 		if there && place.Phase.Serves() {
 			move.From = append(move.From, name)
-		}
-	}
-	for _, name := range hardware.Named(vip) {
-		if node := s.Nodes.At(name); node.Role == model.RoleSwitch && node.Drained.IsZero() {
-			move.To = append(move.To, name)
 		}
 	}
 	slices.Sort(move.From)

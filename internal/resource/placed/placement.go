@@ -25,6 +25,8 @@ type Chooser interface {
 	Optimize(ctx context.Context) (*placechoice.Choice, []placechoice.Move, error)
 	// World is what is chosen by.
 	World() (placechoice.World, error)
+	// WorldOf is what would be chosen by if this were the state.
+	WorldOf(s *store.State) (placechoice.World, error)
 }
 
 // Placements are the calls about where VIPs are of switches.

@@ -128,7 +128,7 @@ func (c *Controller) Apply(m *weirv1.SyncSwitchResponse) error {
 	}
 	c.keeping = err
 	for vip, e := range next { // what is told anew is tried anew
-		if before, there := c.told[vip]; !there || before.Inner != e.Inner || !slices.Equal(before.Members, e.Members) {
+		if before, there := c.told[vip]; !there || before.Inner != e.Inner || !slices.Equal(before.Members, e.Members) || !slices.Equal(before.Sources, e.Sources) {
 			delete(c.failures, vip)
 		}
 	}
@@ -218,7 +218,7 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 // entry is what the switch is to hold for a VIP. One without weights gives each member the same.
 func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 	told := c.told[vip]
-	e := hardware.Entry{VIP: vip, Inner: told.Inner, Source: c.config.Source6}
+	e := hardware.Entry{VIP: vip, Inner: told.Inner, Sources: told.Sources, Source: c.config.Source6}
 	for _, m := range told.Members {
 		if m.Tunnel.Is4() {
 			e.Source = c.config.Source4

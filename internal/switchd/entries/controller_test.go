@@ -343,11 +343,19 @@ func TestTIPs(t *testing.T) {
 		r.change(back)
 		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.1"))
 		r.wantReport("192.0.2.3  0 0 it does not lie in --vip-prefixes", "192.0.2.4  0 0 tunnel 192.0.2.1 lies in --tip-prefixes", "203.0.113.2  0 0 it does not lie in --tip-prefixes")
-		r.change(tip(1, "192.0.2.1", "203.0.113.9"))
-		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.9"))
+		other := tip(1, "192.0.2.1", "203.0.113.9")
+		r.change(other)
+		r.wantHeld(other)
+		other.Sources = []netip.Addr{netip.MustParseAddr("10.1.0.7")}
+		r.change(other)
+		r.wantHeld(other)
 		r.end()
 		r.start()
-		r.wantHeld(tip(1, "192.0.2.1", "203.0.113.9"))
+		r.wantHeld(other)
+		other.Sources = []netip.Addr{netip.MustParseAddr("::7")} // of another family
+		r.change(other)
+		r.wantReport("192.0.2.1  0 0 outer source ::7 is not a unicast address of its family", "192.0.2.3  0 0 it does not lie in --vip-prefixes",
+			"192.0.2.4  0 0 tunnel 192.0.2.1 lies in --tip-prefixes", "203.0.113.2  0 0 it does not lie in --tip-prefixes")
 	})
 }
 

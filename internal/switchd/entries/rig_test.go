@@ -217,7 +217,7 @@ func (r *rig) wantHeld(entries ...wire.SwitchEntry) {
 	}
 	var want []hardware.Entry
 	for _, e := range entries {
-		h := hardware.Entry{VIP: e.VIP, Inner: e.Inner, Source: tunnel(250)}
+		h := hardware.Entry{VIP: e.VIP, Inner: e.Inner, Sources: e.Sources, Source: tunnel(250)}
 		for _, m := range e.Members {
 			h.Members = append(h.Members, hardware.Member{Tunnel: m.Tunnel, Entries: m.Entries})
 		}

@@ -36,7 +36,7 @@ func Merge(before map[netip.Addr]wire.SwitchEntry, m *weirv1.SyncSwitchResponse)
 	}
 	members := 0
 	for _, e := range next {
-		members += len(e.Members)
+		members += len(e.Members) + len(e.Sources)
 	}
 	if len(next) > MaxEntries || members > MaxMembers {
 		return nil, fmt.Errorf("%d entries with %d members are more than the %d and %d that a switch takes", len(next), members, MaxEntries, MaxMembers)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/lab/switches"
 )
 
 const (
@@ -45,6 +46,14 @@ type VIP struct {
 	Name     string
 	Address  netip.Addr
 	Switches []string
+	Behind   []string // switches that these send to, each behind a TIP of its own
+}
+
+// TIP is that of the switch of a number in Behind.
+func TIP(n int) netip.Addr {
+	a := switches.TIPs.Addr().As4()
+	a[3] = byte(n + 1)
+	return netip.AddrFrom4(a)
 }
 
 // World is a lab, its VIPs, and the streams that hold on.
@@ -134,7 +143,11 @@ func (w *World) Manifest(vips ...VIP) string {
 	for _, v := range vips {
 		hardware := "{placement: never}"
 		if len(v.Switches) > 0 {
-			hardware = fmt.Sprintf("{placement: require, switches: [%s]}", strings.Join(v.Switches, ", "))
+			var tips []string
+			for i, name := range v.Behind {
+				tips = append(tips, fmt.Sprintf("{switch: %s, address: %s}", name, TIP(i)))
+			}
+			hardware = fmt.Sprintf("{placement: require, switches: [%s], tips: [%s]}", strings.Join(v.Switches, ", "), strings.Join(tips, ", "))
 		}
 		fmt.Fprintf(&all, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n  hardware: %s\n  endpoints:\n"+
 			"  - protocol: TCP\n    port: %d\n    backends:\n%[5]s  - protocol: UDP\n    port: %[4]d\n    backends:\n%[5]s",
@@ -145,8 +158,13 @@ func (w *World) Manifest(vips ...VIP) string {
 
 // Place has switches serve all VIPs, or the muxes.
 func (w *World) Place(ctx context.Context, switches ...string) error {
+	return w.PlaceBehind(ctx, nil, switches...)
+}
+
+// PlaceBehind has switches serve all VIPs that send them to others, behind TIPs.
+func (w *World) PlaceBehind(ctx context.Context, behind []string, switches ...string) error {
 	for i := range w.VIPs {
-		w.VIPs[i].Switches = switches
+		w.VIPs[i].Switches, w.VIPs[i].Behind = switches, behind
 	}
 	return w.Apply(ctx)
 }
@@ -160,12 +178,12 @@ func (w *World) WaitPlaced(ctx context.Context) error {
 		}
 		for _, v := range w.VIPs {
 			for name, phase := range phases[v.Name] {
-				wanted := slices.Contains(v.Switches, name)
+				wanted := slices.Contains(v.Switches, name) || slices.Contains(v.Behind, name)
 				if wanted && phase != "hardware" || !wanted && phase != "leaving" {
 					return fmt.Errorf("%s is %s at %s", v.Name, phase, name)
 				}
 			}
-			for _, name := range v.Switches {
+			for _, name := range slices.Concat(v.Switches, v.Behind) {
 				if phases[v.Name][name] == "" {
 					return fmt.Errorf("%s has no place at %s", v.Name, name)
 				}

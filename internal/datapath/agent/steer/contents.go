@@ -1,8 +1,6 @@
 package steer
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -78,7 +76,9 @@ type change struct {
 
 // follow makes c what is wanted, but for VIPs of which there is no room: these stay as they are, or out. Those that are
 // to be tried first are. Again has what did not change be written anew.
-func (c *contents) follow(wanted map[netip.Addr]steering.VIP, room steering.Room, first, again func(steering.VIP) bool) (change, error) {
+func (c *contents) follow(
+	wanted map[netip.Addr]steering.VIP, room steering.Room, first, again func(steering.VIP) bool,
+) (change, []steering.Refusal) {
 	ch := change{
 		before: map[netip.Addr]steering.VIP{}, after: map[netip.Addr]steering.VIP{},
 		roles: map[netip.Addr]bpf.AgentSteerRole{}, rows: c.rows(),
@@ -109,17 +109,20 @@ func (c *contents) follow(wanted map[netip.Addr]steering.VIP, room steering.Room
 	for _, vip := range gone {
 		c.set(vip.Address, steering.VIP{}, false)
 	}
-	err := c.replace(due, ch.before, room, first)
+	refused := c.replace(due, ch.before, room, first)
 	for _, vip := range due {
 		if now, there := c.vips[vip.Address]; there {
 			ch.after[vip.Address] = now
 		}
 	}
-	return ch, err
+	return ch, refused
 }
 
-// replace replaces VIPs by what is due, all if they fit together, else one after the other as far as there is room.
-func (c *contents) replace(due []steering.VIP, before map[netip.Addr]steering.VIP, room steering.Room, first func(steering.VIP) bool) error {
+// replace replaces VIPs by what is due, all if they fit together, else one after the other as far as there is room. It returns
+// those that do not fit, by address.
+func (c *contents) replace(
+	due []steering.VIP, before map[netip.Addr]steering.VIP, room steering.Room, first func(steering.VIP) bool,
+) (refused []steering.Refusal) {
 	for _, vip := range due {
 		c.set(vip.Address, vip, true)
 	}
@@ -139,19 +142,13 @@ func (c *contents) replace(due []steering.VIP, before map[netip.Addr]steering.VI
 		}
 		return a.Address.Compare(b.Address)
 	})
-	var refused []error
 	for _, vip := range due {
 		c.set(vip.Address, vip, true)
 		if err := room.Lacks(c.rows()); err != nil {
 			back(vip)
-			refused = append(refused, fmt.Errorf("steer %s: %w", vip.Address, err))
+			refused = append(refused, steering.Refusal{VIP: vip.Address, Reason: err.Error()})
 		}
 	}
-	if more := len(refused) - maxNamed; more > 0 {
-		refused = append(refused[:maxNamed], fmt.Errorf("and %d more VIPs", more))
-	}
-	return errors.Join(refused...)
+	slices.SortFunc(refused, func(a, b steering.Refusal) int { return a.VIP.Compare(b.VIP) })
+	return refused
 }
-
-// maxNamed bounds the VIPs that a refusal names.
-const maxNamed = 4

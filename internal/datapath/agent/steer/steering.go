@@ -58,7 +58,7 @@ func (s *Steering) SetPoolKey(key flowhash.Key) {
 
 // Steer makes these the only VIPs whose packets are steered, and does not change them later. If they do not fit, those that
 // are steered stay as they are, new ones and changes of them follow as far as there is room, each whole, and Steer returns
-// which do not.
+// a *steering.RefusedError of those that do not.
 func (s *Steering) Steer(vips []steering.VIP) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -84,10 +84,12 @@ func (s *Steering) Steer(vips []steering.VIP) error {
 	c, refused := has.follow(wanted, s.room(), s.isNumbered, func(vip steering.VIP) bool { return moved && vip.ByHost })
 	s.has = nil // until all is written
 	if err := s.write(has, c, whole, here); err != nil {
-		return errors.Join(refused, fmt.Errorf("set steering: %w", err))
+		return fmt.Errorf("set steering: %w", err)
 	}
-	s.has, s.tunnels = has, tunnels
-	return refused
+	if s.has, s.tunnels = has, tunnels; len(refused) > 0 {
+		return &steering.RefusedError{VIPs: refused}
+	}
+	return nil
 }
 
 // room is what the tables have; that of sources is for each VIP's and for those of all.

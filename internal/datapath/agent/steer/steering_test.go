@@ -129,10 +129,19 @@ func (f *follower) follow(t *rapid.T) {
 	if (lacks == nil) != (err == nil) {
 		t.Fatalf("%v: refused with %v", lacks, err)
 	}
+	var refused *steering.RefusedError
+	if err != nil && !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
 	for address, vip := range f.wanted {
 		was, had := f.held[address]
 		is, has := f.has.vips[address]
-		if follows := has && is.Equal(vip); !follows && (err == nil || had != has || !is.Equal(was)) {
+		follows := has && is.Equal(vip)
+		named := refused != nil && slices.ContainsFunc(refused.VIPs, func(r steering.Refusal) bool { return r.VIP == address })
+		if named == follows {
+			t.Fatalf("%s follows: %t, refused: %t: %v", address, follows, named, err)
+		}
+		if !follows && (err == nil || had != has || !is.Equal(was)) {
 			t.Fatalf("%s was %+v, is to be %+v, and is %+v: %v", address, was, vip, is, err)
 		}
 	}
