@@ -1380,9 +1380,11 @@ type VIPStatus struct {
 	// Of one VIP that is asked for, what its clients in virtual networks did, by network, as its hosts have reported.
 	Networks []*NetworkTraffic `protobuf:"bytes,9,rep,name=networks,proto3" json:"networks,omitempty"`
 	// Where the VIP is of switches, by name of the switch.
-	Switches      []*SwitchPlace `protobuf:"bytes,10,rep,name=switches,proto3" json:"switches,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Switches []*SwitchPlace `protobuf:"bytes,10,rep,name=switches,proto3" json:"switches,omitempty"`
+	// Of one VIP that is asked for, its hosts that do not steer it, as they say, by name: 64 at most.
+	SteeringRefused []*SteeringRefusal `protobuf:"bytes,11,rep,name=steering_refused,json=steeringRefused,proto3" json:"steering_refused,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VIPStatus) Reset() {
@@ -1481,6 +1483,13 @@ func (x *VIPStatus) GetNetworks() []*NetworkTraffic {
 func (x *VIPStatus) GetSwitches() []*SwitchPlace {
 	if x != nil {
 		return x.Switches
+	}
+	return nil
+}
+
+func (x *VIPStatus) GetSteeringRefused() []*SteeringRefusal {
+	if x != nil {
+		return x.SteeringRefused
 	}
 	return nil
 }
@@ -1788,7 +1797,9 @@ type AddressPool struct {
 	// That VIPs of the pool may be sent through.
 	Scrubbers []*Scrubber `protobuf:"bytes,8,rep,name=scrubbers,proto3" json:"scrubbers,omitempty"`
 	// How a VIP that is black-holed is announced. Left out: it is not.
-	Blackhole     *Diversion `protobuf:"bytes,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
+	Blackhole *Diversion `protobuf:"bytes,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
+	// Addresses and prefixes in exclusions that VIPs of the pool's tenants may have as TIPs.
+	Tips          []string `protobuf:"bytes,10,rep,name=tips,proto3" json:"tips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1882,6 +1893,13 @@ func (x *AddressPool) GetScrubbers() []*Scrubber {
 func (x *AddressPool) GetBlackhole() *Diversion {
 	if x != nil {
 		return x.Blackhole
+	}
+	return nil
+}
+
+func (x *AddressPool) GetTips() []string {
+	if x != nil {
+		return x.Tips
 	}
 	return nil
 }
@@ -3818,9 +3836,13 @@ type HostStatus struct {
 	// Backends here that take no more connections just now, for longest first; 64 at most.
 	Backlogs []*BackendBacklog `protobuf:"bytes,10,rep,name=backlogs,proto3" json:"backlogs,omitempty"`
 	// VIPs in switches of whose new sessions most stay without an answer, those with the most first; 64 at most.
-	Floods        []*VIPFlood `protobuf:"bytes,16,rep,name=floods,proto3" json:"floods,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Floods []*VIPFlood `protobuf:"bytes,16,rep,name=floods,proto3" json:"floods,omitempty"`
+	// VIPs in switches that the host does not steer as the generation says which it runs, by address: 64 at most.
+	SteeringRefused []*SteeringRefusal `protobuf:"bytes,17,rep,name=steering_refused,json=steeringRefused,proto3" json:"steering_refused,omitempty"`
+	// There are more of them.
+	SteeringRefusedMore bool `protobuf:"varint,18,opt,name=steering_refused_more,json=steeringRefusedMore,proto3" json:"steering_refused_more,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *HostStatus) Reset() {
@@ -3930,6 +3952,83 @@ func (x *HostStatus) GetFloods() []*VIPFlood {
 	return nil
 }
 
+func (x *HostStatus) GetSteeringRefused() []*SteeringRefusal {
+	if x != nil {
+		return x.SteeringRefused
+	}
+	return nil
+}
+
+func (x *HostStatus) GetSteeringRefusedMore() bool {
+	if x != nil {
+		return x.SteeringRefusedMore
+	}
+	return false
+}
+
+// A VIP in switches whose packets a host does not steer as it was told.
+type SteeringRefusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// For people.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// That refuses; left out of what the host itself says.
+	Host          string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SteeringRefusal) Reset() {
+	*x = SteeringRefusal{}
+	mi := &file_v1_resource_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SteeringRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SteeringRefusal) ProtoMessage() {}
+
+func (x *SteeringRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SteeringRefusal.ProtoReflect.Descriptor instead.
+func (*SteeringRefusal) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SteeringRefusal) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SteeringRefusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SteeringRefusal) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
 // A VIP of whose new sessions most stay without an answer.
 type VIPFlood struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3942,7 +4041,7 @@ type VIPFlood struct {
 
 func (x *VIPFlood) Reset() {
 	*x = VIPFlood{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4053,7 @@ func (x *VIPFlood) String() string {
 func (*VIPFlood) ProtoMessage() {}
 
 func (x *VIPFlood) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4066,7 @@ func (x *VIPFlood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
 func (*VIPFlood) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *VIPFlood) GetVip() string {
@@ -4019,7 +4118,7 @@ type SwitchStatus struct {
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4130,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4143,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4172,7 +4271,7 @@ type SwitchPort struct {
 
 func (x *SwitchPort) Reset() {
 	*x = SwitchPort{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4283,7 @@ func (x *SwitchPort) String() string {
 func (*SwitchPort) ProtoMessage() {}
 
 func (x *SwitchPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4296,7 @@ func (x *SwitchPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPort.ProtoReflect.Descriptor instead.
 func (*SwitchPort) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SwitchPort) GetName() string {
@@ -4267,7 +4366,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4378,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4391,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4326,7 +4425,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4338,7 +4437,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4351,7 +4450,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4407,7 +4506,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4518,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4432,7 +4531,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4492,7 +4591,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4603,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4616,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4594,7 +4693,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4606,7 +4705,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4619,7 +4718,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -4752,7 +4851,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4764,7 +4863,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4777,7 +4876,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4874,7 +4973,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +4985,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +4998,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -5015,7 +5114,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5027,7 +5126,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5040,7 +5139,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -5083,7 +5182,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5095,7 +5194,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5108,7 +5207,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -5144,7 +5243,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5255,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5268,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -5205,7 +5304,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5217,7 +5316,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5230,7 +5329,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5292,7 +5391,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5304,7 +5403,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5317,7 +5416,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{58}
+	return file_v1_resource_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5458,7 +5557,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5470,7 +5569,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5483,7 +5582,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{59}
+	return file_v1_resource_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5547,7 +5646,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5559,7 +5658,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5572,7 +5671,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{60}
+	return file_v1_resource_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -5737,7 +5836,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bTCPCheck\"3\n" +
 	"\tHTTPCheck\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"\xad\x03\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\xf2\x03\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5756,7 +5855,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\x123\n" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
 	"\bswitches\x18\n" +
-	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\"\xc1\x02\n" +
+	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\x12C\n" +
+	"\x10steering_refused\x18\v \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\"\xc1\x02\n" +
 	"\vSwitchPlace\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -5783,7 +5883,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
-	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xbd\x03\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xd1\x03\n" +
 	"\vAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\x06labels\x18\x02 \x03(\v2 .weir.v1.AddressPool.LabelsEntryR\x06labels\x12\x1f\n" +
@@ -5795,7 +5895,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x10resource_version\x18\x06 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x127\n" +
 	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusB\x03\xe0A\x03R\x06status\x12/\n" +
 	"\tscrubbers\x18\b \x03(\v2\x11.weir.v1.ScrubberR\tscrubbers\x120\n" +
-	"\tblackhole\x18\t \x01(\v2\x12.weir.v1.DiversionR\tblackhole\x1a9\n" +
+	"\tblackhole\x18\t \x01(\v2\x12.weir.v1.DiversionR\tblackhole\x12\x12\n" +
+	"\x04tips\x18\n" +
+	" \x03(\tR\x04tips\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
@@ -5967,7 +6069,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xe1\x03\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xda\x04\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -5982,7 +6084,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x123\n" +
 	"\bbacklogs\x18\n" +
 	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\x12)\n" +
-	"\x06floods\x18\x10 \x03(\v2\x11.weir.v1.VIPFloodR\x06floods\"<\n" +
+	"\x06floods\x18\x10 \x03(\v2\x11.weir.v1.VIPFloodR\x06floods\x12C\n" +
+	"\x10steering_refused\x18\x11 \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\x122\n" +
+	"\x15steering_refused_more\x18\x12 \x01(\bR\x13steeringRefusedMore\"O\n" +
+	"\x0fSteeringRefusal\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\"<\n" +
 	"\bVIPFlood\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
 	"\n" +
@@ -6156,7 +6264,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -6202,33 +6310,34 @@ var file_v1_resource_proto_goTypes = []any{
 	(*MuxSNATStatus)(nil),         // 41: weir.v1.MuxSNATStatus
 	(*BGPPeer)(nil),               // 42: weir.v1.BGPPeer
 	(*HostStatus)(nil),            // 43: weir.v1.HostStatus
-	(*VIPFlood)(nil),              // 44: weir.v1.VIPFlood
-	(*SwitchStatus)(nil),          // 45: weir.v1.SwitchStatus
-	(*SwitchPort)(nil),            // 46: weir.v1.SwitchPort
-	(*SwitchTable)(nil),           // 47: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 48: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 49: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 50: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 51: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 52: weir.v1.Connection
-	(*SNATUse)(nil),               // 53: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 54: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 55: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 56: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 57: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 58: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 59: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 60: weir.v1.CapturedPacket
-	nil,                           // 61: weir.v1.VIP.LabelsEntry
-	nil,                           // 62: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 63: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 64: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 65: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*SteeringRefusal)(nil),       // 44: weir.v1.SteeringRefusal
+	(*VIPFlood)(nil),              // 45: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 46: weir.v1.SwitchStatus
+	(*SwitchPort)(nil),            // 47: weir.v1.SwitchPort
+	(*SwitchTable)(nil),           // 48: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 49: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 50: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 51: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 52: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 53: weir.v1.Connection
+	(*SNATUse)(nil),               // 54: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 55: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 56: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 57: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 58: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 59: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 60: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 61: weir.v1.CapturedPacket
+	nil,                           // 62: weir.v1.VIP.LabelsEntry
+	nil,                           // 63: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 64: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 65: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 66: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	61, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	62, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -6237,89 +6346,91 @@ var file_v1_resource_proto_depIdxs = []int32{
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	66, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	66, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	67, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	67, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	67, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	67, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	67, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	68, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	68, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	68, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	67, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	68, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	67, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	68, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	67, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	67, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	68, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	68, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	50, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	51, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
 	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
-	66, // 30: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	66, // 31: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	62, // 32: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	20, // 33: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 34: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 35: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	21, // 36: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	21, // 37: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	63, // 38: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	23, // 39: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	64, // 40: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	26, // 41: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	27, // 42: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	25, // 43: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
-	28, // 44: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	29, // 45: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	65, // 46: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	66, // 47: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	66, // 48: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	34, // 49: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
-	36, // 50: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	66, // 51: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
-	66, // 52: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	37, // 53: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	38, // 54: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	43, // 55: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	45, // 56: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
-	42, // 57: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	55, // 58: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	56, // 59: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	41, // 60: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	40, // 61: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	39, // 62: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	39, // 63: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	57, // 64: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 65: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	55, // 66: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	53, // 67: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	39, // 68: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	39, // 69: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	50, // 70: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	49, // 71: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	44, // 72: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
-	47, // 73: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	47, // 74: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	47, // 75: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	42, // 76: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	48, // 77: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	46, // 78: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
-	57, // 79: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	67, // 80: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	51, // 81: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	67, // 82: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	54, // 83: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	57, // 84: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	57, // 85: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	66, // 86: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	44, // 30: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	67, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	67, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	63, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	20, // 34: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 35: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 36: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	21, // 37: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	21, // 38: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	64, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	23, // 40: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	65, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	26, // 42: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	27, // 43: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	25, // 44: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	28, // 45: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	29, // 46: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	66, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	67, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	67, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	34, // 50: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
+	36, // 51: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	67, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	67, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	37, // 54: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	38, // 55: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	43, // 56: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	46, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	42, // 58: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	56, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	57, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	41, // 61: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	40, // 62: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	39, // 63: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	39, // 64: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	58, // 65: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 66: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	56, // 67: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	54, // 68: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	39, // 69: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	39, // 70: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	51, // 71: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	50, // 72: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	45, // 73: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	44, // 74: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	48, // 75: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	48, // 76: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	48, // 77: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	42, // 78: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	49, // 79: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	47, // 80: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
+	58, // 81: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	68, // 82: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	52, // 83: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	68, // 84: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	55, // 85: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	58, // 86: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	58, // 87: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 88: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6340,7 +6451,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3600,7 +3600,9 @@ type SwitchEntry struct {
 	// Routers may be told: what the packets find at the hosts is in place.
 	Announce bool `protobuf:"varint,3,opt,name=announce,proto3" json:"announce,omitempty"`
 	// vip is a TIP: packets come to it in IP-in-IP from another switch, and what is inside is for this address.
-	Inner         string `protobuf:"bytes,4,opt,name=inner,proto3" json:"inner,omitempty"`
+	Inner string `protobuf:"bytes,4,opt,name=inner,proto3" json:"inner,omitempty"`
+	// Of a TIP: outer sources that packets come from. Left out: any, which managers of older releases mean.
+	Sources       []string `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3661,6 +3663,13 @@ func (x *SwitchEntry) GetInner() string {
 		return x.Inner
 	}
 	return ""
+}
+
+func (x *SwitchEntry) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
 }
 
 // A member of a VIP's ECMP group.
@@ -5461,12 +5470,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x06 \x01(\x06R\acluster\x12#\n" +
-	"\rtrace_parents\x18\a \x03(\tR\ftraceParents\"\x82\x01\n" +
+	"\rtrace_parents\x18\a \x03(\tR\ftraceParents\"\x9c\x01\n" +
 	"\vSwitchEntry\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12/\n" +
 	"\amembers\x18\x02 \x03(\v2\x15.weir.v1.SwitchMemberR\amembers\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x14\n" +
-	"\x05inner\x18\x04 \x01(\tR\x05inner\"@\n" +
+	"\x05inner\x18\x04 \x01(\tR\x05inner\x12\x18\n" +
+	"\asources\x18\x05 \x03(\tR\asources\"@\n" +
 	"\fSwitchMember\x12\x16\n" +
 	"\x06tunnel\x18\x01 \x01(\tR\x06tunnel\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\rR\aentries\"\xc0\x01\n" +

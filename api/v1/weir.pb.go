@@ -918,7 +918,8 @@ type AppliedVIP struct {
 	Effects []*EndpointEffect `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
 	// The address that the VIP has.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// In a dry run only: the switches that would serve the VIP before and after, if these differ.
+	// In a dry run only: the switches that would serve the VIP before and after, if these differ. Of placement auto these are
+	// what the leader would choose now; left out if that takes it more than two seconds.
 	Move          *PlacementMove `protobuf:"bytes,5,opt,name=move,proto3" json:"move,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

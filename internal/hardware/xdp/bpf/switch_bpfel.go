@@ -39,7 +39,21 @@ type SwitchHost struct {
 	Base uint32
 	Size uint32
 	Id   uint32
-	Tip  uint32
+	Tip  SwitchTip
+}
+
+type SwitchTip uint32
+
+const (
+	SwitchTipTIP_NONE   SwitchTip = 0
+	SwitchTipTIP_ANY    SwitchTip = 1
+	SwitchTipTIP_LISTED SwitchTip = 2
+)
+
+type SwitchTipSource struct {
+	_       structs.HostLayout
+	Id      uint32
+	Address SwitchAddress
 }
 
 type SwitchTunnel struct {
@@ -69,7 +83,8 @@ const (
 	SwitchVerdictVERDICT_DROP_TOO_BIG     SwitchVerdict = 8
 	SwitchVerdictVERDICT_DROP_NO_HEADROOM SwitchVerdict = 9
 	SwitchVerdictVERDICT_DROP_TIP         SwitchVerdict = 10
-	SwitchVerdictVERDICT_COUNT            SwitchVerdict = 11
+	SwitchVerdictVERDICT_DROP_TIP_SOURCE  SwitchVerdict = 11
+	SwitchVerdictVERDICT_COUNT            SwitchVerdict = 12
 )
 
 type SwitchWay struct {
@@ -89,6 +104,7 @@ const (
 	SwitchMapHostCounts   = "host_counts"
 	SwitchMapHosts        = "hosts"
 	SwitchMapInners       = "inners"
+	SwitchMapTipSources   = "tip_sources"
 	SwitchMapTunnels      = "tunnels"
 	SwitchMapVerdicts     = "verdicts"
 	SwitchMapWays         = "ways"
@@ -150,6 +166,7 @@ type SwitchMapSpecs struct {
 	HostCounts *ebpf.MapSpec `ebpf:"host_counts"`
 	Hosts      *ebpf.MapSpec `ebpf:"hosts"`
 	Inners     *ebpf.MapSpec `ebpf:"inners"`
+	TipSources *ebpf.MapSpec `ebpf:"tip_sources"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 	Ways       *ebpf.MapSpec `ebpf:"ways"`
@@ -187,6 +204,7 @@ type SwitchMaps struct {
 	HostCounts *ebpf.Map `ebpf:"host_counts"`
 	Hosts      *ebpf.Map `ebpf:"hosts"`
 	Inners     *ebpf.Map `ebpf:"inners"`
+	TipSources *ebpf.Map `ebpf:"tip_sources"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 	Ways       *ebpf.Map `ebpf:"ways"`
@@ -198,6 +216,7 @@ func (m *SwitchMaps) Close() error {
 		m.HostCounts,
 		m.Hosts,
 		m.Inners,
+		m.TipSources,
 		m.Tunnels,
 		m.Verdicts,
 		m.Ways,
