@@ -58,7 +58,7 @@ func TestWhatGrewIsPutBack(t *testing.T) {
 	names = append(names, fmt.Sprint("vip", most))
 	seen := func() (vips []placechoice.VIP) {
 		for _, name := range names {
-			vips = append(vips, placechoice.VIP{Name: name, Chosen: []string{"sw1"}})
+			vips = append(vips, placechoice.VIP{Name: name, At: placechoice.At{Chosen: []string{"sw1"}}})
 		}
 		return vips
 	}
@@ -100,9 +100,9 @@ func TestWhatGrewIsPutBack(t *testing.T) {
 	}
 	table := desired.Table{Buckets: make([]model.Slot, 1<<16)}
 	s.Tables.Set(model.EndpointKey{Protocol: model.TCP, Port: 80}, table)
-	s.Written.Set("vip0", 9)
-	room := r["vip0"].room
-	if r.keep(s, seen()); r["vip0"].room.Buckets <= room.Buckets {
-		t.Errorf("a table that grew needs %+v, as before %+v", r["vip0"].room, room)
+	s.Written.Set("vip39", 9)
+	room := r["vip39"].room
+	if r.keep(s, seen()); r["vip39"].room.Buckets <= room.Buckets {
+		t.Errorf("a table that grew needs %+v, as before %+v", r["vip39"].room, room)
 	}
 }
