@@ -61,6 +61,7 @@ var Bounds = map[string]Bound{
 	"weir.v1.Endpoint.allUnhealthy": {Values: []string{"keep", "refuse"}},
 	"weir.v1.Endpoint.affinity":     {Values: []string{"none", "client"}},
 	"weir.v1.Endpoint.synCookies":   {Values: []string{"auto", "always", "never"}},
+	"weir.v1.Endpoint.multipath":    {Values: []string{"auto", "off"}},
 	"weir.v1.Endpoint.allow":        {MaxItems: model.MaxSources},
 	"weir.v1.Endpoint.deny":         {MaxItems: model.MaxSources},
 	"weir.v1.Endpoint.allowLists":   {Pattern: NamePattern, MaxItems: model.MaxEndpointLists, Unique: true},

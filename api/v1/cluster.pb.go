@@ -575,8 +575,10 @@ type RegisterNodeRequest struct {
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	// As in SyncMuxRequest.
-	NatPrefixes   []string `protobuf:"bytes,5,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
-	Aggregates    []string `protobuf:"bytes,6,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
+	NatPrefixes []string `protobuf:"bytes,5,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
+	Aggregates  []string `protobuf:"bytes,6,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
+	// As in SyncHostRequest.
+	Multipath     bool `protobuf:"varint,7,opt,name=multipath,proto3" json:"multipath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -651,6 +653,13 @@ func (x *RegisterNodeRequest) GetAggregates() []string {
 		return x.Aggregates
 	}
 	return nil
+}
+
+func (x *RegisterNodeRequest) GetMultipath() bool {
+	if x != nil {
+		return x.Multipath
+	}
+	return false
 }
 
 type RegisterNodeResponse struct {
@@ -1213,7 +1222,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
 	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\xb8\x01\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\xd6\x01\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1222,7 +1231,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\fnat_prefixes\x18\x05 \x03(\tR\vnatPrefixes\x12\x1e\n" +
 	"\n" +
 	"aggregates\x18\x06 \x03(\tR\n" +
-	"aggregates\"6\n" +
+	"aggregates\x12\x1c\n" +
+	"\tmultipath\x18\a \x01(\bR\tmultipath\"6\n" +
 	"\x14RegisterNodeResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

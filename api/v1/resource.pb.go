@@ -923,8 +923,11 @@ type Endpoint struct {
 	// Names of prefix lists whose clients may come, beside those of allow, and may not, beside those of deny: at most 4
 	// of each, of the VIP's tenant or of none. Of a list, what is of the VIP's family counts. With an empty list
 	// in allow_lists, and nothing else, nobody may come.
-	AllowLists    []string `protobuf:"bytes,11,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
-	DenyLists     []string `protobuf:"bytes,12,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
+	AllowLists []string `protobuf:"bytes,11,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
+	DenyLists  []string `protobuf:"bytes,12,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
+	// Whether further subflows of Multipath TCP (RFC 8684) find the backend of their connection: "auto" or "off" (the
+	// default). TCP only.
+	Multipath     string `protobuf:"bytes,13,opt,name=multipath,proto3" json:"multipath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1041,6 +1044,13 @@ func (x *Endpoint) GetDenyLists() []string {
 		return x.DenyLists
 	}
 	return nil
+}
+
+func (x *Endpoint) GetMultipath() string {
+	if x != nil {
+		return x.Multipath
+	}
+	return ""
 }
 
 // One (address, port) that serves an endpoint.
@@ -5797,7 +5807,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\anetwork\x18\x01 \x01(\tB\x03\xe0A\x02R\anetwork\x12\x1d\n" +
 	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\tR\x04mode\x12\x10\n" +
-	"\x03nat\x18\x04 \x01(\tR\x03nat\"\xab\x03\n" +
+	"\x03nat\x18\x04 \x01(\tR\x03nat\"\xc9\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -5814,7 +5824,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vallow_lists\x18\v \x03(\tR\n" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
-	"deny_lists\x18\f \x03(\tR\tdenyLists\"\xca\x01\n" +
+	"deny_lists\x18\f \x03(\tR\tdenyLists\x12\x1c\n" +
+	"\tmultipath\x18\r \x01(\tR\tmultipath\"\xca\x01\n" +
 	"\aBackend\x12\x1d\n" +
 	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x17\n" +

@@ -1849,7 +1849,9 @@ type MuxEndpoint struct {
 	// Of the VIP, the same in all its endpoints: muxes are the clients of its backends in some virtual network.
 	Nat bool `protobuf:"varint,18,opt,name=nat,proto3" json:"nat,omitempty"`
 	// Of the VIP, the same in all its endpoints: switches hold it, and its hosts relay what they can't decide.
-	Hardware      bool `protobuf:"varint,19,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	Hardware bool `protobuf:"varint,19,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	// SYNs that join a connection of Multipath TCP are forwarded, while others are answered with SYN cookies.
+	Multipath     bool `protobuf:"varint,20,opt,name=multipath,proto3" json:"multipath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2017,6 +2019,13 @@ func (x *MuxEndpoint) GetHardware() bool {
 	return false
 }
 
+func (x *MuxEndpoint) GetMultipath() bool {
+	if x != nil {
+		return x.Multipath
+	}
+	return false
+}
+
 // A backend as a mux runs it.
 type MuxBackend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2123,9 +2132,11 @@ type SyncHostRequest struct {
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// The highest that the host has seen of the cluster: a manager that knows less catches up before it answers.
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Cluster       uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Epoch      uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Cluster    uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The host brings subflows of Multipath TCP to the host that has their connection.
+	Multipath     bool `protobuf:"varint,6,opt,name=multipath,proto3" json:"multipath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2200,6 +2211,13 @@ func (x *SyncHostRequest) GetCluster() uint64 {
 		return x.Cluster
 	}
 	return 0
+}
+
+func (x *SyncHostRequest) GetMultipath() bool {
+	if x != nil {
+		return x.Multipath
+	}
+	return false
 }
 
 type SyncHostResponse struct {
@@ -4159,8 +4177,11 @@ type HostBackend struct {
 	// Of the VIP; left out by a manager that does not say: the VIP is alone.
 	Tenant string `protobuf:"bytes,17,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Prefixes of clients in virtual networks whose connections go on, as the endpoint allows and denies them.
-	Allow         []string `protobuf:"bytes,24,rep,name=allow,proto3" json:"allow,omitempty"`
-	Deny          []string `protobuf:"bytes,25,rep,name=deny,proto3" json:"deny,omitempty"`
+	Allow []string `protobuf:"bytes,24,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny  []string `protobuf:"bytes,25,rep,name=deny,proto3" json:"deny,omitempty"`
+	// A tunnel of the endpoint on each host that may know who has the connection of a subflow of Multipath TCP, in order;
+	// left out: the endpoint has no multipath.
+	Homes         []string `protobuf:"bytes,26,rep,name=homes,proto3" json:"homes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4324,6 +4345,13 @@ func (x *HostBackend) GetAllow() []string {
 func (x *HostBackend) GetDeny() []string {
 	if x != nil {
 		return x.Deny
+	}
+	return nil
+}
+
+func (x *HostBackend) GetHomes() []string {
+	if x != nil {
+		return x.Homes
 	}
 	return nil
 }
@@ -5297,7 +5325,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vconnections\x18\b \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12\x19\n" +
 	"\bnext_row\x18\t \x01(\rR\anextRow\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xf6\x04\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x94\x05\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -5322,7 +5350,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"deny_lists\x18\x11 \x03(\tR\tdenyLists\x12'\n" +
 	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12\x10\n" +
 	"\x03nat\x18\x12 \x01(\bR\x03nat\x12\x1a\n" +
-	"\bhardware\x18\x13 \x01(\bR\bhardware\"\xa8\x01\n" +
+	"\bhardware\x18\x13 \x01(\bR\bhardware\x12\x1c\n" +
+	"\tmultipath\x18\x14 \x01(\bR\tmultipath\"\xa8\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -5331,7 +5360,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
 	"\x04down\x18\x05 \x01(\bR\x04down\x12\x18\n" +
 	"\aretired\x18\x06 \x01(\bR\aretired\x12\x12\n" +
-	"\x04host\x18\a \x01(\rR\x04host\"\xad\x01\n" +
+	"\x04host\x18\a \x01(\rR\x04host\"\xcb\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5340,7 +5369,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xff\x05\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\x12\x1c\n" +
+	"\tmultipath\x18\x06 \x01(\bR\tmultipath\"\xff\x05\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5509,7 +5539,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"allocation\"B\n" +
 	"\x0ePortAllocation\x12\x16\n" +
 	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x18\n" +
-	"\awritten\x18\x02 \x01(\x04R\awritten\"\xc6\x04\n" +
+	"\awritten\x18\x02 \x01(\x04R\awritten\"\xdc\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -5532,7 +5562,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04stay\x18\x10 \x03(\tR\x04stay\x12\x16\n" +
 	"\x06tenant\x18\x11 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05allow\x18\x18 \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x19 \x03(\tR\x04deny\"Z\n" +
+	"\x04deny\x18\x19 \x03(\tR\x04deny\x12\x14\n" +
+	"\x05homes\x18\x1a \x03(\tR\x05homes\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xe5\x01\n" +

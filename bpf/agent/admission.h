@@ -4,7 +4,7 @@
  * decides, by the outer source, the chain step and the inner packet. Before it nothing is replied,
  * counted in a session, or delivered.
  *
- *                   IP-in-IP             GUE, step NONE or QUERY   GUE, step FORWARDED or FINAL
+ *                   IP-in-IP             GUE, step NONE or QUERY   GUE, a later step
  *   mux             everything           everything                nothing
  *   chain peer      nothing              nothing                   packets of their endpoint
  *   Fastpath peer   its own connection   nothing                   nothing
@@ -12,6 +12,7 @@
  *   host of a VIP   to its endpoints     to the VIP, STEERED       nothing
  *   others          nothing              nothing                   nothing
  *
+ * The steps and kinds of Multipath TCP are taken from chain peers of endpoints that have it.
  * What hosts of a VIP send is taken only while a switch holds it, and STEERED of them alone.
  * Fastpath control messages are not subject to it: they are authenticated by themselves.
  */
@@ -100,27 +101,70 @@ static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 		       : VERDICT_DROP_NOT_CHAIN_PEER;
 }
 
+/* By the step, and of what hosts tell of subflows by the kind: is it for chain peers alone? */
+enum admission {
+	ADMIT_UNKNOWN, /* nobody may send that */
+	ADMIT_FROM_MUX, /* or past them */
+	ADMIT_FROM_PEER,
+	ADMIT_MULTIPATH, /* from a chain peer of an endpoint whose subflows are handed on */
+};
+
+static __always_inline enum admission admission_of_packet(enum gue_chain step)
+{
+	switch (step) {
+	case GUE_CHAIN_NONE:
+	case GUE_CHAIN_QUERY:
+		return ADMIT_FROM_MUX;
+	case GUE_CHAIN_FORWARDED:
+	case GUE_CHAIN_FINAL:
+		return ADMIT_FROM_PEER;
+	case GUE_CHAIN_HOME:
+	case GUE_CHAIN_HOME_NEXT:
+	case GUE_CHAIN_HOLDER:
+		return ADMIT_MULTIPATH;
+	}
+	return ADMIT_UNKNOWN;
+}
+
+static __always_inline enum admission admission_of(const struct tunnel *t)
+{
+	enum gue_chain step = t->step;
+
+	switch (t->kind) {
+	case GUE_KIND_PACKET:
+	case GUE_KIND_FRAGMENT:
+		return admission_of_packet(step);
+	case GUE_KIND_TOKEN:
+		return step >= GUE_CHAIN_HOME ? ADMIT_MULTIPATH : ADMIT_UNKNOWN;
+	case GUE_KIND_JOINED:
+		return step == GUE_CHAIN_HOLDER ? ADMIT_MULTIPATH : ADMIT_UNKNOWN;
+	case GUE_KIND_STEERED: /* by a way of its own */
+	case GUE_KIND_RELAY: /* for muxes */
+		break;
+	}
+	return ADMIT_UNKNOWN;
+}
+
 /*
  * May the outer source send this packet? An enum verdict, NONE: yes. Not static: the verifier looks
  * at it once.
  */
 __noinline int admit(struct rx_ctx *a __arg_nonnull)
 {
+	enum admission admission;
+
 	a->past_muxes = false;
 	a->from = 0;
-	switch (a->tunnel.step) {
-	case GUE_CHAIN_NONE:
-	case GUE_CHAIN_QUERY:
-		if (a->tunnel.kind == GUE_KIND_STEERED) {
-			a->tunnel.kind = GUE_KIND_PACKET; /* if it is chained, it is no more */
-			return admit_steered(a);
-		}
-		return address_is_mux(&a->outer.source) ? VERDICT_NONE : admit_past_muxes(a);
-	case GUE_CHAIN_FORWARDED:
-	case GUE_CHAIN_FINAL:
-		if (a->tunnel.kind == GUE_KIND_STEERED)
-			return VERDICT_DROP_GUE_UNKNOWN;
-		return admit_from_peer(a);
+	if (a->tunnel.kind == GUE_KIND_STEERED && a->tunnel.step <= GUE_CHAIN_QUERY) {
+		a->tunnel.kind = GUE_KIND_PACKET; /* if it is chained, it is no more */
+		return admit_steered(a);
 	}
-	return VERDICT_DROP_GUE_UNKNOWN;
+	admission = admission_of(&a->tunnel);
+	if (admission == ADMIT_FROM_MUX)
+		return address_is_mux(&a->outer.source) ? VERDICT_NONE : admit_past_muxes(a);
+	if (admission == ADMIT_UNKNOWN)
+		return VERDICT_DROP_GUE_UNKNOWN;
+	if (admission == ADMIT_MULTIPATH && !(a->rule.flags & NAT_RULE_MULTIPATH))
+		return VERDICT_DROP_NOT_CHAIN_PEER;
+	return admit_from_peer(a);
 }

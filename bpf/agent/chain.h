@@ -113,7 +113,7 @@ static __noinline enum verdict chain(struct __sk_buff *skb, struct rx_ctx *a)
 	struct nat_rule_key key = a->key;
 	struct nat_rule other;
 
-	if (a->tunnel.step == GUE_CHAIN_FINAL || chain_begins(&a->inner) ||
+	if (a->tunnel.step >= GUE_CHAIN_FINAL || chain_begins(&a->inner) ||
 	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_CHAIN_QUERY))
 		return VERDICT_NONE;
 	if (!bpf_map_lookup_elem(&tunnels, &a->tunnel.other))
@@ -121,7 +121,9 @@ static __noinline enum verdict chain(struct __sk_buff *skb, struct rx_ctx *a)
 	key.tunnel = a->tunnel.other;
 	key.port = a->inner.destination_port;
 	if (rule_find(&key, &other) &&
-	    (a->tunnel.step == GUE_CHAIN_FORWARDED || chain_knows(skb, &a->inner, &other, false)))
+	    (a->tunnel.step == GUE_CHAIN_FORWARDED || chain_knows(skb, &a->inner, &other, false))) {
 		a->rule = other;
+		a->key = key;
+	}
 	return VERDICT_NONE;
 }

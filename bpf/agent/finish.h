@@ -51,6 +51,9 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_REPLY_UPLINK: /* by the uplink */
 	case VERDICT_CHAIN_ON:
 	case VERDICT_CHAIN_BACK:
+	case VERDICT_JOIN_HOME:
+	case VERDICT_JOIN_ON:
+	case VERDICT_JOIN_TOLD:
 	case VERDICT_STEERED_COOKIE:
 	case VERDICT_STEERED_BUCKET:
 	case VERDICT_STEERED_QUERY:
@@ -97,6 +100,11 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_STEER_MERGED:
 	case VERDICT_DROP_RELAY_LIMITED:
 	case VERDICT_DROP_RELAY_NO_MUX:
+	case VERDICT_JOIN_NOTED: /* a table has it */
+	case VERDICT_DROP_JOIN_UNKNOWN:
+	case VERDICT_DROP_JOIN_CONFLICT:
+	case VERDICT_DROP_JOIN_FULL:
+	case VERDICT_DROP_JOIN_STALE:
 	case VERDICT_SNAT_QUEUE: /* user space has it */
 	case VERDICT_DROP_SPOOFED_SOURCE:
 	case VERDICT_DROP_TAGGED:

@@ -9,6 +9,7 @@
 #include "agent/snat/inbound.h"
 #include "agent/syncookie.h"
 #include "agent/maps.h"
+#include "agent/multipath.h"
 #include "agent/parse.h"
 #include "agent/chain.h"
 #include "net/skb/decap.h"
@@ -189,9 +190,12 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 		if (session && session_is_early(session))
 			return VERDICT_DROP_SYNCOOKIE_PENDING;
 	}
+	a->proven = session ? session->events & SESSION_CLIENT_ACK : 0;
 	verdict = session_open(skb, &key, &inner, &a->rule, &ts, &session, &tag);
 	if (verdict)
 		return verdict;
+	if (a->rule.flags & NAT_RULE_MULTIPATH)
+		multipath_delivered(skb, a, session);
 
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, &inner))
@@ -228,7 +232,9 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 {
 	enum verdict verdict = VERDICT_NONE;
 
-	if (a->tunnel.step != GUE_CHAIN_NONE)
+	if (a->rule.flags & NAT_RULE_MULTIPATH)
+		verdict = multipath(skb, a);
+	if (!verdict && a->tunnel.step != GUE_CHAIN_NONE)
 		verdict = chain(skb, a);
 	if (!verdict && settings.snat && !inbound_has_room(a))
 		return VERDICT_DROP_SESSION_TAKEN;

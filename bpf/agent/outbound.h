@@ -12,6 +12,7 @@
 #include "agent/parse.h"
 #include "net/skb/frame.h"
 #include "agent/mss.h"
+#include "agent/multipath_token.h"
 #include "agent/session.h"
 
 static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct packet *p,
@@ -153,6 +154,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
 	if (!at_workload && source_check_passing(p, ifindex))
 		return VERDICT_DROP_SPOOFED_SOURCE;
+	if (settings.multipath && p->protocol == IPPROTO_TCP && is_syn_ack(p))
+		multipath_learn(skb, p, session);
 	return reply_rewrite(skb, p, &key, session);
 }
 

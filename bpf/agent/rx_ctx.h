@@ -2,6 +2,7 @@
 /* Context of a received packet, and the NAT rule that it belongs to. */
 #pragma once
 
+#include "abi/agent/multipath.h"
 #include "abi/agent/steer.h"
 #include "agent/maps.h"
 #include "agent/session.h"
@@ -65,6 +66,15 @@ struct rx_ctx {
 	struct steering steering;
 	struct packet
 		client; /* of the connection that an ICMP error is about: ports and addresses */
+	/* Of Multipath TCP, see multipath.h. */
+	__be32 join; /* token of a SYN that joins a connection; 0: it does not */
+	__u32 proven; /* the client had proven that it is there before this packet */
+	struct multipath_name name;
+	struct multipath_holder holder;
+	struct multipath_home_key home;
+	struct multipath_homes homes;
+	struct multipath_flow flow;
+	struct multipath_joined joined;
 	__u32 until_sample; /* packets, on this CPU: see sample.h */
 };
 

@@ -13,6 +13,7 @@
 #include "mux/syn_ctx.h"
 #include "mux/snat.h"
 #include "mux/syn_cookie.h"
+#include "mux/syn_join.h"
 #include "mux/ctx.h"
 
 /*
@@ -195,7 +196,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w
 	w->hash = flowhash(&w->packet, &settings.hash_key);
 	if (syn)
 		syn_count(w);
-	if (syn && syn_is_answered(w))
+	if (syn && syn_is_answered(w) && !syn_joins(ctx, w))
 		return choose_to_answer(w);
 	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;

@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/agentd/evacuation"
 	"github.com/weirlb/weir/internal/agentd/fastpath"
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/multipath"
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/agentd/snat"
 	"github.com/weirlb/weir/internal/agentd/traffic"
@@ -116,22 +117,25 @@ type Config struct {
 		Close() error
 	}
 	Send func(from, to netip.Addr, datagram []byte) error
+	// Multipath is the data plane's part of Multipath TCP; nil: there is none. Send sends tokens to their homes.
+	Multipath multipath.Datapath
 	// Samples are of what the data plane delivers; nil: it takes none.
 	Samples traffic.Samples
 }
 
 // Agent is the daemon of one host.
 type Agent struct {
-	config   Config
-	tables   *tables
-	checks   *healthcheck.Checks
-	reports  *reports
-	ports    *snat.Ports
-	stream   *telemetry.Stream
-	fastpath *fastpath.Controller // nil: there is none
-	leaving  *evacuation.Departures
-	asks     *inspection
-	backlogs *backlog.Watcher
+	config    Config
+	tables    *tables
+	checks    *healthcheck.Checks
+	reports   *reports
+	ports     *snat.Ports
+	stream    *telemetry.Stream
+	fastpath  *fastpath.Controller  // nil: there is none
+	multipath *multipath.Controller // likewise
+	leaving   *evacuation.Departures
+	asks      *inspection
+	backlogs  *backlog.Watcher
 
 	asked, unasked atomic.Uint64 // keepalive probes, and rounds that failed
 }
@@ -156,6 +160,9 @@ func New(config Config) (*Agent, error) {
 	if config.Fastpath != nil {
 		a.fastpath = fastpath.New(config.Log, config.Fastpath, config.Send)
 	}
+	if config.Multipath != nil {
+		a.multipath = multipath.New(multipath.Config{Log: config.Log, Datapath: config.Multipath, Addresses: config.Addresses, Send: config.Send})
+	}
 	a.observe()
 	return a, nil
 }
@@ -177,6 +184,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			return a.fastpath.Run(ctx, a.config.ControlMessages.Read, a.config.ControlMessages.Close)
 		})
 	}
+	if a.multipath != nil {
+		group.Go(func() error { return a.multipath.Run(ctx) })
+	}
 	if a.config.Networks != nil {
 		group.Go(func() error { return a.config.Networks.Run(ctx) })
 	}
@@ -193,7 +203,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // open opens a stream, which registers the host.
 func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 	a.stream.Opens()
-	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version}
+	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version, Multipath: a.multipath != nil}
 	for _, address := range a.config.Addresses {
 		request.Addresses = append(request.Addresses, address.String())
 	}

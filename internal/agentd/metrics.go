@@ -9,12 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlb/weir/internal/agentd/healthcheck"
+	"github.com/weirlb/weir/internal/agentd/multipath"
 	"github.com/weirlb/weir/internal/agentd/overlay"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // allMetrics are these, and those of virtual networks.
-func allMetrics() []telemetry.Metric { return slices.Concat(metrics, overlay.Metrics()) }
+func allMetrics() []telemetry.Metric {
+	return slices.Concat(metrics, overlay.Metrics(), multipath.Metrics)
+}
 
 // metrics are what a host tells, beside those of its stream and its checks. Their labels take values
 // from what lives on the host and the names of verdicts alone.
@@ -77,6 +80,7 @@ func (a *Agent) observe() {
 		a.checks.Sample(to)
 		a.backlogs.Sample(to)
 		a.fastpath.Sample(to)
+		a.multipath.Sample(to)
 		a.config.Networks.Sample(to)
 		telemetry.Put(to, "weir_agent_session_capacity", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())

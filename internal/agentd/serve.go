@@ -71,7 +71,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Listeners: netlink.Listeners, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (session.Report, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(session.Now()) }, KeepAliveInterval: keepAliveInterval,
-		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, ControlMessages: controls, Send: sender.Send,
+		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, Multipath: datapath, ControlMessages: controls, Send: sender.Send,
 		Networks: networks, Samples: datapath,
 	})
 	if err != nil {

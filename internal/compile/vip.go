@@ -28,8 +28,8 @@ func VIPMessage(vip model.VIP) *weirv1.VIP {
 			HealthCheck: HealthCheckMessage(e.HealthCheck),
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
 			Affinity:    string(e.Affinity), IdleTimeout: OptionalDuration(e.IdleTimeout),
-			SynCookies: string(e.SYNCookies),
-			Allow:      SourceTexts(e.Allow), Deny: SourceTexts(e.Deny),
+			SynCookies: string(e.SYNCookies), Multipath: multipathText(e.Multipath),
+			Allow: SourceTexts(e.Allow), Deny: SourceTexts(e.Deny),
 			AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		for _, b := range e.Backends {
@@ -119,12 +119,19 @@ func (f *Fields) endpoint(i int, p *weirv1.Endpoint) model.Endpoint {
 		Affinity:     model.Affinity(p.GetAffinity()),
 		IdleTimeout:  f.Duration("idleTimeout", p.GetIdleTimeout(), 0),
 		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
+		Multipath:    f.multipath(p.GetMultipath()),
 		Allow:        f.Prefixes("allow", p.GetAllow()),
 		Deny:         f.Prefixes("deny", p.GetDeny()),
 		AllowLists:   p.GetAllowLists(), DenyLists: p.GetDenyLists(),
 	}
 	if p.GetProtocol() != "" {
 		e.Protocol = f.Protocol("protocol", p.GetProtocol())
+	}
+	if e.Multipath && e.Protocol != model.TCP {
+		f.Refuse("multipath", "is for TCP")
+	}
+	if n := len(p.GetBackends()); e.Multipath && n > maxMultipathBackends {
+		f.Refuse("multipath", "is for at most %d backends, are %d", maxMultipathBackends, n)
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
 		f.Refuse("idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)

@@ -87,6 +87,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"Endpoint.all_unhealthy":           {Text: word},
 	"Endpoint.affinity":                {Text: word},
 	"Endpoint.syn_cookies":             {Text: word},
+	"Endpoint.multipath":               {Text: word},
 	"Endpoint.allow":                   {List: sources, Text: address},
 	"Endpoint.deny":                    {List: sources, Text: address},
 	"Endpoint.allow_lists":             {List: 16, Text: name},

@@ -43,6 +43,7 @@ type MuxEndpoint struct {
 	Limits                *Limits // of the VIP, of all muxes together; nil: none
 	NAT                   bool    // the VIP's: muxes are the clients of its backends in some virtual network
 	Hardware              bool    // the VIP's: switches hold it, and its hosts relay what they can't decide
+	Multipath             bool    // SYNs that join a connection of Multipath TCP are forwarded, whoever answers others
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.
@@ -86,20 +87,19 @@ type HostBackend struct {
 	HealthCheck *HealthCheck   // nil: always healthy
 	Slot        Slot           // its cookie
 	Cookies     bool           // write cookies into the timestamps of new connections
-	// Buckets is how many the endpoint has; Draining those that were this backend's lately and are
-	// others' now, in order.
+	// Buckets is how many the endpoint has; Draining those that were this backend's lately and are others' now, in order.
 	Buckets  uint32
 	Draining []uint32
-	// ChainPeers are the tunnels of other backends of the endpoint that may hand connections to this one,
-	// or back to it.
-	ChainPeers  []netip.Addr
-	Affinity    bool
-	IdleTimeout time.Duration
-	Fastpath    bool           // connections may leave the muxes
-	Leave, Stay []netip.Prefix // of clients of Leave, but for those of Stay; of all if Leave is empty
-	SYNCookies  SYNCookies     // as in MuxEndpoint
-	Tenant      string         // whose VIP it is; empty: a manager or a table does not say
-	Allow, Deny []netip.Prefix // of clients in virtual networks, as of the endpoint; both empty: all are taken
+	// ChainPeers are the tunnels of other backends of the endpoint that may hand connections to this one, or back to it. Homes
+	// are one on each host that may know who has a subflow of Multipath TCP; empty: the endpoint has no multipath.
+	ChainPeers, Homes []netip.Addr
+	Affinity          bool
+	IdleTimeout       time.Duration
+	Fastpath          bool           // connections may leave the muxes
+	Leave, Stay       []netip.Prefix // of clients of Leave, but for those of Stay; of all if Leave is empty
+	SYNCookies        SYNCookies     // as in MuxEndpoint
+	Tenant            string         // whose VIP it is; empty: a manager or a table does not say
+	Allow, Deny       []netip.Prefix // of clients in virtual networks, as of the endpoint; both empty: all are taken
 }
 
 // Takes says whether a client in a virtual network may go on.
@@ -155,6 +155,7 @@ type Node struct {
 	Aggregates  []netip.Prefix // that a mux announces instead of routes to single VIPs
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
 	Drained     time.Time      // since when no VIP is to be in the switch; zero: it is not drained
+	Multipath   bool           // the host brings subflows of Multipath TCP to the host that has their connection
 }
 
 // PoolMember is a mux as the others of its pool know it.
@@ -190,8 +191,7 @@ type Counter struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// NextHop is the Ethernet addresses that a mux sends a frame with. The zero value means
-// unresolved.
+// NextHop is the Ethernet addresses that a mux sends a frame with. The zero value means unresolved.
 type NextHop struct {
 	Source      [6]byte
 	Destination [6]byte

@@ -63,6 +63,7 @@ type Endpoint struct {
 	Affinity     Affinity
 	IdleTimeout  time.Duration // how long a silent flow is remembered; 0: the protocol's default
 	SYNCookies   SYNCookies    // of TCP only
+	Multipath    bool          // likewise: further subflows of Multipath TCP find their connection
 	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
 	Allow, Deny []netip.Prefix
 	// AllowLists and DenyLists are the names of prefix lists, of which the same holds.
@@ -110,8 +111,7 @@ type Backend struct {
 	Port    uint16
 	Host    string // name of the node that the backend lives on, or an address of that node
 	Weight  uint32 // share of new connections; 0 drains
-	// Tunnel is where the encapsulated packets go, when that is not Address: an address that
-	// routes to the host, of either family. Unique among the backends of the endpoint.
+	// Tunnel is where encapsulated packets go, when not Address: it routes to the host. Unique in the endpoint; of any family.
 	Tunnel netip.Addr
 }
 

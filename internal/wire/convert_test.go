@@ -103,7 +103,7 @@ func TestUpdatesComeBack(t *testing.T) {
 		backend := model.HostBackend{
 			SYNCookies: drawSYNCookies(t), Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
-			Buckets: 256, Draining: []uint32{0, 17, 255}, ChainPeers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Buckets: 256, Draining: []uint32{0, 17, 255}, ChainPeers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)}, Homes: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t), Stay: drawSources(t), Tenant: "acme", Allow: drawSources(t), Deny: drawSources(t),
 		}
 		ranges := drawRanges(t)

@@ -29,7 +29,9 @@ func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
 
 // HostFromProto reads the node that a host registers as.
 func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil, nil)
+	n, err := nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil, nil)
+	n.Multipath = p.GetMultipath()
+	return n, err
 }
 
 // SwitchFromProto reads the node that a switch registers as.
@@ -41,13 +43,15 @@ func SwitchFromProto(p *weirv1.SyncSwitchRequest) (model.Node, error) {
 func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
-		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates),
+		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates), Multipath: n.Multipath,
 	}
 }
 
 // NodeFromRegistration reads what RegistrationToProto wrote.
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
-	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
+	n, err := nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
+	n.Multipath = p.GetMultipath()
+	return n, err
 }
 
 func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes, aggregates []string) (model.Node, error) {

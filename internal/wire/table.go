@@ -43,8 +43,8 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Backends: make([]*weirv1.MuxBackend, 0, len(e.Backends)),
 		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: compile.OptionalDuration(e.IdleTimeout),
 		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: compile.FastpathMessage(e.Fastpath),
-		SynCookies: string(e.SYNCookies),
-		Allow:      compile.SourceTexts(e.Allow), Deny: compile.SourceTexts(e.Deny),
+		SynCookies: string(e.SYNCookies), Multipath: e.Multipath,
+		Allow: compile.SourceTexts(e.Allow), Deny: compile.SourceTexts(e.Deny),
 		AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		Limits: compile.LimitsMessage(e.Limits), Nat: e.NAT, Hardware: e.Hardware,
 	}
@@ -78,7 +78,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.Fastpath("fastpath", p.GetFastpath())
 	e.SYNCookies = oneOf(&f, "synCookies", p.GetSynCookies(), model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways)
-	e.Limits = compile.Limits(p.GetLimits())
+	e.Limits, e.Multipath = compile.Limits(p.GetLimits()), p.GetMultipath()
 	e.Allow, e.Deny = f.Prefixes("allow", p.GetAllow()), f.Prefixes("deny", p.GetDeny())
 	e.AllowLists, e.DenyLists = p.GetAllowLists(), p.GetDenyLists()
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
@@ -147,7 +147,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Address: compile.OptionalAddress(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		HealthCheck: compile.HealthCheckMessage(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Draining: b.Draining,
-		ChainPeers: compile.AddressTexts(b.ChainPeers), Affinity: b.Affinity, IdleTimeout: compile.OptionalDuration(b.IdleTimeout),
+		ChainPeers: compile.AddressTexts(b.ChainPeers), Homes: compile.AddressTexts(b.Homes), Affinity: b.Affinity, IdleTimeout: compile.OptionalDuration(b.IdleTimeout),
 		Fastpath: b.Fastpath, Leave: compile.SourceTexts(b.Leave), Stay: compile.SourceTexts(b.Stay), SynCookies: string(b.SYNCookies), Tenant: b.Tenant,
 		Allow: compile.SourceTexts(b.Allow), Deny: compile.SourceTexts(b.Deny),
 	}
@@ -161,7 +161,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		Tunnel:      f.Address("tunnel", p.GetTunnel()),
 		HealthCheck: f.HealthCheck("healthCheck", p.GetHealthCheck()),
 		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(), Fastpath: p.GetFastpath(),
-		Buckets: p.GetBuckets(), Draining: p.GetDraining(), ChainPeers: f.Addresses("chain_peers", p.GetChainPeers()), Tenant: p.GetTenant(),
+		Buckets: p.GetBuckets(), Draining: p.GetDraining(), ChainPeers: f.Addresses("chain_peers", p.GetChainPeers()), Homes: f.Addresses("homes", p.GetHomes()), Tenant: p.GetTenant(),
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())

@@ -17,6 +17,7 @@ enum nat_rule_flag {
 	NAT_RULE_FASTPATH = 0x2, /* connections may leave the muxes */
 	NAT_RULE_SYN_COOKIES = 0x4, /* muxes may answer SYNs by cookies */
 	NAT_RULE_SYN_ALWAYS = 0x8, /* and do: what is in the middle of no connection is forged */
+	NAT_RULE_MULTIPATH = 0x10, /* further subflows of Multipath TCP find their connection */
 };
 
 struct nat_rule {

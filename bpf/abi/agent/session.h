@@ -36,6 +36,8 @@ enum session_event {
 	SESSION_FIN_NOTED = 0x400, /* of the client, maybe forged: client_fin is its number */
 	/* The row was copied from new_sessions to sessions: events are noted there. */
 	SESSION_MOVED = 0x800,
+	/* Of Multipath TCP: segments without a cookie come by another host, which counts them. */
+	SESSION_JOINED = 0x1000,
 };
 
 /*
@@ -76,7 +78,8 @@ struct session {
 	__u16 window; /* the client's, as it sent it with the cookie */
 	__s8 window_shift; /* what the client sees of the workload's windows is so many bits higher
 			    */
-	__u8 pad[5];
+	__u8 pad;
+	__be32 token; /* of a connection of Multipath TCP: see agent/multipath.h; 0: none */
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");

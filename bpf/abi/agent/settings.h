@@ -16,7 +16,8 @@ struct agent_settings {
 	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
 	__u32 take_over; /* 1: the kernel makes sockets of SYN cookies that we have checked */
 	__u32 steered; /* endpoints of VIPs that switches hold: 0 spares lookups in their tables */
-	__u32 pad;
+	__u32 multipath; /* endpoints whose subflows find their connection: 0 spares a look at
+			    options */
 };
 
 _Static_assert(sizeof(struct agent_settings) == 80, "agent_settings");

@@ -32,6 +32,12 @@ enum verdict {
 	VERDICT_CHAIN_ON, /* to the backend that had its bucket before */
 	VERDICT_CHAIN_BACK, /* to the backend that has its bucket, for neither knows it */
 
+	/* Towards another host: of a further subflow of Multipath TCP. */
+	VERDICT_JOIN_HOME, /* to a home of its token */
+	VERDICT_JOIN_ON, /* to the host that has the connection */
+	VERDICT_JOIN_TOLD, /* a copy of a client's packet: tells a host of its connection */
+	VERDICT_JOIN_NOTED, /* what another host told of a connection: kept */
+
 	/* Towards another host: a switch brought it here, and the backend is there. */
 	VERDICT_STEERED_COOKIE, /* that its timestamp names */
 	VERDICT_STEERED_BUCKET, /* that its bucket names */
@@ -97,6 +103,10 @@ enum verdict {
 	VERDICT_DROP_STEER_MERGED, /* likewise; to be steered, and several packets in one buffer */
 	VERDICT_DROP_RELAY_LIMITED, /* for a mux, and as many are relayed as may be */
 	VERDICT_DROP_RELAY_NO_MUX, /* for a mux, and none has an address of the tunnel's family */
+	VERDICT_DROP_JOIN_UNKNOWN, /* a further subflow, of a connection that no host has */
+	VERDICT_DROP_JOIN_CONFLICT, /* told by a host of a connection that another one has */
+	VERDICT_DROP_JOIN_FULL, /* told by a host, and the VIP has no room for more */
+	VERDICT_DROP_JOIN_STALE, /* a copy that was to tell a host, and there is nothing to tell */
 	VERDICT_DROP_SPOOFED_SOURCE, /* the source address does not live behind the interface */
 	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
 	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to

@@ -39,6 +39,7 @@ enum endpoint_flag {
 	ENDPOINT_SYN_SAMPLED =
 		8192, /* the SYNs of handshakes that are looked at are answered here */
 	ENDPOINT_HARDWARE = 16384, /* of a VIP that switches hold: see relay_hosts */
+	ENDPOINT_MULTIPATH = 32768, /* SYNs that join a connection are not answered here */
 };
 
 /*

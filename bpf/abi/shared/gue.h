@@ -34,6 +34,11 @@ enum gue_chain {
 		1, /* deliver if the connection is known, else forward to the other backend */
 	GUE_CHAIN_FORWARDED = 2, /* deliver if the connection is known, else send it back */
 	GUE_CHAIN_FINAL = 3, /* sent back: deliver */
+
+	/* Of a further subflow of Multipath TCP; the other tunnel is the one it first came to. */
+	GUE_CHAIN_HOME = 4, /* to the first home of its token, which knows who has it */
+	GUE_CHAIN_HOME_NEXT = 5, /* to the second one, for the first does not */
+	GUE_CHAIN_HOLDER = 6, /* to the host that has the connection: deliver */
 };
 
 enum gue_kind {
@@ -41,6 +46,9 @@ enum gue_kind {
 	GUE_KIND_FRAGMENT = 1, /* inside is a fragment; the ports are its datagram's */
 	GUE_KIND_RELAY = 2, /* between muxes: a fragment for the one that keeps its datagram */
 	GUE_KIND_STEERED = 3, /* between hosts: a switch brought it to another one than serves it */
+	/* Between hosts, never delivered: the other tunnel has the connection of the packet. */
+	GUE_KIND_TOKEN = 4, /* its token, in place of the ports: to a home, or from it to ask */
+	GUE_KIND_JOINED = 5, /* told to the host that the subflow's SYN came to */
 };
 
 struct gue_weir {

@@ -71,12 +71,14 @@ static __always_inline bool tunnel_carries(struct tunnel *t, __be16 ethertype)
 /* Is what Weir says of the packet for hosts? */
 static __always_inline bool gue_knows(const struct gue_weir *weir)
 {
-	if (weir->version != GUE_WEIR_VERSION || weir->step > GUE_CHAIN_FINAL)
+	if (weir->version != GUE_WEIR_VERSION || weir->step > GUE_CHAIN_HOLDER)
 		return false;
 	switch ((enum gue_kind)weir->kind) {
 	case GUE_KIND_PACKET:
 	case GUE_KIND_FRAGMENT:
 	case GUE_KIND_STEERED:
+	case GUE_KIND_TOKEN:
+	case GUE_KIND_JOINED:
 		return true;
 	case GUE_KIND_RELAY: /* for muxes */
 		return false;

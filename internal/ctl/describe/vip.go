@@ -132,6 +132,9 @@ func endpointText(w io.Writer, e *weirv1.Endpoint) error {
 	if e.GetSynCookies() != "" {
 		fmt.Fprintf(w, "  SYN cookies:    %s\n", e.GetSynCookies())
 	}
+	if e.GetMultipath() != "" {
+		fmt.Fprintf(w, "  Multipath:      %s\n", e.GetMultipath())
+	}
 	if e.GetIdleTimeout() != nil {
 		fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
 	}

@@ -103,6 +103,9 @@ var (
 		"GUE_CHAIN_QUERY":     by("", "drop_not_a_mux", "drop_not_a_mux"),
 		"GUE_CHAIN_FORWARDED": by("drop_not_chain_peer", "", "drop_not_chain_peer"),
 		"GUE_CHAIN_FINAL":     by("drop_not_chain_peer", "", "drop_not_chain_peer"),
+		"GUE_CHAIN_HOME":      by("drop_not_chain_peer", "drop_not_chain_peer", "drop_not_chain_peer"), // there is no multipath
+		"GUE_CHAIN_HOME_NEXT": by("drop_not_chain_peer", "drop_not_chain_peer", "drop_not_chain_peer"),
+		"GUE_CHAIN_HOLDER":    by("drop_not_chain_peer", "drop_not_chain_peer", "drop_not_chain_peer"),
 		"GUE_CHAIN_BEYOND":    by("drop_gue_unknown", "drop_gue_unknown", "drop_gue_unknown"),
 	}
 	refusedByKind = map[string]string{
@@ -111,6 +114,8 @@ var (
 		"GUE_KIND_FRAGMENT": "",
 		"GUE_KIND_RELAY":    "drop_gue_unknown",
 		"GUE_KIND_STEERED":  "",
+		"GUE_KIND_TOKEN":    "",
+		"GUE_KIND_JOINED":   "",
 		"GUE_KIND_BEYOND":   "drop_gue_unknown",
 	}
 )
@@ -166,6 +171,9 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 		t.Fatalf("the table does not say what %s may send", sender)
 	case byKind != "":
 		return byKind
+	case kindName == "GUE_KIND_TOKEN" && stepName != "GUE_CHAIN_HOME" && stepName != "GUE_CHAIN_HOME_NEXT" && stepName != "GUE_CHAIN_HOLDER",
+		kindName == "GUE_KIND_JOINED" && stepName != "GUE_CHAIN_HOLDER":
+		return "drop_gue_unknown"
 	case kindName == "GUE_KIND_STEERED":
 		switch {
 		case stepName != "GUE_CHAIN_NONE" && stepName != "GUE_CHAIN_QUERY":

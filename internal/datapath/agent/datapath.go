@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/fastpath"
+	"github.com/weirlb/weir/internal/datapath/agent/multipath"
 	"github.com/weirlb/weir/internal/datapath/agent/natrule"
 	"github.com/weirlb/weir/internal/datapath/agent/sample"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
@@ -57,6 +58,7 @@ type Datapath struct {
 	*snat.Translator
 	*syncookie.SYNCookies
 	*steer.Steering
+	*multipath.Directory
 	*fastpath.Connections
 	*sample.Samples
 	*attachment.Uplink
@@ -125,8 +127,10 @@ func newDatapath(config Config, folder *pin.Folder) *Datapath {
 			return bpf.ChangeSettings(&d.objects, func(s *bpf.AgentAgentSettings) { s.Snat = uint32(n) })
 		},
 	})
+	d.Directory = multipath.New(&d.objects)
 	d.Rules = natrule.New(natrule.Config{
 		Objects: &d.objects, Max: config.MaxRules, Numbers: d.numbers, Sessions: d.Tracker, SNAT: d.Translator, Lock: &d.mu,
+		Multipath: d.SetMultipath,
 	})
 	d.SYNCookies = syncookie.New(&d.objects, &d.mu, config.Log)
 	d.Connections = fastpath.New(&d.objects)

@@ -148,7 +148,8 @@ func gueRefusalCases() []packetCase {
 			changed(gue{}, func(f []byte) { f[at+1] = 6 }),
 			changed(gue{}, func(f []byte) { f[at+2] = 1 }),
 			changed(weir, func(f []byte) { f[at+4] = 2 }),
-			changed(asks, func(f []byte) { f[at+5] = 4 }),
+			changed(asks, func(f []byte) { f[at+5] = 7 }),
+			changed(asks, func(f []byte) { f[at+6] = 6 }),
 			changed(gue{weir: true, kind: kindRelay}, func([]byte) {}))},
 		{"GUE packets merged to one", []step{
 			{program: "from_uplink", in: merged, skb: gso(3, 100), verdict: "drop_gue_merged"},

@@ -155,11 +155,11 @@ func differences(want pkt.Packet, frame []byte) string {
 
 func actionOf(verdict string) uint32 {
 	switch {
-	case strings.HasPrefix(verdict, "drop_"), verdict == "punt_control", verdict == "snat_queue":
+	case strings.HasPrefix(verdict, "drop_"), verdict == "punt_control", verdict == "snat_queue", verdict == "join_noted":
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
 		verdict == "syncookie_interface", verdict == "syncookie_answer", verdict == "syncookie_answer_host", verdict == "syncookie_requeue",
-		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "steered_"), strings.HasPrefix(verdict, "relay_"), verdict == "reply_ping":
+		strings.HasPrefix(verdict, "chain_"), strings.HasPrefix(verdict, "join_"), strings.HasPrefix(verdict, "steered_"), strings.HasPrefix(verdict, "relay_"), verdict == "reply_ping":
 		return tcxRedirect
 	}
 	return tcxNext
@@ -170,6 +170,14 @@ var producedElsewhere = map[string]string{
 	"drop_session_full":        "TestSessionsFull",
 	"drop_session_gone":        "TestRowsOfOthersAreRefused",
 	"drop_chain_family":        "TestChainWithoutFamily",
+	"join_home":                "TestJoinsGoAsTheModel",
+	"join_on":                  "TestJoinsGoAsTheModel",
+	"join_told":                "TestConnectionsAreTold",
+	"join_noted":               "TestWhoMayTell",
+	"drop_join_unknown":        "TestJoinsGoAsTheModel",
+	"drop_join_conflict":       "TestWhoMayTell",
+	"drop_join_full":           "TestQuotasOfTokens",
+	"drop_join_stale":          "TestConnectionsAreTold",
 	"steered_cookie":           "TestSteeredPackets",
 	"steered_bucket":           "TestSteeredPackets",
 	"steered_query":            "TestSteeredPackets",

@@ -45,6 +45,9 @@ func IsNeededBeforeMuxes(was, b model.HostBackend) bool {
 	b.HealthCheck, was.HealthCheck = nil, nil
 	b.Tenant, was.Tenant = "", ""
 	b.Allow, b.Deny, was.Allow, was.Deny = nil, nil, nil, nil
+	if len(b.Homes) > 0 && len(was.Homes) > 0 { // those that were there know what they were told
+		b.Homes, was.Homes = nil, nil
+	}
 	return !was.Equal(b)
 }
 
@@ -54,17 +57,27 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 		table := s.Tables.At(desired.Key(vip, e))
 		slots, draining, chainPeers := table.Slots(), table.Draining(), chainPeersOf(table)
 		var sources map[netip.Addr][]netip.Addr
-		if len(chainPeers) > 0 {
+		multipath := hasMultipath(s, e)
+		if len(chainPeers) > 0 || multipath {
 			sources = sourcesOf(s, e)
+		}
+		var homes []netip.Addr
+		if multipath {
+			homes = homesOf(e, table)
 		}
 		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)
 		allow, deny := networkClients(s.PrefixLists, vip, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
+			peers := chainPeers[slot]
+			if multipath { // any of them may hand on what belongs to another one
+				peers = othersOf(e, b)
+			}
 			do(b.Host, model.HostBackend{
 				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
-				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), chainPeers[slot], sources),
+				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), peers, sources),
+				Homes:    homes,
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
 				Allow: allow, Deny: deny,

@@ -112,7 +112,7 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 		}
 	}
 	for name := range delta.Nodes {
-		if slices.Equal(old.Nodes.At(name).Addresses, s.Nodes.At(name).Addresses) {
+		if was, is := old.Nodes.At(name), s.Nodes.At(name); slices.Equal(was.Addresses, is.Addresses) && was.Multipath == is.Multipath {
 			continue
 		}
 		for vip := range s.VIPsOn(name) {

@@ -26,6 +26,7 @@ type (
 		Aggregates  []netip.Prefix `json:"aggregates,omitempty"`
 		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
 		Drained     time.Time      `json:"drained,omitzero"`
+		Multipath   bool           `json:"multipath,omitempty"`
 	}
 	// TableDocument is an endpoint's table.
 	TableDocument struct {

@@ -42,7 +42,7 @@ var Labels = map[string]string{
 	"role":          "mux, host, switch, manager",
 	"stage":         "priorities of changes, and parts of a port request: three each",
 	"state":         "of flows, and of connections past the muxes: two each; of links of a fabric: five",
-	"table":         "of a mux: three",
+	"table":         "of a mux: three; of an agent: four",
 	"network":       "virtual networks, as configured",
 	"tenant":        "tenants, as configured",
 	"tunnel":        "backends of the host, as configured",

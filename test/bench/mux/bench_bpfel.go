@@ -29,6 +29,8 @@ const (
 	benchMapFragments              = "fragments"
 	benchMapHeavyHitters           = "heavy_hitters"
 	benchMapHostKeys               = "host_keys"
+	benchMapJoinOptions            = "join_options"
+	benchMapJoinTats               = "join_tats"
 	benchMapLost                   = "lost"
 	benchMapLostDatagrams          = "lost_datagrams"
 	benchMapNatAttachments         = "nat_attachments"
@@ -244,6 +246,8 @@ type benchMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
+	JoinOptions    *ebpf.MapSpec `ebpf:"join_options"`
+	JoinTats       *ebpf.MapSpec `ebpf:"join_tats"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NatAttachments *ebpf.MapSpec `ebpf:"nat_attachments"`
@@ -375,6 +379,8 @@ type benchMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
+	JoinOptions    *ebpf.Map `ebpf:"join_options"`
+	JoinTats       *ebpf.Map `ebpf:"join_tats"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
 	NatAttachments *ebpf.Map `ebpf:"nat_attachments"`
@@ -429,6 +435,8 @@ func (m *benchMaps) Close() error {
 		m.Fragments,
 		m.HeavyHitters,
 		m.HostKeys,
+		m.JoinOptions,
+		m.JoinTats,
 		m.Lost,
 		m.LostDatagrams,
 		m.NatAttachments,

@@ -38,7 +38,7 @@ type AgentAgentSettings struct {
 	CheckSources   uint32
 	TakeOver       uint32
 	Steered        uint32
-	Pad            uint32
+	Multipath      uint32
 }
 
 type AgentChainPeer struct {
@@ -157,6 +157,9 @@ const (
 	AgentGueChainGUE_CHAIN_QUERY     AgentGueChain = 1
 	AgentGueChainGUE_CHAIN_FORWARDED AgentGueChain = 2
 	AgentGueChainGUE_CHAIN_FINAL     AgentGueChain = 3
+	AgentGueChainGUE_CHAIN_HOME      AgentGueChain = 4
+	AgentGueChainGUE_CHAIN_HOME_NEXT AgentGueChain = 5
+	AgentGueChainGUE_CHAIN_HOLDER    AgentGueChain = 6
 )
 
 type AgentGueControlFormat uint32
@@ -184,7 +187,82 @@ const (
 	AgentGueKindGUE_KIND_FRAGMENT AgentGueKind = 1
 	AgentGueKindGUE_KIND_RELAY    AgentGueKind = 2
 	AgentGueKindGUE_KIND_STEERED  AgentGueKind = 3
+	AgentGueKindGUE_KIND_TOKEN    AgentGueKind = 4
+	AgentGueKindGUE_KIND_JOINED   AgentGueKind = 5
 )
+
+type AgentMultipathCell uint32
+
+const (
+	AgentMultipathCellMULTIPATH_CELLS      AgentMultipathCell = 256
+	AgentMultipathCellMULTIPATH_CELL_SHIFT AgentMultipathCell = 24
+)
+
+type AgentMultipathFlow struct {
+	_          structs.HostLayout
+	Client     AgentAddress
+	Vip        AgentAddress
+	ClientPort uint16
+	VipPort    uint16
+}
+
+type AgentMultipathHolder struct {
+	_          structs.HostLayout
+	Tunnel     AgentAddress
+	Until      uint64
+	Client     AgentAddress
+	ClientPort uint16
+	Pad        [6]uint8
+}
+
+type AgentMultipathHomeKey struct {
+	_        structs.HostLayout
+	Vip      AgentAddress
+	Port     uint16
+	Protocol uint8
+	Cell     uint8
+}
+
+type AgentMultipathHomes struct {
+	_     structs.HostLayout
+	First AgentAddress
+	Next  AgentAddress
+}
+
+type AgentMultipathJoined struct {
+	_        structs.HostLayout
+	Tunnel   AgentAddress
+	LastSeen uint64
+}
+
+type AgentMultipathName struct {
+	_        structs.HostLayout
+	Vip      AgentAddress
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+	Token    uint32
+}
+
+type AgentMultipathQuota struct {
+	_     structs.HostLayout
+	Limit [3]uint64
+}
+
+type AgentMultipathTable uint32
+
+const (
+	AgentMultipathTableMULTIPATH_TOKENS AgentMultipathTable = 0
+	AgentMultipathTableMULTIPATH_NAMES  AgentMultipathTable = 1
+	AgentMultipathTableMULTIPATH_JOINED AgentMultipathTable = 2
+	AgentMultipathTableMULTIPATH_TABLES AgentMultipathTable = 3
+)
+
+type AgentMultipathUsage struct {
+	_       structs.HostLayout
+	Made    [3]uint64
+	Refused [3]uint64
+}
 
 type AgentNatRule struct {
 	_           structs.HostLayout
@@ -202,6 +280,7 @@ const (
 	AgentNatRuleFlagNAT_RULE_FASTPATH    AgentNatRuleFlag = 2
 	AgentNatRuleFlagNAT_RULE_SYN_COOKIES AgentNatRuleFlag = 4
 	AgentNatRuleFlagNAT_RULE_SYN_ALWAYS  AgentNatRuleFlag = 8
+	AgentNatRuleFlagNAT_RULE_MULTIPATH   AgentNatRuleFlag = 16
 )
 
 type AgentNatRuleKey struct {
@@ -374,6 +453,14 @@ type AgentRxCtx struct {
 		_               [2]byte
 		FragmentId      uint32
 	}
+	Join        uint32
+	Proven      uint32
+	Name        AgentMultipathName
+	Holder      AgentMultipathHolder
+	Home        AgentMultipathHomeKey
+	Homes       AgentMultipathHomes
+	Flow        AgentMultipathFlow
+	Joined      AgentMultipathJoined
 	UntilSample uint32
 	_           [4]byte
 }
@@ -416,7 +503,8 @@ type AgentSession struct {
 	ClockShift  uint32
 	Window      uint16
 	WindowShift int8
-	Pad         [5]uint8
+	Pad         uint8
+	Token       uint32
 }
 
 type AgentSessionEvent uint32
@@ -434,6 +522,7 @@ const (
 	AgentSessionEventSESSION_CLIENT_RESET    AgentSessionEvent = 512
 	AgentSessionEventSESSION_FIN_NOTED       AgentSessionEvent = 1024
 	AgentSessionEventSESSION_MOVED           AgentSessionEvent = 2048
+	AgentSessionEventSESSION_JOINED          AgentSessionEvent = 4096
 )
 
 type AgentSessionKey struct {
@@ -961,73 +1050,81 @@ const (
 	AgentVerdictVERDICT_DELIVER_INTERFACE        AgentVerdict = 13
 	AgentVerdictVERDICT_CHAIN_ON                 AgentVerdict = 14
 	AgentVerdictVERDICT_CHAIN_BACK               AgentVerdict = 15
-	AgentVerdictVERDICT_STEERED_COOKIE           AgentVerdict = 16
-	AgentVerdictVERDICT_STEERED_BUCKET           AgentVerdict = 17
-	AgentVerdictVERDICT_STEERED_QUERY            AgentVerdict = 18
-	AgentVerdictVERDICT_STEERED_ANSWER           AgentVerdict = 19
-	AgentVerdictVERDICT_STEERED_ERROR            AgentVerdict = 20
-	AgentVerdictVERDICT_RELAY_FRAGMENT           AgentVerdict = 21
-	AgentVerdictVERDICT_RELAY_ERROR              AgentVerdict = 22
-	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 23
-	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 24
-	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 25
-	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 26
-	AgentVerdictVERDICT_REPLY_PING               AgentVerdict = 27
-	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 28
-	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 29
-	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 30
-	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 31
-	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 32
-	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 33
-	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 34
-	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 35
-	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 36
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 37
-	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 38
-	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 39
-	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 40
-	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 41
-	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 42
-	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 43
-	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 44
-	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 45
-	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 46
-	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 47
-	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 48
-	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 49
-	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 50
-	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 51
-	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 52
-	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 53
-	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 54
-	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 55
-	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 56
-	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 57
-	AgentVerdictVERDICT_DROP_STEER_PING          AgentVerdict = 58
-	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 59
-	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 60
-	AgentVerdictVERDICT_DROP_RELAY_LIMITED       AgentVerdict = 61
-	AgentVerdictVERDICT_DROP_RELAY_NO_MUX        AgentVerdict = 62
-	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 63
-	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 64
-	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 65
-	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 66
-	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 67
-	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 68
-	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 69
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 70
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 71
-	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 72
-	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 73
-	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 74
-	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 75
-	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 76
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 77
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 78
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 79
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 80
-	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 81
-	AgentVerdictVERDICT_COUNT                    AgentVerdict = 82
+	AgentVerdictVERDICT_JOIN_HOME                AgentVerdict = 16
+	AgentVerdictVERDICT_JOIN_ON                  AgentVerdict = 17
+	AgentVerdictVERDICT_JOIN_TOLD                AgentVerdict = 18
+	AgentVerdictVERDICT_JOIN_NOTED               AgentVerdict = 19
+	AgentVerdictVERDICT_STEERED_COOKIE           AgentVerdict = 20
+	AgentVerdictVERDICT_STEERED_BUCKET           AgentVerdict = 21
+	AgentVerdictVERDICT_STEERED_QUERY            AgentVerdict = 22
+	AgentVerdictVERDICT_STEERED_ANSWER           AgentVerdict = 23
+	AgentVerdictVERDICT_STEERED_ERROR            AgentVerdict = 24
+	AgentVerdictVERDICT_RELAY_FRAGMENT           AgentVerdict = 25
+	AgentVerdictVERDICT_RELAY_ERROR              AgentVerdict = 26
+	AgentVerdictVERDICT_REPLY_NATIVE             AgentVerdict = 27
+	AgentVerdictVERDICT_REPLY_UPLINK             AgentVerdict = 28
+	AgentVerdictVERDICT_REPLY_INTERFACE          AgentVerdict = 29
+	AgentVerdictVERDICT_REPLY_HOST               AgentVerdict = 30
+	AgentVerdictVERDICT_REPLY_PING               AgentVerdict = 31
+	AgentVerdictVERDICT_REPLY_DIRECT             AgentVerdict = 32
+	AgentVerdictVERDICT_PUNT_CONTROL             AgentVerdict = 33
+	AgentVerdictVERDICT_SNAT_NATIVE              AgentVerdict = 34
+	AgentVerdictVERDICT_SNAT_UPLINK              AgentVerdict = 35
+	AgentVerdictVERDICT_SNAT_QUEUE               AgentVerdict = 36
+	AgentVerdictVERDICT_SYNCOOKIE_SOCKET         AgentVerdict = 37
+	AgentVerdictVERDICT_SYNCOOKIE_NATIVE         AgentVerdict = 38
+	AgentVerdictVERDICT_SYNCOOKIE_INTERFACE      AgentVerdict = 39
+	AgentVerdictVERDICT_SYNCOOKIE_REQUEUE        AgentVerdict = 40
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 41
+	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 42
+	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 43
+	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 44
+	AgentVerdictVERDICT_DROP_NOT_A_VIP_HOST      AgentVerdict = 45
+	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 46
+	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 47
+	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 48
+	AgentVerdictVERDICT_DROP_INNER_MALFORMED     AgentVerdict = 49
+	AgentVerdictVERDICT_DROP_INNER_FRAGMENT      AgentVerdict = 50
+	AgentVerdictVERDICT_DROP_INNER_OTHER         AgentVerdict = 51
+	AgentVerdictVERDICT_DROP_NO_RULE             AgentVerdict = 52
+	AgentVerdictVERDICT_DROP_NO_WORKLOAD         AgentVerdict = 53
+	AgentVerdictVERDICT_DROP_ICMP_UNKNOWN        AgentVerdict = 54
+	AgentVerdictVERDICT_DROP_ECN                 AgentVerdict = 55
+	AgentVerdictVERDICT_DROP_SESSION_TAKEN       AgentVerdict = 56
+	AgentVerdictVERDICT_DROP_SESSION_FULL        AgentVerdict = 57
+	AgentVerdictVERDICT_DROP_SESSION_GONE        AgentVerdict = 58
+	AgentVerdictVERDICT_DROP_CHAIN_FAMILY        AgentVerdict = 59
+	AgentVerdictVERDICT_DROP_CHAIN               AgentVerdict = 60
+	AgentVerdictVERDICT_DROP_STEER_CLOSED        AgentVerdict = 61
+	AgentVerdictVERDICT_DROP_STEER_PING          AgentVerdict = 62
+	AgentVerdictVERDICT_DROP_STEER_NO_BACKEND    AgentVerdict = 63
+	AgentVerdictVERDICT_DROP_STEER_MERGED        AgentVerdict = 64
+	AgentVerdictVERDICT_DROP_RELAY_LIMITED       AgentVerdict = 65
+	AgentVerdictVERDICT_DROP_RELAY_NO_MUX        AgentVerdict = 66
+	AgentVerdictVERDICT_DROP_JOIN_UNKNOWN        AgentVerdict = 67
+	AgentVerdictVERDICT_DROP_JOIN_CONFLICT       AgentVerdict = 68
+	AgentVerdictVERDICT_DROP_JOIN_FULL           AgentVerdict = 69
+	AgentVerdictVERDICT_DROP_JOIN_STALE          AgentVerdict = 70
+	AgentVerdictVERDICT_DROP_SPOOFED_SOURCE      AgentVerdict = 71
+	AgentVerdictVERDICT_DROP_TAGGED              AgentVerdict = 72
+	AgentVerdictVERDICT_DROP_OWN_TUNNEL          AgentVerdict = 73
+	AgentVerdictVERDICT_DROP_PORTS_EXHAUSTED     AgentVerdict = 74
+	AgentVerdictVERDICT_DROP_FLOWS_FULL          AgentVerdict = 75
+	AgentVerdictVERDICT_DROP_UNSOLICITED_FULL    AgentVerdict = 76
+	AgentVerdictVERDICT_DROP_FILTERED            AgentVerdict = 77
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     AgentVerdict = 78
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    AgentVerdict = 79
+	AgentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT AgentVerdict = 80
+	AgentVerdictVERDICT_DROP_DECAPSULATE         AgentVerdict = 81
+	AgentVerdictVERDICT_DROP_REWRITE             AgentVerdict = 82
+	AgentVerdictVERDICT_DROP_DIRECT              AgentVerdict = 83
+	AgentVerdictVERDICT_DROP_CONTROL             AgentVerdict = 84
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   AgentVerdict = 85
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   AgentVerdict = 86
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  AgentVerdict = 87
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   AgentVerdict = 88
+	AgentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   AgentVerdict = 89
+	AgentVerdictVERDICT_COUNT                    AgentVerdict = 90
 )
 
 type AgentVxlanFormat uint32
@@ -1051,6 +1148,13 @@ const (
 	AgentMapControls             = "controls"
 	AgentMapFastpath             = "fastpath"
 	AgentMapLostDatagrams        = "lost_datagrams"
+	AgentMapMptcpHomes           = "mptcp_homes"
+	AgentMapMptcpJoined          = "mptcp_joined"
+	AgentMapMptcpJoining         = "mptcp_joining"
+	AgentMapMptcpNames           = "mptcp_names"
+	AgentMapMptcpQuotas          = "mptcp_quotas"
+	AgentMapMptcpTokens          = "mptcp_tokens"
+	AgentMapMptcpUsages          = "mptcp_usages"
 	AgentMapMuxes                = "muxes"
 	AgentMapNatRules             = "nat_rules"
 	AgentMapNewSessions          = "new_sessions"
@@ -1109,6 +1213,8 @@ const (
 	AgentVarAbiDatagramLayout    = "abi_datagram_layout"
 	AgentVarAbiGueControlFormat  = "abi_gue_control_format"
 	AgentVarAbiGueFormat         = "abi_gue_format"
+	AgentVarAbiMultipathCell     = "abi_multipath_cell"
+	AgentVarAbiMultipathTable    = "abi_multipath_table"
 	AgentVarAbiSampleGap         = "abi_sample_gap"
 	AgentVarAbiSessionLayout     = "abi_session_layout"
 	AgentVarAbiSessionTable      = "abi_session_table"
@@ -1204,6 +1310,13 @@ type AgentMapSpecs struct {
 	Controls       *ebpf.MapSpec `ebpf:"controls"`
 	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	MptcpHomes     *ebpf.MapSpec `ebpf:"mptcp_homes"`
+	MptcpJoined    *ebpf.MapSpec `ebpf:"mptcp_joined"`
+	MptcpJoining   *ebpf.MapSpec `ebpf:"mptcp_joining"`
+	MptcpNames     *ebpf.MapSpec `ebpf:"mptcp_names"`
+	MptcpQuotas    *ebpf.MapSpec `ebpf:"mptcp_quotas"`
+	MptcpTokens    *ebpf.MapSpec `ebpf:"mptcp_tokens"`
+	MptcpUsages    *ebpf.MapSpec `ebpf:"mptcp_usages"`
 	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
 	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
 	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
@@ -1254,6 +1367,8 @@ type AgentVariableSpecs struct {
 	AbiDatagramLayout    *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
 	AbiGueControlFormat  *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat         *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiMultipathCell     *ebpf.VariableSpec `ebpf:"abi_multipath_cell"`
+	AbiMultipathTable    *ebpf.VariableSpec `ebpf:"abi_multipath_table"`
 	AbiSampleGap         *ebpf.VariableSpec `ebpf:"abi_sample_gap"`
 	AbiSessionLayout     *ebpf.VariableSpec `ebpf:"abi_session_layout"`
 	AbiSessionTable      *ebpf.VariableSpec `ebpf:"abi_session_table"`
@@ -1307,6 +1422,13 @@ type AgentMaps struct {
 	Controls       *ebpf.Map `ebpf:"controls"`
 	Fastpath       *ebpf.Map `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	MptcpHomes     *ebpf.Map `ebpf:"mptcp_homes"`
+	MptcpJoined    *ebpf.Map `ebpf:"mptcp_joined"`
+	MptcpJoining   *ebpf.Map `ebpf:"mptcp_joining"`
+	MptcpNames     *ebpf.Map `ebpf:"mptcp_names"`
+	MptcpQuotas    *ebpf.Map `ebpf:"mptcp_quotas"`
+	MptcpTokens    *ebpf.Map `ebpf:"mptcp_tokens"`
+	MptcpUsages    *ebpf.Map `ebpf:"mptcp_usages"`
 	Muxes          *ebpf.Map `ebpf:"muxes"`
 	NatRules       *ebpf.Map `ebpf:"nat_rules"`
 	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
@@ -1356,6 +1478,13 @@ func (m *AgentMaps) Close() error {
 		m.Controls,
 		m.Fastpath,
 		m.LostDatagrams,
+		m.MptcpHomes,
+		m.MptcpJoined,
+		m.MptcpJoining,
+		m.MptcpNames,
+		m.MptcpQuotas,
+		m.MptcpTokens,
+		m.MptcpUsages,
 		m.Muxes,
 		m.NatRules,
 		m.NewSessions,
@@ -1407,6 +1536,8 @@ type AgentVariables struct {
 	AbiDatagramLayout    *ebpf.Variable `ebpf:"abi_datagram_layout"`
 	AbiGueControlFormat  *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat         *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiMultipathCell     *ebpf.Variable `ebpf:"abi_multipath_cell"`
+	AbiMultipathTable    *ebpf.Variable `ebpf:"abi_multipath_table"`
 	AbiSampleGap         *ebpf.Variable `ebpf:"abi_sample_gap"`
 	AbiSessionLayout     *ebpf.Variable `ebpf:"abi_session_layout"`
 	AbiSessionTable      *ebpf.Variable `ebpf:"abi_session_table"`

@@ -142,7 +142,7 @@ func (m *Migration) copyLate(to map[string]*ebpf.Map) error {
 }
 
 // repliesWrite are the members of a session that only the programs of replies write.
-var repliesWrite = []string{"cookie", "cookie_scale", "last_sent", "tsval", "client_next", "workload_seq", "tsvals", "shift", "clock_shift", "window_shift"}
+var repliesWrite = []string{"cookie", "cookie_scale", "last_sent", "tsval", "client_next", "workload_seq", "tsvals", "shift", "clock_shift", "window_shift", "token"}
 
 // mergeLate brings a late row into a new one. What clients' packets write is newer there; what replies
 // write, whose programs are still the old ones, in the late row; both set events.

@@ -24,7 +24,9 @@ type Config struct {
 	Numbers  *tenant.Numbers
 	Sessions *session.Tracker
 	SNAT     *snat.Translator
-	Lock     *sync.Mutex
+	// Multipath follows the endpoints whose subflows find their connection.
+	Multipath func(rules map[model.HostBackendKey]model.HostBackend) error
+	Lock      *sync.Mutex
 }
 
 // Rules are the backends of the host, as in the tables nat_rules, chain_peers, tunnels and muxes.
@@ -78,7 +80,7 @@ func (r *Rules) set(rules map[model.HostBackendKey]model.HostBackend) error {
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := errors.Join(r.c.Sessions.CountVIPs(rules), r.c.Numbers.Set(tenant.OwnersOf(rules, r.c.SNAT.Configs())), r.setChainPeers(rules)); err != nil {
+	if err := errors.Join(r.c.Sessions.CountVIPs(rules), r.c.Numbers.Set(tenant.OwnersOf(rules, r.c.SNAT.Configs())), r.setChainPeers(rules), r.c.Multipath(rules)); err != nil {
 		return err
 	}
 	if err := abi.WriteTable(r.c.Objects.NatRules, rows); err != nil {
@@ -188,6 +190,9 @@ func toRule(b model.HostBackend) bpf.AgentNatRule {
 	}
 	if b.Cookies && b.Slot != 0 {
 		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_COOKIES
+	}
+	if len(b.Homes) > 0 {
+		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_MULTIPATH
 	}
 	if b.Fastpath {
 		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_FASTPATH

@@ -77,7 +77,8 @@ func (c sessionReport) countOf(s Session) *counted {
 	return nil
 }
 
-// add counts a live session. One that was reset needs nobody any more.
+// add counts a live session. One that was reset needs nobody any more. One with a cookie, or whose other segments come by another
+// host, does not need its bucket.
 func (c sessionReport) add(s Session, cookie bool) {
 	r := c.countOf(s)
 	if r == nil || s.State == StateReset {
@@ -90,6 +91,19 @@ func (c sessionReport) add(s Session, cookie bool) {
 	r.found.WithoutCookie++
 	if c.draining(r.rule, s) {
 		r.found.Draining++
+	}
+}
+
+// addElsewhere counts a subflow of Multipath TCP that another host has: its segments without a cookie come to backends here, by
+// buckets that may be draining.
+func (c sessionReport) addElsewhere(client, vip netip.AddrPort) {
+	s := Session{Protocol: model.TCP, Client: client, VIP: vip}
+	for by, r := range c.rules {
+		if by.endpoint.VIP == vip.Addr() && by.endpoint.Protocol == model.TCP &&
+			(by.endpoint.Port == vip.Port() || by.endpoint.Port == model.AllPorts) && len(r.rule.Draining) > 0 && c.draining(r.rule, s) {
+			r.found.WithoutCookie++
+			r.found.Draining++
+		}
 	}
 }
 

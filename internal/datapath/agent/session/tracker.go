@@ -125,7 +125,7 @@ func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 			}
 			result.Live++
 			session := fromSession(key, row)
-			count.add(session, CarriesCookie(row))
+			count.add(session, CarriesCookie(row) || row.Events&bpf.AgentSessionEventSESSION_JOINED != 0)
 			count.addSYN(session, row, now)
 			vips.add(table, session, row.Overflow != 0)
 			return nil
@@ -133,6 +133,11 @@ func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 		if err != nil {
 			return result, fmt.Errorf("sweep sessions: %w", err)
 		}
+	}
+	if err := bpf.EachBatched(t.objects.MptcpJoined, func(key bpf.AgentMultipathFlow, _ bpf.AgentMultipathJoined) {
+		count.addElsewhere(bpf.FromAddrPort(key.Client, key.ClientPort), bpf.FromAddrPort(key.Vip, key.VipPort))
+	}); err != nil {
+		return result, fmt.Errorf("count subflows that others have: %w", err)
 	}
 	result.Backends, result.SYNs = count.backends(), count.unanswered()
 	result.VIPs, result.Tenants, err = t.ApplyQuotas(vips)

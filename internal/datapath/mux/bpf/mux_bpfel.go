@@ -167,6 +167,7 @@ const (
 	MuxEndpointFlagENDPOINT_FAIR_SHARE      MuxEndpointFlag = 4096
 	MuxEndpointFlagENDPOINT_SYN_SAMPLED     MuxEndpointFlag = 8192
 	MuxEndpointFlagENDPOINT_HARDWARE        MuxEndpointFlag = 16384
+	MuxEndpointFlagENDPOINT_MULTIPATH       MuxEndpointFlag = 32768
 )
 
 type MuxEndpointIndexEntry uint32
@@ -300,6 +301,11 @@ type MuxHeavyHitter struct {
 	Candidate MuxShareKey
 	All       uint64
 	Lead      uint64
+}
+
+type MuxJoinOptions struct {
+	_     structs.HostLayout
+	Bytes [40]uint8
 }
 
 type MuxMuxNat struct {
@@ -1097,6 +1103,8 @@ const (
 	MuxMapFragments              = "fragments"
 	MuxMapHeavyHitters           = "heavy_hitters"
 	MuxMapHostKeys               = "host_keys"
+	MuxMapJoinOptions            = "join_options"
+	MuxMapJoinTats               = "join_tats"
 	MuxMapLost                   = "lost"
 	MuxMapLostDatagrams          = "lost_datagrams"
 	MuxMapNatAttachments         = "nat_attachments"
@@ -1269,6 +1277,8 @@ type MuxMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
+	JoinOptions    *ebpf.MapSpec `ebpf:"join_options"`
+	JoinTats       *ebpf.MapSpec `ebpf:"join_tats"`
 	Lost           *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NatAttachments *ebpf.MapSpec `ebpf:"nat_attachments"`
@@ -1391,6 +1401,8 @@ type MuxMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
+	JoinOptions    *ebpf.Map `ebpf:"join_options"`
+	JoinTats       *ebpf.Map `ebpf:"join_tats"`
 	Lost           *ebpf.Map `ebpf:"lost"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
 	NatAttachments *ebpf.Map `ebpf:"nat_attachments"`
@@ -1445,6 +1457,8 @@ func (m *MuxMaps) Close() error {
 		m.Fragments,
 		m.HeavyHitters,
 		m.HostKeys,
+		m.JoinOptions,
+		m.JoinTats,
 		m.Lost,
 		m.LostDatagrams,
 		m.NatAttachments,

@@ -28,7 +28,7 @@ type Settings struct {
 const settingFlags = bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING |
 	bpf.MuxEndpointFlagENDPOINT_AFFINITY | bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_FASTPATH |
 	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED |
-	bpf.MuxEndpointFlagENDPOINT_HARDWARE | synFlags
+	bpf.MuxEndpointFlagENDPOINT_HARDWARE | bpf.MuxEndpointFlagENDPOINT_MULTIPATH | synFlags
 
 func (t *Table) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, t.tick), flowLimit: e.FlowLimit}
@@ -51,6 +51,9 @@ func (t *Table) settingsOf(e model.MuxEndpoint) settings {
 	}
 	if e.Ping {
 		s.flags |= bpf.MuxEndpointFlagENDPOINT_PING
+	}
+	if e.Multipath && e.Key.Protocol == model.TCP {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_MULTIPATH
 	}
 	if e.Hardware {
 		s.flags |= bpf.MuxEndpointFlagENDPOINT_HARDWARE

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Telling other hosts of a connection of Multipath TCP: by a copy of the client's packet, which
+ * comes to from_uplink once more, is admitted as the packet was, and then goes to who is to be told
+ * instead of to the workload. User space would tell them too late: the client may join at once.
+ */
+#pragma once
+
+#include "agent/forward.h"
+#include "agent/multipath_tables.h"
+#include "agent/multipath_token.h"
+#include "agent/source_check.h"
+
+/* Whom a copy tells what. */
+enum multipath_copy {
+	COPY_NONE = 0,
+	COPY_HOME, /* the first home of the token, who has it */
+	COPY_HOME_NEXT, /* the second one, likewise */
+	COPY_JOINED, /* the host that the subflow's SYN came to, who has the subflow */
+};
+
+/* The copy is known by the control block, as what leaves is. */
+static __always_inline void multipath_copy(struct __sk_buff *skb, enum multipath_copy what)
+{
+	departure_seal(skb);
+	skb->cb[2] = what;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->cb[0] = 0;
+	skb->cb[1] = 0;
+	skb->cb[2] = 0;
+}
+
+static __always_inline enum multipath_copy multipath_is_copy(struct __sk_buff *skb)
+{
+	enum multipath_copy what = skb->cb[2];
+
+	if (!departure_is_sealed(skb))
+		return COPY_NONE;
+	skb->cb[2] = 0;
+	return what;
+}
+
+/* The homes of a->name, in a->homes; false: there are none. */
+static __always_inline bool multipath_find_homes(struct rx_ctx *a)
+{
+	const struct multipath_homes *homes;
+
+	a->home.vip = a->name.vip;
+	a->home.port = a->name.port;
+	a->home.protocol = a->name.protocol;
+	a->home.cell = bpf_ntohl(a->name.token) * MULTIPATH_CELL_FACTOR >> MULTIPATH_CELL_SHIFT;
+	homes = bpf_map_lookup_elem(&mptcp_homes, &a->home);
+	if (!homes)
+		return false;
+	a->homes = *homes;
+	return true;
+}
+
+static __always_inline bool multipath_is_here(const struct address *tunnel)
+{
+	return bpf_map_lookup_elem(&tunnels, tunnel);
+}
+
+/* Is there such a home, on another host? */
+static __always_inline bool multipath_is_elsewhere(const struct address *home)
+{
+	return address_is_set(home) && !multipath_is_here(home);
+}
+
+/* The session of a client's packet by the rule. */
+static __always_inline struct session_key multipath_session_key(const struct rx_ctx *a)
+{
+	struct session_key key = {
+		.client = a->inner.source,
+		.dip = a->rule.dip,
+		.client_port = a->inner.source_port,
+		.dip_port = a->rule.port,
+		.protocol = a->inner.protocol,
+	};
+
+	return key;
+}
+
+static __noinline struct session *multipath_session(const struct rx_ctx *a)
+{
+	struct session_key key = multipath_session_key(a);
+
+	return session_lookup(&key);
+}
+
+/* Its segments without a cookie come by the buckets of another host. */
+static __noinline void multipath_note_elsewhere(const struct rx_ctx *a, struct session *session)
+{
+	struct session_key key = multipath_session_key(a);
+
+	if (!(session->events & SESSION_JOINED))
+		session_note(&key, session, SESSION_JOINED);
+}
+
+/* Sends what the copy has become. Several segments in one buffer could not be told apart. */
+static __always_inline enum verdict multipath_send(struct __sk_buff *skb, struct rx_ctx *a)
+{
+	enum verdict verdict;
+
+	if (skb->gso_size || !address_is_set(&a->hop.to))
+		return VERDICT_DROP_JOIN_STALE;
+	a->hop.other = a->key.tunnel;
+	if (!a->tunnel.entropy)
+		a->tunnel.entropy = forward_entropy(&a->inner);
+	verdict = forward(skb, a);
+	return verdict ?: VERDICT_JOIN_TOLD;
+}
+
+/* The copy of a packet of this host: tells a home who has the token of its session. */
+__noinline int multipath_tell_home(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull, bool next)
+{
+	const struct session *session = multipath_session(a);
+	__be32 token = session ? session->token : 0;
+
+	multipath_set_name(a, token);
+	if (!token || !multipath_find_homes(a))
+		return VERDICT_DROP_JOIN_STALE;
+	a->hop.to = next ? a->homes.next : a->homes.first;
+	a->hop.step = next ? GUE_CHAIN_HOME_NEXT : GUE_CHAIN_HOME;
+	a->hop.kind = GUE_KIND_TOKEN;
+	a->tunnel.source_port = (__u16)token;
+	a->tunnel.destination_port = token >> 16;
+	return multipath_send(skb, a);
+}
+
+/* Notes a connection that has begun, and has its homes told. */
+__noinline int multipath_register(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull,
+				  __be32 token)
+{
+	bool again;
+
+	multipath_set_name(a, token);
+	multipath_set_holder(a, &a->key.tunnel);
+	if (multipath_note(a, &mptcp_tokens, MULTIPATH_TOKENS) > NOTED_AGAIN)
+		return 0;
+	if (!multipath_find_homes(a))
+		return 0;
+	again = multipath_is_here(&a->homes.first) ||
+		(address_is_set(&a->homes.next) && multipath_is_here(&a->homes.next));
+	if (again)
+		multipath_note(a, &mptcp_names, MULTIPATH_NAMES);
+	if (multipath_is_elsewhere(&a->homes.first))
+		multipath_copy(skb, COPY_HOME);
+	if (multipath_is_elsewhere(&a->homes.next))
+		multipath_copy(skb, COPY_HOME_NEXT);
+	return 0;
+}
+
+/*
+ * A packet of a multipath endpoint is about to be delivered in the session. A SYN that joins is
+ * confirmed; the first segment that proves that the client is there begins the connection. Not
+ * static: the verifier looks at it once.
+ */
+__noinline int multipath_delivered(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull,
+				   struct session *session __arg_nonnull)
+{
+	if (a->join) {
+		if (!(session->events & SESSION_WORKLOAD_ANSWER) && session->token != a->join)
+			session->token = a->join;
+		if (a->tunnel.step >= GUE_CHAIN_HOME && !multipath_is_here(&a->tunnel.other)) {
+			multipath_note_elsewhere(a, session);
+			multipath_copy(skb, COPY_JOINED);
+		}
+		return 0;
+	}
+	if (!a->proven && session->token && session->events & SESSION_CLIENT_ACK)
+		multipath_register(skb, a, session->token);
+	return 0;
+}

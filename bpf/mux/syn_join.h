@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * SYNs that join a connection of Multipath TCP (RFC 8684). Answered by a cookie the subflow would
+ * be lost, as the answer needs the connection's keys. So of endpoints with multipath they are
+ * forwarded, within a limit: hosts drop those whose token no connection has.
+ */
+#pragma once
+
+#include "mux/ctx.h"
+#include "mux/ratelimit.h"
+#include "mux/tcp_cookie.h"
+#include "mux/trace.h"
+#include "net/tcp.h"
+
+enum {
+	JOIN_TATS = 4096, /* a power of two */
+	JOIN_INTERVAL = 200000, /* ns: 5 000 a second of an endpoint */
+	JOIN_BURST = 100000000, /* ns */
+	TCP_OPTION_MULTIPATH = 30,
+	MULTIPATH_JOIN = 1, /* in the upper half of the third byte */
+	MULTIPATH_JOIN_LENGTH = 12,
+};
+
+/* When the buckets of endpoints will be full again, by the lower bits of their id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, JOIN_TATS);
+	__type(key, __u32);
+	__type(value, __u64);
+} join_tats SEC(".maps");
+
+struct join_options {
+	__u8 bytes[TCP_OPTIONS_MAX];
+};
+
+/* The options that this CPU looks at: the fast path's stack has no room for them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct join_options);
+} join_options SEC(".maps");
+
+/* Is there the option of a SYN that joins among the bytes, which are followed by zeros? */
+static __always_inline bool join_search(const struct join_options *options)
+{
+	__u32 at = 0, zero = unknown_zero;
+
+	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
+		__u8 kind, size;
+
+		if (at > TCP_OPTIONS_MAX - MULTIPATH_JOIN_LENGTH)
+			return false;
+		kind = options->bytes[at];
+		if (kind == TCP_OPTION_END)
+			return false;
+		if (kind == TCP_OPTION_NOP) {
+			at += zero + 1;
+			continue;
+		}
+		size = options->bytes[at + 1];
+		if (kind == TCP_OPTION_MULTIPATH)
+			return size == MULTIPATH_JOIN_LENGTH &&
+			       options->bytes[at + 2] >> 4 == MULTIPATH_JOIN;
+		if (size < 2)
+			return false;
+		at += zero + size; /* else the verifier walks on from each sum of sizes */
+	}
+	return false;
+}
+
+/*
+ * Does the SYN, whose TCP header is at l4, join a connection, and may it be forwarded? Not static:
+ * the verifier looks at it once.
+ */
+__noinline int join_admit(struct xdp_md *ctx, __u32 l4, __u32 endpoint)
+{
+	__u32 row = 0, bucket = endpoint & (JOIN_TATS - 1), length;
+	struct join_options *options = bpf_map_lookup_elem(&join_options, &row);
+	__u64 *tat = bpf_map_lookup_elem(&join_tats, &bucket);
+	__u8 offset = 0;
+
+	if (!options || !tat || l4 > EXTENSIONS_START_MAX ||
+	    bpf_xdp_load_bytes(ctx, l4 + 12, &offset, sizeof(offset)))
+		return false;
+	length = (offset >> 4) * 4 - (__u32)sizeof(struct tcphdr);
+	if (length < MULTIPATH_JOIN_LENGTH || length > TCP_OPTIONS_MAX)
+		return false;
+	__builtin_memset(options, 0, sizeof(*options));
+	if (bpf_xdp_load_bytes(ctx, l4 + sizeof(struct tcphdr), options->bytes, length))
+		return false;
+	return join_search(options) && ratelimit_take(tat, JOIN_INTERVAL, JOIN_BURST,
+						      bpf_ktime_get_coarse_ns(), &cfg_trace);
+}
+
+/* Is the SYN forwarded although others are answered? */
+static __always_inline bool syn_joins(struct xdp_md *ctx, const struct mux_ctx *w)
+{
+	return w->endpoint->flags & ENDPOINT_MULTIPATH &&
+	       join_admit(ctx, w->packet.l4, w->endpoint->id);
+}

@@ -1,0 +1,212 @@
+package multipath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/multipath"
+)
+
+// Directory is the endpoints with multipath, as in the tables mptcp_homes, mptcp_usages and mptcp_quotas.
+type Directory struct {
+	objects *bpf.AgentObjects
+
+	mu        sync.Mutex
+	endpoints map[model.EndpointKey]endpoint // guarded by mu
+	read      bool                           // the tables hold nothing that endpoints does not know; guarded by mu
+}
+
+// endpoint is what the tables have of one.
+type endpoint struct {
+	hosts  []netip.Addr
+	own    netip.Addr // a tunnel of this host
+	homes  *multipath.Homes
+	tenant string
+	idle   time.Duration
+}
+
+// New has no endpoints yet.
+func New(objects *bpf.AgentObjects) *Directory {
+	return &Directory{objects: objects, endpoints: map[model.EndpointKey]endpoint{}}
+}
+
+// SetMultipath makes the endpoints of rules that have homes the only ones whose subflows find their connection.
+func (d *Directory) SetMultipath(rules map[model.HostBackendKey]model.HostBackend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wanted := map[model.EndpointKey]endpoint{}
+	for key, b := range rules {
+		if len(b.Homes) == 0 {
+			continue
+		}
+		had := d.endpoints[key.Endpoint]
+		e := endpoint{hosts: b.Homes, own: key.Tunnel, homes: had.homes, tenant: b.Tenant, idle: b.IdleTimeout}
+		if other := wanted[key.Endpoint].own; other.IsValid() && other.Less(e.own) {
+			e.own = other
+		}
+		if !slices.Equal(e.hosts, had.hosts) {
+			e.homes = nil
+		}
+		wanted[key.Endpoint] = e
+	}
+	if room := int(d.objects.MptcpHomes.MaxEntries()) / multipath.Cells; len(wanted) > room {
+		return fmt.Errorf("set homes of tokens: needs %d endpoints, has room for %d", len(wanted), room)
+	}
+	if err := d.write(wanted); err != nil {
+		return fmt.Errorf("set homes of tokens: %w", err)
+	}
+	d.endpoints = wanted
+	return bpf.ChangeSettings(d.objects, func(s *bpf.AgentAgentSettings) { s.Multipath = uint32(len(wanted)) })
+}
+
+// write brings the tables to what is wanted: changed endpoints alone, but for the first time.
+func (d *Directory) write(wanted map[model.EndpointKey]endpoint) error {
+	if !d.read {
+		live := map[model.EndpointKey]bool{}
+		if err := bpf.EachBatched(d.objects.MptcpHomes, func(key bpf.AgentMultipathHomeKey, _ bpf.AgentMultipathHomes) {
+			live[fromHomeKey(key)] = true
+		}); err != nil {
+			return err
+		}
+		for key := range live {
+			if _, known := d.endpoints[key]; !known {
+				d.endpoints[key] = endpoint{}
+			}
+		}
+		d.read = true
+	}
+	for key, e := range wanted {
+		if e.homes != nil {
+			continue
+		}
+		e.homes = multipath.HomesOf(e.hosts)
+		if err := d.writeHomes(key, e.homes); err != nil {
+			return err
+		}
+		wanted[key] = e
+	}
+	for key := range d.endpoints {
+		if _, kept := wanted[key]; !kept {
+			if err := d.removeHomes(key); err != nil {
+				return err
+			}
+		}
+	}
+	return d.countVIPs(wanted)
+}
+
+func (d *Directory) writeHomes(key model.EndpointKey, homes *multipath.Homes) error {
+	for cell, pair := range homes {
+		row := bpf.AgentMultipathHomes{First: bpf.ToAddress(pair[0])}
+		if pair[1].IsValid() {
+			row.Next = bpf.ToAddress(pair[1])
+		}
+		if err := d.objects.MptcpHomes.Put(toHomeKey(key, uint8(cell)), row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Directory) removeHomes(key model.EndpointKey) error {
+	for cell := range multipath.Cells {
+		if err := remove(d.objects.MptcpHomes, toHomeKey(key, uint8(cell))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countVIPs has rows counted for exactly the VIPs of endpoints. One that is new has a share at once.
+func (d *Directory) countVIPs(endpoints map[model.EndpointKey]endpoint) error {
+	tenants := map[netip.Addr]string{}
+	for key, e := range endpoints {
+		tenants[key.VIP] = e.tenant
+	}
+	made, err := d.usages()
+	if err != nil {
+		return err
+	}
+	for vip := range made {
+		if _, wanted := tenants[vip]; !wanted {
+			if err := errors.Join(remove(d.objects.MptcpQuotas, bpf.ToAddress(vip)), remove(d.objects.MptcpUsages, bpf.ToAddress(vip))); err != nil {
+				return err
+			}
+		}
+	}
+	for vip, quota := range d.quotas(tenants, nil, nil) {
+		if _, known := made[vip]; known {
+			continue // until the next sweep, which has counted
+		}
+		if err := errors.Join(d.objects.MptcpQuotas.Put(bpf.ToAddress(vip), quota), d.objects.MptcpUsages.Put(bpf.ToAddress(vip), bpf.AgentMultipathUsage{})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quotas divides each table among tenants, and what a tenant has among its VIPs: nobody borrows. used are rows that VIPs have, made
+// the programs' counts of them.
+func (d *Directory) quotas(tenants map[netip.Addr]string, used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage) map[netip.Addr]bpf.AgentMultipathQuota {
+	vips := map[string]int{}
+	for _, tenant := range tenants {
+		vips[tenant]++
+	}
+	room := [tables]int{
+		roomOf(d.objects.MptcpTokens), roomOf(d.objects.MptcpNames), roomOf(d.objects.MptcpJoined),
+	}
+	quotas := make(map[netip.Addr]bpf.AgentMultipathQuota, len(tenants))
+	for vip, tenant := range tenants {
+		var quota bpf.AgentMultipathQuota
+		for table, rows := range room {
+			share := rows / len(vips) / vips[tenant]
+			if counts := used[vip]; counts != nil {
+				share = max(share-counts[table], 0)
+			}
+			quota.Limit[table] = made[vip].Made[table] + uint64(share)
+		}
+		quotas[vip] = quota
+	}
+	return quotas
+}
+
+const tables = int(bpf.AgentMultipathTableMULTIPATH_TABLES)
+
+// roomOf is how many rows a table is sure to hold: the kernel evicts before it uses the free ones of another CPU.
+func roomOf(table *ebpf.Map) int { return int(table.MaxEntries()) * 3 / 4 }
+
+func (d *Directory) usages() (map[netip.Addr]bpf.AgentMultipathUsage, error) {
+	rows, err := abi.ReadTable[bpf.AgentAddress, bpf.AgentMultipathUsage](d.objects.MptcpUsages)
+	if err != nil {
+		return nil, fmt.Errorf("read what VIPs have of tokens: %w", err)
+	}
+	made := make(map[netip.Addr]bpf.AgentMultipathUsage, len(rows))
+	for vip, row := range rows {
+		made[bpf.FromAddress(vip)] = row
+	}
+	return made, nil
+}
+
+func remove[K any](table *ebpf.Map, key K) error {
+	if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+func toHomeKey(key model.EndpointKey, cell uint8) bpf.AgentMultipathHomeKey {
+	return bpf.AgentMultipathHomeKey{Vip: bpf.ToAddress(key.VIP), Port: abi.Port(key.Port), Protocol: uint8(key.Protocol), Cell: cell}
+}
+
+func fromHomeKey(key bpf.AgentMultipathHomeKey) model.EndpointKey {
+	return model.EndpointKey{VIP: bpf.FromAddress(key.Vip), Protocol: model.Protocol(key.Protocol), Port: abi.Port(key.Port)}
+}

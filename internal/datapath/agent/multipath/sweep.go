@@ -1,0 +1,316 @@
+package multipath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/multipath"
+)
+
+// unconfirmedLife is how long a subflow that others have is remembered before it has sent a segment here.
+const unconfirmedLife = 30 * time.Second
+
+// Report is what a sweep found.
+type Report struct {
+	Tokens, Names, Joined, Unconfirmed int
+	Refused                            uint64 // rows that VIPs did not get, since the tables were made
+}
+
+// Own is a token of a workload of this host, and where it is to be told.
+type Own struct {
+	Name   multipath.Name
+	Tunnel netip.Addr
+	Client netip.AddrPort // of one of the connection's subflows
+	Homes  [2]netip.Addr
+}
+
+// Stale is a token that this host keeps for another one, which has not refreshed it.
+type Stale struct {
+	Name   multipath.Name
+	Tunnel netip.Addr // whose host is to be asked
+	From   netip.Addr // a tunnel of the endpoint on this host
+	Client netip.AddrPort
+}
+
+// now is the programs' clock.
+func now() (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0, fmt.Errorf("read clock: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// SweepMultipath keeps the tokens of connections that live, removes rows that count no more, and sets quotas by what is left. It
+// runs beside packets.
+func (d *Directory) SweepMultipath() (Report, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var report Report
+	if len(d.endpoints) == 0 {
+		return report, nil
+	}
+	clock, err := now()
+	if err != nil {
+		return report, err
+	}
+	made, err := d.usages()
+	if err != nil {
+		return report, err
+	}
+	used := make(map[netip.Addr]*[tables]int, len(made))
+	for vip, row := range made {
+		used[vip] = &[tables]int{}
+		for _, n := range row.Refused {
+			report.Refused += n
+		}
+	}
+	count := func(vip bpf.AgentAddress, table bpf.AgentMultipathTable) {
+		if counts := used[bpf.FromAddress(vip)]; counts != nil {
+			counts[table]++
+		}
+	}
+	live, err := d.liveTokens()
+	if err != nil {
+		return report, err
+	}
+	report.Tokens, err = sweepHolders(d.objects.MptcpTokens, clock, live, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_TOKENS) })
+	if err != nil {
+		return report, err
+	}
+	report.Names, err = sweepHolders(d.objects.MptcpNames, clock, nil, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_NAMES) })
+	if err != nil {
+		return report, err
+	}
+	report.Joined, err = d.sweepJoined(d.objects.MptcpJoined, clock, 0, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_JOINED) })
+	if err != nil {
+		return report, err
+	}
+	report.Unconfirmed, err = d.sweepJoined(d.objects.MptcpJoining, clock, unconfirmedLife, func(bpf.AgentAddress) {})
+	if err != nil {
+		return report, err
+	}
+	return report, d.setQuotas(used, made)
+}
+
+// setQuotas sets quotas by the rows that VIPs have.
+func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage) error {
+	tenants := map[netip.Addr]string{}
+	for key, e := range d.endpoints {
+		tenants[key.VIP] = e.tenant
+	}
+	for vip, quota := range d.quotas(tenants, used, made) {
+		if err := d.objects.MptcpQuotas.Put(bpf.ToAddress(vip), quota); err != nil {
+			return fmt.Errorf("set the quota of tokens of %s: %w", vip, err)
+		}
+	}
+	return nil
+}
+
+// tokenOf names a token of a VIP: sessions do not tell the endpoint.
+type tokenOf struct {
+	vip   bpf.AgentAddress
+	token uint32
+}
+
+// liveTokens are those of sessions.
+func (d *Directory) liveTokens() (map[tokenOf]bool, error) {
+	live := map[tokenOf]bool{}
+	for _, table := range []*ebpf.Map{d.objects.Sessions, d.objects.NewSessions} {
+		err := bpf.EachBatched(table, func(_ bpf.AgentSessionKey, row bpf.AgentSession) {
+			if row.Token != 0 {
+				live[tokenOf{row.Vip, row.Token}] = true
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read tokens of sessions: %w", err)
+		}
+	}
+	return live, nil
+}
+
+// sweepHolders removes rows that count no more. Those of live are prolonged.
+func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, count func(vip bpf.AgentAddress)) (int, error) {
+	var gone []bpf.AgentMultipathName
+	prolonged := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
+	left := 0
+	err := bpf.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+		if live[tokenOf{key.Vip, key.Token}] {
+			if time.Duration(row.Until) < clock+multipath.NameLife/2 { // not each time: a host may have many
+				row.Until = uint64(clock + multipath.NameLife)
+				prolonged[key] = row
+			}
+		} else if time.Duration(row.Until) <= clock {
+			gone = append(gone, key)
+			return
+		}
+		left++
+		count(key.Vip)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read tokens: %w", err)
+	}
+	for _, key := range gone {
+		if err := remove(table, key); err != nil {
+			return 0, fmt.Errorf("remove token: %w", err)
+		}
+	}
+	for key, row := range prolonged {
+		if err := table.Update(key, row, ebpf.UpdateExist); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return 0, fmt.Errorf("prolong token: %w", err)
+		}
+	}
+	return left, nil
+}
+
+// sweepJoined removes subflows that were silent for so long; 0: for as long as their endpoint remembers flows.
+func (d *Directory) sweepJoined(table *ebpf.Map, clock, life time.Duration, count func(vip bpf.AgentAddress)) (int, error) {
+	var gone []bpf.AgentMultipathFlow
+	left := 0
+	err := bpf.EachBatched(table, func(key bpf.AgentMultipathFlow, row bpf.AgentMultipathJoined) {
+		limit := life
+		if limit == 0 {
+			limit = d.idleOf(key)
+		}
+		if clock-time.Duration(row.LastSeen) > limit {
+			gone = append(gone, key)
+			return
+		}
+		left++
+		count(key.Vip)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read subflows: %w", err)
+	}
+	for _, key := range gone {
+		if err := remove(table, key); err != nil {
+			return 0, fmt.Errorf("remove subflow: %w", err)
+		}
+	}
+	return left, nil
+}
+
+// idleOf is how long the endpoint of a subflow remembers silent flows; 0: it is gone.
+func (d *Directory) idleOf(key bpf.AgentMultipathFlow) time.Duration {
+	endpoint := model.EndpointKey{VIP: bpf.FromAddress(key.Vip), Protocol: model.TCP, Port: abi.Port(key.VipPort)}
+	e, found := d.endpoints[endpoint]
+	if !found {
+		endpoint.Port = model.AllPorts
+		e, found = d.endpoints[endpoint]
+	}
+	if found && e.idle == 0 {
+		return model.DefaultIdleTCP
+	}
+	return e.idle
+}
+
+// OwnTokens are those of this host's workloads.
+func (d *Directory) OwnTokens() ([]Own, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.endpoints) == 0 {
+		return nil, nil
+	}
+	clock, err := now()
+	if err != nil {
+		return nil, err
+	}
+	var all []Own
+	err = bpf.EachBatched(d.objects.MptcpTokens, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+		name := fromName(key)
+		e, found := d.endpoints[name.Endpoint]
+		if found && time.Duration(row.Until) > clock {
+			all = append(all, Own{Name: name, Tunnel: bpf.FromAddress(row.Tunnel), Client: clientOf(row), Homes: e.homes[name.Token.Cell()]})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tokens: %w", err)
+	}
+	return all, nil
+}
+
+// StaleTokens are those that were not refreshed in time, though they count: their workload may have moved to another host.
+func (d *Directory) StaleTokens() ([]Stale, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.endpoints) == 0 {
+		return nil, nil
+	}
+	clock, err := now()
+	if err != nil {
+		return nil, err
+	}
+	var all []Stale
+	err = bpf.EachBatched(d.objects.MptcpNames, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
+		left := time.Duration(row.Until) - clock
+		if e, found := d.endpoints[fromName(key).Endpoint]; found && left > 0 && left < multipath.NameLife-multipath.AskAfter {
+			all = append(all, Stale{Name: fromName(key), Tunnel: bpf.FromAddress(row.Tunnel), From: e.own, Client: clientOf(row)})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read tokens of others: %w", err)
+	}
+	return all, nil
+}
+
+func clientOf(row bpf.AgentMultipathHolder) netip.AddrPort {
+	return netip.AddrPortFrom(bpf.FromAddress(row.Client), abi.Port(row.ClientPort))
+}
+
+// NoteName notes a token of this host's for which the host itself is a home.
+func (d *Directory) NoteName(own Own) error {
+	clock, err := now()
+	if err != nil {
+		return err
+	}
+	row := bpf.AgentMultipathHolder{
+		Tunnel: bpf.ToAddress(own.Tunnel), Until: uint64(clock + multipath.NameLife),
+		Client: bpf.ToAddress(own.Client.Addr()), ClientPort: abi.Port(own.Client.Port()),
+	}
+	key := toName(own.Name)
+	var had bpf.AgentMultipathHolder
+	switch err := d.objects.MptcpNames.Lookup(key, &had); {
+	case err == nil && had.Tunnel != row.Tunnel && time.Duration(had.Until) > clock:
+		return nil // another host's, which came first
+	case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+		return fmt.Errorf("read token: %w", err)
+	}
+	if err := d.objects.MptcpNames.Put(key, row); err != nil {
+		return fmt.Errorf("note token: %w", err)
+	}
+	return nil
+}
+
+// HasTunnel says whether the host decapsulates for the tunnel.
+func (d *Directory) HasTunnel(tunnel netip.Addr) bool {
+	var row uint8
+	return d.objects.Tunnels.Lookup(bpf.ToAddress(tunnel), &row) == nil
+}
+
+// The token is as on the wire.
+func toName(n multipath.Name) bpf.AgentMultipathName {
+	var token [4]byte
+	binary.BigEndian.PutUint32(token[:], uint32(n.Token))
+	return bpf.AgentMultipathName{
+		Vip: bpf.ToAddress(n.Endpoint.VIP), Port: abi.Port(n.Endpoint.Port), Protocol: uint8(n.Endpoint.Protocol),
+		Token: binary.NativeEndian.Uint32(token[:]),
+	}
+}
+
+func fromName(key bpf.AgentMultipathName) multipath.Name {
+	var token [4]byte
+	binary.NativeEndian.PutUint32(token[:], key.Token)
+	return multipath.Name{
+		Endpoint: model.EndpointKey{VIP: bpf.FromAddress(key.Vip), Protocol: model.Protocol(key.Protocol), Port: abi.Port(key.Port)},
+		Token:    multipath.Token(binary.BigEndian.Uint32(token[:])),
+	}
+}
