@@ -60,7 +60,7 @@ func demoCommand() *cobra.Command {
 			return d.run(cmd.Context(), bin)
 		},
 	}
-	cmd.AddCommand(bypassCommand(), switchesCommand())
+	cmd.AddCommand(bypassCommand(), switchesCommand(), multipathCommand())
 	cmd.Flags().StringVar(&file, "manifest", "examples/shop.yaml", "file with the VIPs")
 	return cmd
 }

@@ -1,0 +1,88 @@
+package mptcp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/lab/netlab"
+)
+
+// Service is VIPs with one endpoint each, TCP port 80, on all workloads.
+type Service struct {
+	Name   string
+	VIPs   []netip.Addr
+	Weight map[string]int // by workload; 0: it drains; without one: 1
+	// Removed are workloads that are no backends.
+	Removed map[string]bool
+	// Without Multipath TCP a subflow comes to any backend.
+	Without bool
+}
+
+// Manifest is the service as weir apply takes it.
+func (s *Service) Manifest(lab *netlab.Lab) string {
+	multipath := "auto"
+	if s.Without {
+		multipath = "off"
+	}
+	var b strings.Builder
+	for i, vip := range s.VIPs {
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-%d}\nspec:\n  address: '%s'\n  endpoints:\n"+
+			"  - protocol: TCP\n    port: 80\n    multipath: %s\n    healthCheck: {tcp: {}, interval: 1s}\n    backends:\n", s.Name, i+1, vip, multipath)
+		for _, n := range lab.Of(netlab.Workload) {
+			if s.Removed[n.Name] {
+				continue
+			}
+			address, weight := n.IPv4, 1
+			if vip.Is6() {
+				address = n.IPv6
+			}
+			if set, ok := s.Weight[n.Name]; ok {
+				weight = set
+			}
+			fmt.Fprintf(&b, "    - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, address, netlab.EchoPort, weight)
+		}
+	}
+	return b.String()
+}
+
+// Apply applies the service, and waits until so many muxes run it: as many as are there.
+func (s *Service) Apply(ctx context.Context, lab *netlab.Lab, muxes int, bound time.Duration) error {
+	file := filepath.Join(lab.Dir(), s.Name+".yaml")
+	if err := os.WriteFile(file, []byte(s.Manifest(lab)), 0o600); err != nil {
+		return err
+	}
+	if out, err := lab.Weir("apply", "-f", file); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return netlab.Poll(ctx, bound, func() error {
+		status, err := lab.Status()
+		if err != nil {
+			return err
+		}
+		for _, vip := range status.VIPs {
+			if vip.Status.MuxesProgrammed < muxes {
+				return fmt.Errorf("%s: %d of %d muxes run it", vip.Metadata.Name, vip.Status.MuxesProgrammed, muxes)
+			}
+		}
+		return nil
+	})
+}
+
+// Serve applies the service, and waits until all muxes announce it and its backends are healthy.
+func (s *Service) Serve(ctx context.Context, lab *netlab.Lab, bound time.Duration) error {
+	muxes := len(lab.Of(netlab.Mux))
+	if err := s.Apply(ctx, lab, muxes, bound); err != nil {
+		return err
+	}
+	for _, vip := range s.VIPs {
+		if err := lab.WaitRouted(ctx, bound, vip, muxes); err != nil {
+			return err
+		}
+	}
+	return lab.WaitHealthy(ctx, bound)
+}
