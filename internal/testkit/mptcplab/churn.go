@@ -129,7 +129,7 @@ func (w *World) joinFrom(ctx context.Context, o *Outcome, g *mptcp.Group, dead [
 		}
 	}
 	var err error
-	o.Joined, err = g.WaitJoined(ctx, joinWait, o.Connections-o.Lost, dead, addresses(paths)...)
+	o.Joined, err = g.WaitJoined(ctx, joinWait, o.Connections-o.Lost, dead, w.Addresses(3)...)
 	for _, p := range paths {
 		err = errors.Join(err, p.Leave())
 	}

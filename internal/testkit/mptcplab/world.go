@@ -77,8 +77,9 @@ func (w *World) Path(number int) []mptcp.Path {
 	return all
 }
 
-func addresses(paths []mptcp.Path) (all []netip.Addr) {
-	for _, p := range paths {
+// Addresses are those of a path of both clients.
+func (w *World) Addresses(number int) (all []netip.Addr) {
+	for _, p := range w.Path(number) {
 		all = append(all, p.IPv4, p.IPv6)
 	}
 	return all
@@ -90,7 +91,7 @@ func (w *World) Open(ctx context.Context, each int, clients ...string) (*mptcp.G
 	if err != nil {
 		return nil, err
 	}
-	joined, err := g.WaitJoined(ctx, Bound, g.Len(), nil, addresses(w.Path(2))...)
+	joined, err := g.WaitJoined(ctx, Bound, g.Len(), nil, w.Addresses(2)...)
 	if err == nil && joined < g.Len() {
 		err = fmt.Errorf("%d of %d connections have joined", joined, g.Len())
 	}
