@@ -123,7 +123,7 @@ func (d *multipathDemo) joined(ctx context.Context, from mptcp.Path) error {
 
 // cutPath cuts the path that has most of a download.
 func (d *multipathDemo) cutPath(ctx context.Context) error {
-	cut, err := mptcp.CutUnderDownload(ctx, d.lab, d.service.VIPs[0], d.paths[:2])
+	cut, err := mptcp.CutUnderDownload(ctx, d.lab, netip.AddrPortFrom(d.service.VIPs[0], mptcp.Port), d.paths[:2])
 	if err != nil {
 		return err
 	}

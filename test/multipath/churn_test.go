@@ -1,8 +1,10 @@
 package multipath
 
 import (
+	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/lab/mptcp"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/mptcplab"
 	"github.com/weirlb/weir/internal/testkit/testlab"
@@ -33,7 +35,7 @@ func TestSubflowsOutliveChurn(t *testing.T) {
 // downloadOutlivesItsPath cuts the one of two paths that brings most.
 func downloadOutlivesItsPath(t *testing.T, w *mptcplab.World) {
 	for _, vip := range w.Service.VIPs {
-		cut, err := w.Cut(t.Context(), vip)
+		cut, err := w.Cut(t.Context(), netip.AddrPortFrom(vip, mptcp.Port))
 		testlab.Must(t, err)
 		t.Logf("%+v", cut)
 		if cut.Gap > 10*cut.RTO {

@@ -23,7 +23,7 @@ import (
 // patience is how long a connection waits for anything.
 const patience = 30 * time.Second
 
-// Conn is a connection of a client to port 80 of a VIP, with Multipath TCP.
+// Conn is a connection of a client, with Multipath TCP.
 type Conn struct {
 	*net.TCPConn
 	Backend string // that answers
@@ -31,12 +31,12 @@ type Conn struct {
 }
 
 // Dial opens a connection, and makes a request. Idle subflows ask as often as Prepare said.
-func Dial(ns *netns.NS, vip netip.Addr) (*Conn, error) {
+func Dial(ns *netns.NS, to netip.AddrPort) (*Conn, error) {
 	dialer := net.Dialer{Timeout: patience, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}}
 	dialer.SetMultipathTCP(true)
 	c := &Conn{}
 	err := ns.Do(func() error {
-		opened, err := dialer.Dial("tcp", netip.AddrPortFrom(vip, 80).String())
+		opened, err := dialer.Dial("tcp", to.String())
 		if err == nil {
 			c.TCPConn = opened.(*net.TCPConn)
 		}
@@ -51,7 +51,7 @@ func Dial(ns *netns.NS, vip netip.Addr) (*Conn, error) {
 		err = errors.New("it is plain TCP")
 	}
 	if err := errors.Join(err, c.Ask()); err != nil {
-		return nil, fmt.Errorf("open a connection to %s: %w", vip, errors.Join(err, c.Close()))
+		return nil, fmt.Errorf("open a connection to %s: %w", to, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
@@ -104,8 +104,8 @@ type Download struct {
 }
 
 // StartDownload has a new connection get bytes as fast as they come.
-func StartDownload(ns *netns.NS, vip netip.Addr) (*Download, error) {
-	c, err := Dial(ns, vip)
+func StartDownload(ns *netns.NS, from netip.AddrPort) (*Download, error) {
+	c, err := Dial(ns, from)
 	if err != nil {
 		return nil, err
 	}

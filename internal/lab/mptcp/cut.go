@@ -25,12 +25,12 @@ const (
 
 // CutUnderDownload has a client download by several paths, from which its connections join, and cuts the one that brings most.
 // The path is restored when it returns.
-func CutUnderDownload(ctx context.Context, lab *netlab.Lab, vip netip.Addr, paths []Path) (cut Cut, err error) {
+func CutUnderDownload(ctx context.Context, lab *netlab.Lab, from netip.AddrPort, paths []Path) (cut Cut, err error) {
 	ns, err := lab.NS(paths[0].Client)
 	if err != nil {
 		return cut, err
 	}
-	d, err := StartDownload(ns, vip)
+	d, err := StartDownload(ns, from)
 	if err != nil {
 		return cut, err
 	}

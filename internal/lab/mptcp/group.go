@@ -41,7 +41,7 @@ func Open(ctx context.Context, lab *netlab.Lab, each int, interval time.Duration
 		for range each {
 			for _, vip := range vips {
 				opening.Go(func() error {
-					c, err := Dial(ns, vip)
+					c, err := Dial(ns, netip.AddrPortFrom(vip, Port))
 					if err != nil {
 						return fmt.Errorf("from %s: %w", client, err)
 					}

@@ -12,6 +12,9 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
+// Port is that of a Service's VIPs.
+const Port = 80
+
 // Service is VIPs with one endpoint each, TCP port 80, on all workloads.
 type Service struct {
 	Name   string

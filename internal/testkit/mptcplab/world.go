@@ -102,12 +102,12 @@ func (w *World) Open(ctx context.Context, each int, clients ...string) (*mptcp.G
 }
 
 // Cut has a client with timestamps download by two paths, of which one is cut.
-func (w *World) Cut(ctx context.Context, vip netip.Addr) (mptcp.Cut, error) {
+func (w *World) Cut(ctx context.Context, from netip.AddrPort) (mptcp.Cut, error) {
 	first, err := mptcp.FirstPath(w.Lab, Modern)
 	if err != nil {
 		return mptcp.Cut{}, err
 	}
-	return mptcp.CutUnderDownload(ctx, w.Lab, vip, []mptcp.Path{first, w.paths[Modern][0]})
+	return mptcp.CutUnderDownload(ctx, w.Lab, from, []mptcp.Path{first, w.paths[Modern][0]})
 }
 
 // apply applies the service to the muxes that are there.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -185,21 +186,32 @@ func openAndJoin(ctx context.Context, w *mptcplab.World) (joined int, rtts []tim
 	return joined, rtts, nil
 }
 
-// measureCut has downloads by two paths, of which the one that brings more is cut.
+// measureCut has downloads by two paths, of which the one that brings more is cut: by VIPs and, beside them, from a backend
+// itself, where the kernel alone decides how long it waits.
 func measureCut(ctx context.Context, how options, to *report) error {
 	return withWorld(ctx, how, 3, 2, 2, func(w *mptcplab.World) error {
-		var ratios []float64
-		for i := range how.cuts {
-			cut, err := w.Cut(ctx, w.Service.VIPs[i%len(w.Service.VIPs)])
-			if err != nil {
-				return err
-			}
-			to.Cuts = append(to.Cuts, cut)
-			ratios = append(ratios, cut.Gap.Seconds()/cut.RTO.Seconds())
+		backend := w.Of(netlab.Workload)[1]
+		vip := func(i int) netip.AddrPort {
+			return netip.AddrPortFrom(w.Service.VIPs[i%len(w.Service.VIPs)], mptcp.Port)
 		}
-		slices.Sort(ratios)
-		to.add("cut_path_gap_to_rto", ratios[len(ratios)-1])
-		to.add("cut_path_gap_to_rto_p50", ratios[len(ratios)/2])
+		dip := func(i int) netip.AddrPort {
+			return netip.AddrPortFrom([]netip.Addr{backend.IPv4, backend.IPv6}[i%2], netlab.EchoPort)
+		}
+		var ratios, direct []float64
+		for i := range how.cuts {
+			for from, all := range map[netip.AddrPort]*[]float64{vip(i): &ratios, dip(i): &direct} {
+				cut, err := w.Cut(ctx, from)
+				if err != nil {
+					return err
+				}
+				to.Cuts = append(to.Cuts, cut)
+				*all = append(*all, cut.Gap.Seconds()/cut.RTO.Seconds())
+			}
+		}
+		to.add("cut_path_gap_to_rto", slices.Max(ratios))
+		to.add("cut_path_gap_to_rto_p50", median(ratios))
+		to.add("direct_cut_path_gap_to_rto", slices.Max(direct))
+		to.add("direct_cut_path_gap_to_rto_p50", median(direct))
 		return nil
 	})
 }
