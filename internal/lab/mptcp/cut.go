@@ -20,7 +20,7 @@ type Cut struct {
 
 const (
 	cutWatched = 300 * time.Millisecond // to see which path has the data
-	cutSettled = 3 * time.Second        // of download after the cut
+	cutSettled = 2 * time.Second        // of download after the cut
 )
 
 // CutUnderDownload has a client download by several paths, from which its connections join, and cuts the one that brings most.

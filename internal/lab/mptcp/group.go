@@ -138,13 +138,16 @@ func (v View) Without(backends ...string) View {
 }
 
 // Joined is how many connections have a subflow from one of the addresses.
-func (v View) Joined(from ...netip.Addr) (n int) {
-	for _, subflows := range v {
-		if slices.ContainsFunc(subflows, func(s Subflow) bool { return slices.Contains(from, s.Local.Addr()) }) {
-			n++
+func (v View) Joined(from ...netip.Addr) int { return len(v) - len(v.NotJoined(from...)) }
+
+// NotJoined are those that have none.
+func (v View) NotJoined(from ...netip.Addr) (all []*Conn) {
+	for c, subflows := range v {
+		if !slices.ContainsFunc(subflows, func(s Subflow) bool { return slices.Contains(from, s.Local.Addr()) }) {
+			all = append(all, c)
 		}
 	}
-	return n
+	return all
 }
 
 // find returns a subflow by its addresses.

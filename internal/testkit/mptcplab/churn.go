@@ -21,7 +21,8 @@ type Scenario struct {
 	Undo func(context.Context, *World) error
 	// Short scenarios are cheap.
 	Short bool
-	// Modern alone: subflows without timestamps of a host that dies go with it, also those that another host has.
+	// Modern clients alone: segments without timestamps go by the host of their subflow's bucket, also of a connection that
+	// another has. When that one's backend is gone, so is the subflow.
 	Modern bool
 }
 
@@ -34,6 +35,7 @@ type Outcome struct {
 	SubflowLost int      `json:"subflows_lost"`
 	Joined      int      `json:"joined"` // of the connections, from one more address, behind the event
 	Refused     int      `json:"joins_refused"`
+	Seconds     float64  `json:"seconds"`
 	Why         []string `json:"why,omitempty"`
 }
 
@@ -52,6 +54,8 @@ func (w *World) Run(ctx context.Context, s Scenario, each int) (o Outcome, err e
 	if s.Modern {
 		clients = clients[:1]
 	}
+	began := time.Now()
+	defer func() { o.Seconds = time.Since(began).Seconds() }()
 	g, err := w.Open(ctx, each, clients...)
 	if err != nil {
 		return o, fmt.Errorf("%s: %w", s.Name, err)
@@ -129,7 +133,14 @@ func (w *World) joinFrom(ctx context.Context, o *Outcome, g *mptcp.Group, dead [
 		}
 	}
 	var err error
-	o.Joined, err = g.WaitJoined(ctx, joinWait, o.Connections-o.Lost, dead, w.Addresses(3)...)
+	want := o.Connections - o.Lost
+	if o.Joined, err = g.WaitJoined(ctx, joinWait, want, dead, w.Addresses(3)...); err == nil && o.Joined < want {
+		view, failed := g.View()
+		err = failed
+		for _, c := range view.Without(dead...).NotJoined(w.Addresses(3)...) {
+			o.Why = append(o.Why, fmt.Sprintf("%s to %s at %s has not joined", c.LocalAddr(), c.RemoteAddr(), c.Backend))
+		}
+	}
 	for _, p := range paths {
 		err = errors.Join(err, p.Leave())
 	}
@@ -146,7 +157,8 @@ func Churn() []Scenario {
 		{Name: "backends drain", Do: weights(map[string]int{"host1-w2": 0, "host2-w1": 0}), Undo: noWeights, Short: true},
 		{Name: "agents are killed", Do: killAgents, Undo: restartAgents, Short: true},
 		{Name: "an agent is frozen", Do: freezeAgent, Undo: undoSignal("host2", "weir-agent")},
-		{Name: "a backend is removed", Do: removeBackend, Undo: bringBack},
+		{Name: "backends drain, and moves end", Do: drainToTheEnd, Undo: noWeights},
+		{Name: "a backend is removed", Do: removeBackend, Undo: bringBack, Modern: true},
 		{Name: "the manager is killed", Do: killManager, Undo: restartManager},
 		{Name: "a host dies", Do: killHost("host1"), Modern: true, Short: true},
 		{Name: "a second host dies", Do: killHost("host2"), Modern: true},
@@ -187,6 +199,27 @@ func weights(set map[string]int) func(context.Context, *World) ([]string, error)
 	}
 }
 
+// drainToTheEnd waits until the hosts that lost buckets are not asked any more.
+func drainToTheEnd(ctx context.Context, w *World) ([]string, error) {
+	if _, err := weights(map[string]int{"host1-w1": 0, "host2-w2": 0})(ctx, w); err != nil {
+		return nil, err
+	}
+	return nil, netlab.Poll(ctx, 2*Bound, func() error {
+		status, err := w.Status()
+		if err != nil {
+			return err
+		}
+		for _, vip := range status.VIPs {
+			for _, b := range vip.Backends() {
+				if b.BucketsDraining > 0 {
+					return fmt.Errorf("%s of %s still has %d buckets that move", b.Address, vip.Metadata.Name, b.BucketsDraining)
+				}
+			}
+		}
+		return nil
+	})
+}
+
 func noWeights(ctx context.Context, w *World) error {
 	w.Service.Weight = nil
 	return w.apply(ctx)
@@ -214,12 +247,21 @@ func restartAgents(_ context.Context, w *World) error {
 	return nil
 }
 
-// freezeAgent has an agent be away until its checked backends are down.
+// freezeAgent has an agent be away until its host counts as silent, and so as dead.
 func freezeAgent(ctx context.Context, w *World) ([]string, error) {
 	if _, err := signal("host2", "weir-agent", unix.SIGSTOP)(ctx, w); err != nil {
 		return nil, err
 	}
-	return nil, w.waitDown(ctx, "host2")
+	return w.backendsOf("host2"), w.waitDown(ctx, "host2")
+}
+
+func (w *World) backendsOf(host string) (all []string) {
+	for _, n := range w.Of(netlab.Workload) {
+		if n.Host == host {
+			all = append(all, n.Name)
+		}
+	}
+	return all
 }
 
 // waitDown waits until no backend of a host gets new connections.
@@ -276,13 +318,5 @@ func restartManager(_ context.Context, w *World) error {
 
 // killHost has a host lose its power, which is home of a part of all tokens: the first of some, the second of others.
 func killHost(host string) func(context.Context, *World) ([]string, error) {
-	return func(ctx context.Context, w *World) ([]string, error) {
-		var dead []string
-		for _, n := range w.Of(netlab.Workload) {
-			if n.Host == host {
-				dead = append(dead, n.Name)
-			}
-		}
-		return dead, w.CutPower(host)
-	}
+	return func(_ context.Context, w *World) ([]string, error) { return w.backendsOf(host), w.CutPower(host) }
 }

@@ -230,7 +230,7 @@ func measureChurn(ctx context.Context, how options, to *report) error {
 				return err
 			}
 			to.Churn = append(to.Churn, o)
-			fmt.Printf("  %-24s %4d connections, %d lost; %4d subflows, %d lost; %4d joined behind it %q\n",
+			fmt.Printf("  %-32s %4d connections, %d lost; %4d subflows, %d lost; %4d joined behind it %q\n",
 				o.Name, o.Connections, o.Lost, o.Subflows, o.SubflowLost, o.Joined, o.Why)
 			connections, subflows, joins, refused = connections+o.Lost, subflows+o.SubflowLost, joins+o.Connections-o.Lost-o.Joined, refused+o.Refused
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
+	"github.com/weirlb/weir/internal/testkit/mptcplab"
 	"github.com/weirlb/weir/internal/testkit/turns"
 )
 
@@ -236,52 +237,117 @@ func echo(fd int) {
 // bulk is how many bytes a turn of measurePAWS takes.
 const bulk = 60_000_000
 
-// measurePAWS has the client download and upload by the VIP, and directly, and counts the segments that each end refused because
-// their timestamp is older than one that it has seen (RFC 7323, PAWS): those that came late.
+// measurePAWS has clients download and upload by VIPs, and directly, and counts the segments that each end refused because their
+// timestamp is older than one that it has seen (RFC 7323, PAWS): those that came late.
 func measurePAWS(ctx context.Context, how options, to *report) error {
-	return withPlainWorld(ctx, how, func(w *plainWorld) error {
-		for _, way := range []struct {
-			name string
-			to   netip.AddrPort
-		}{{"paws_refusals_per_10_mb", w.with}, {"direct_paws_refusals_per_10_mb", w.direct}} {
-			worst := 0.0
-			for _, upload := range []bool{false, true} {
-				refused, reordered := 0, 0
-				for range how.turns {
-					r, o, err := w.transfer(ctx, way.to, upload)
-					if err != nil {
-						return err
-					}
-					refused, reordered = refused+r, reordered+o
-				}
-				times10MB := float64(how.turns * bulk / 10_000_000)
-				fmt.Printf("  %-32s upload %-5v refused %6.1f reordered %6.1f, in 10 MB\n", way.name, upload, float64(refused)/times10MB, float64(reordered)/times10MB)
-				worst = max(worst, float64(refused)/times10MB)
+	var byVIP, direct float64 // the most in 10 MB
+	note := func(way string, to *float64, t transfer) {
+		fmt.Printf("  %-36s refused %6.2f, reordered %6.2f, in 10 MB\n", way, t.per10MB(t.refused), t.per10MB(t.reordered))
+		*to = max(*to, t.per10MB(t.refused))
+	}
+	err := withPlainWorld(ctx, how, func(w *plainWorld) error {
+		for _, upload := range []bool{false, true} {
+			vip, dip, err := w.transfers(ctx, how.turns, upload)
+			if err != nil {
+				return err
 			}
-			to.add(way.name, worst)
+			note(fmt.Sprintf("by a VIP, upload %v", upload), &byVIP, vip)
+			note(fmt.Sprintf("directly, upload %v", upload), &direct, dip)
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	err = withWorld(ctx, how, 3, 2, 2, func(w *mptcplab.World) error {
+		backend := w.Of(netlab.Workload)[0] // behind an interface
+		var vip, dip transfer
+		for range how.turns {
+			if err := errors.Join(download(ctx, w, netip.AddrPortFrom(w.Service.VIPs[0], mptcp.Port), &vip),
+				download(ctx, w, netip.AddrPortFrom(backend.IPv4, netlab.EchoPort), &dip)); err != nil {
+				return err
+			}
+		}
+		note("by a VIP, two subflows", &byVIP, vip)
+		note("directly, two subflows", &direct, dip)
+		return nil
+	})
+	to.add("paws_refusals_per_10_mb", byVIP)
+	to.add("direct_paws_refusals_per_10_mb", direct)
+	return err
 }
 
-// transfer moves bytes one way, and returns what both ends have counted meanwhile.
-func (w *plainWorld) transfer(ctx context.Context, to netip.AddrPort, upload bool) (refused, reordered int, err error) {
-	client, server, err := w.connect(to)
+// transfer is what was moved, and what both ends have counted meanwhile.
+type transfer struct{ bytes, refused, reordered int }
+
+func (t transfer) per10MB(of int) float64 { return float64(of) / float64(t.bytes) * 10e6 }
+
+func (t *transfer) add(bytes int, before, after map[string]int) {
+	t.bytes += bytes
+	for _, name := range []string{mptcp.PAWSRefused, mptcp.PAWSOldAcks} {
+		t.refused += after[name] - before[name]
+	}
+	t.reordered += after[mptcp.Reordered] - before[mptcp.Reordered]
+}
+
+// download has a client get bytes by two paths.
+func download(ctx context.Context, w *mptcplab.World, from netip.AddrPort, to *transfer) error {
+	nodes := append(mptcp.Servers(w.Lab), mptcplab.Modern)
+	before, err := mptcp.Counters(w.Lab, nodes...)
 	if err != nil {
-		return 0, 0, err
+		return err
+	}
+	ns, err := w.NS(mptcplab.Modern)
+	if err != nil {
+		return err
+	}
+	d, err := mptcp.StartDownload(ns, from)
+	if err != nil {
+		return err
+	}
+	var came int64
+	err = netlab.Poll(ctx, time.Minute, func() error {
+		if came, _ = d.Seen(); came < bulk {
+			return fmt.Errorf("%d bytes came", came)
+		}
+		return nil
+	})
+	if err := errors.Join(err, d.Stop()); err != nil {
+		return err
+	}
+	after, err := mptcp.Counters(w.Lab, nodes...)
+	to.add(int(came), before, after)
+	return err
+}
+
+// transfers moves bytes one way, in turns by the VIP and directly.
+func (w *plainWorld) transfers(ctx context.Context, count int, upload bool) (vip, dip transfer, err error) {
+	for range count {
+		if err := errors.Join(w.transfer(ctx, w.with, upload, &vip), w.transfer(ctx, w.direct, upload, &dip)); err != nil {
+			return vip, dip, err
+		}
+	}
+	return vip, dip, nil
+}
+
+// transfer moves bytes one way, by a connection of its own.
+func (w *plainWorld) transfer(ctx context.Context, at netip.AddrPort, upload bool, to *transfer) error {
+	client, server, err := w.connect(at)
+	if err != nil {
+		return err
 	}
 	defer client.Close()
 	defer server.Close()
 	before, err := mptcp.Counters(w.lab, w.clientName, w.name)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	from, into := server, client
 	if upload {
 		from, into = client, server
 	}
 	if err := errors.Join(from.SetDeadline(time.Now().Add(time.Minute)), into.SetDeadline(time.Now().Add(time.Minute))); err != nil {
-		return 0, 0, err
+		return err
 	}
 	sent := make(chan error, 1)
 	go func() {
@@ -294,11 +360,9 @@ func (w *plainWorld) transfer(ctx context.Context, to netip.AddrPort, upload boo
 	}()
 	_, err = io.CopyN(io.Discard, into, bulk)
 	if err := errors.Join(err, <-sent, ctx.Err()); err != nil {
-		return 0, 0, err
+		return err
 	}
 	after, err := mptcp.Counters(w.lab, w.clientName, w.name)
-	for _, name := range []string{mptcp.PAWSRefused, mptcp.PAWSOldAcks} {
-		refused += after[name] - before[name]
-	}
-	return refused, after[mptcp.Reordered] - before[mptcp.Reordered], err
+	to.add(bulk, before, after)
+	return err
 }
