@@ -157,7 +157,6 @@ func Churn() []Scenario {
 		{Name: "backends drain", Do: weights(map[string]int{"host1-w2": 0, "host2-w1": 0}), Undo: noWeights, Short: true},
 		{Name: "agents are killed", Do: killAgents, Undo: restartAgents, Short: true},
 		{Name: "an agent is frozen", Do: freezeAgent, Undo: undoSignal("host2", "weir-agent")},
-		{Name: "backends drain, and moves end", Do: drainToTheEnd, Undo: noWeights},
 		{Name: "a backend is removed", Do: removeBackend, Undo: bringBack, Modern: true},
 		{Name: "the manager is killed", Do: killManager, Undo: restartManager},
 		{Name: "a host dies", Do: killHost("host1"), Modern: true, Short: true},
@@ -197,27 +196,6 @@ func weights(set map[string]int) func(context.Context, *World) ([]string, error)
 		w.Service.Weight = set
 		return nil, w.apply(ctx)
 	}
-}
-
-// drainToTheEnd waits until the hosts that lost buckets are not asked any more.
-func drainToTheEnd(ctx context.Context, w *World) ([]string, error) {
-	if _, err := weights(map[string]int{"host1-w1": 0, "host2-w2": 0})(ctx, w); err != nil {
-		return nil, err
-	}
-	return nil, netlab.Poll(ctx, 2*Bound, func() error {
-		status, err := w.Status()
-		if err != nil {
-			return err
-		}
-		for _, vip := range status.VIPs {
-			for _, b := range vip.Backends() {
-				if b.BucketsDraining > 0 {
-					return fmt.Errorf("%s of %s still has %d buckets that move", b.Address, vip.Metadata.Name, b.BucketsDraining)
-				}
-			}
-		}
-		return nil
-	})
 }
 
 func noWeights(ctx context.Context, w *World) error {
