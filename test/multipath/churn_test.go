@@ -34,12 +34,10 @@ func TestSubflowsOutliveChurn(t *testing.T) {
 
 // downloadOutlivesItsPath cuts the one of two paths that brings most.
 func downloadOutlivesItsPath(t *testing.T, w *mptcplab.World) {
-	for _, vip := range w.Service.VIPs {
-		cut, err := w.Cut(t.Context(), netip.AddrPortFrom(vip, mptcp.Port))
-		testlab.Must(t, err)
-		t.Logf("%+v", cut)
-		if cut.Gap > 10*cut.RTO {
-			t.Errorf("%s of a download by two paths was cut: no data for %v; the server's timeout is %v", cut.Path, cut.Gap, cut.RTO)
-		}
+	cut, err := w.Cut(t.Context(), netip.AddrPortFrom(w.Service.VIPs[0], mptcp.Port))
+	testlab.Must(t, err)
+	t.Logf("%+v", cut)
+	if cut.Gap > 10*cut.RTO {
+		t.Errorf("%s of a download by two paths was cut: no data for %v; the server's timeout is %v", cut.Path, cut.Gap, cut.RTO)
 	}
 }

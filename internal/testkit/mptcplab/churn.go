@@ -155,7 +155,7 @@ func Churn() []Scenario {
 		{Name: "a mux is frozen", Do: signal("mux1", "weir-mux", unix.SIGSTOP), Undo: undoSignal("mux1", "weir-mux")},
 		{Name: "weights change", Do: weights(map[string]int{"host1-w1": 3, "host2-w2": 5, "host3-w1": 2}), Undo: noWeights},
 		{Name: "backends drain", Do: weights(map[string]int{"host1-w2": 0, "host2-w1": 0}), Undo: noWeights, Short: true},
-		{Name: "agents are killed", Do: killAgents, Undo: restartAgents, Short: true},
+		{Name: "agents are killed", Do: killAgents, Undo: restartAgents},
 		{Name: "an agent is frozen", Do: freezeAgent, Undo: undoSignal("host2", "weir-agent")},
 		{Name: "a backend is removed", Do: removeBackend, Undo: bringBack, Modern: true},
 		{Name: "the manager is killed", Do: killManager, Undo: restartManager},
