@@ -19,11 +19,6 @@ func TestEachStep(t *testing.T) {
 		event    Event
 	}{
 		"not wanted":                       {"", 0, Seen{}, "", ""},
-		"a host does not steer it":         {Preparing, 0, Seen{Wanted: true, HostsReady: true, Host: "h"}, Preparing, ""},
-		"nor while it is programmed":       {Programming, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Removing, Unsteered},
-		"nor while it is announced":        {Announcing, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Withdrawing, Unsteered},
-		"nor in hardware":                  {Hardware, 0, Seen{Wanted: true, Runs: true, Host: "h"}, Withdrawing, Unsteered},
-		"nor where it is not wanted":       {Hardware, 0, Seen{Runs: true, Host: "h"}, Withdrawing, Withdrawn},
 		"wanted":                           {"", 0, want, Preparing, ""},
 		"wanted of a silent switch":        {"", 0, Seen{Wanted: true, Silent: SilentTime}, "", ""},
 		"wanted where it does not fit":     {"", 0, Seen{Wanted: true, Unfit: "no tunnel"}, "", ""},
@@ -70,6 +65,28 @@ func TestEachStep(t *testing.T) {
 		}
 		if event == Withdrawn && next.Attempts > 0 || next.Phase != c.from && next.Phase != "" && !next.Since.Equal(at) {
 			t.Errorf("%s: leads to %+v", what, next)
+		}
+	}
+}
+
+// While a host does not steer a VIP it waits, or leaves.
+func TestWhatAHostDoesNotSteer(t *testing.T) {
+	for _, c := range []struct {
+		from  Phase
+		seen  Seen
+		to    Phase
+		event Event
+	}{
+		{Preparing, Seen{Wanted: true, HostsReady: true}, Preparing, ""},
+		{Programming, Seen{Wanted: true, Runs: true}, Removing, Unsteered},
+		{Announcing, Seen{Wanted: true, Runs: true}, Withdrawing, Unsteered},
+		{Hardware, Seen{Wanted: true, Runs: true}, Withdrawing, Unsteered},
+		{Hardware, Seen{Runs: true}, Withdrawing, Withdrawn},
+	} {
+		c.seen.Host, c.seen.HostSays = "h", "full"
+		next, event := Place{Phase: c.from}.Next(c.seen, at)
+		if next.Phase != c.to || event != c.event || (next.Host != "") != c.seen.Wanted || c.seen.Wanted && next.Reason != "full" {
+			t.Errorf("%s leads to %+v (%q), want %s (%q)", c.from, next, event, c.to, c.event)
 		}
 	}
 }

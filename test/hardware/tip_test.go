@@ -2,8 +2,10 @@ package hardware
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func TestConnectionsSurviveTIPs(t *testing.T) {
 	testlab.Must(t, w.PlaceBehind(ctx, behind, "core-1"))
 	testlab.Must(t, w.Hold(ctx, "begun by TIPs", load))
 	before := muxed(t, w)
-	time.Sleep(2 * time.Second)
+	new(lab).goOn(2 * time.Second)
 	if packets := muxed(t, w) - before; packets > 50 {
 		t.Errorf("the muxes forwarded %d packets while switches serve the VIP", packets)
 	}
@@ -45,7 +47,13 @@ func TestConnectionsSurviveTIPs(t *testing.T) {
 	}
 	testlab.Must(t, w.Crash("agg-1-1"))
 	testlab.Must(t, w.Forget("agg-1-1"))
-	time.Sleep(8 * time.Second)
+	testlab.Must(t, netlab.Poll(ctx, testlab.Bound, func() error {
+		out, err := w.Run("core-1", w.Find("weir-switch"), "status", "--driver", "xdp")
+		if err == nil && (strings.Contains(out, fabriclab.TIP(0).String()) || !strings.Contains(out, fabriclab.TIP(1).String())) {
+			err = fmt.Errorf("core-1 does not send to the TIP that is left alone: %s", out)
+		}
+		return err
+	}))
 	testlab.Must(t, w.Hold(ctx, "begun by one TIP", load))
 	testlab.Must(t, w.Revive("agg-1-1"))
 	testlab.Must(t, w.WaitConnected(ctx, "agg-1-1"))
