@@ -245,6 +245,8 @@ func drawOptions(r *rand.Rand) []byte {
 		{5, 10, 0, 0, 0, 1, 0, 0, 0, 2},
 		{5, 18, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4},
 		{30, 3, 9},
+		slices.Repeat([]byte{1}, r.IntN(20)),
+		append([]byte{30, 20}, slices.Repeat([]byte{1}, 18)...),
 	}
 	var b []byte
 	for range r.IntN(6) {
