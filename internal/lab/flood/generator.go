@@ -18,8 +18,9 @@ type Link struct {
 	Interface int
 }
 
-// Mix is what they are: datagrams from sources of chance to port 80 of some addresses of IPv4, one after the other.
+// Mix is what they are: datagrams, or SYNs, from sources of chance to port 80 of some addresses of IPv4, one after the other.
 type Mix struct {
+	SYNs   bool // of Multipath TCP, with a checksum of TCP that is wrong
 	First  netip.Addr
 	Shares []int // of each in percent, all together 100
 	Delay  int   // how often the clock is read for each frame: slows the generator down
@@ -31,6 +32,7 @@ type Generator struct {
 	mix     Mix
 	program *ebpf.Program
 	frame   []byte
+	headers int // bytes that each frame has of frame: the rest is anything
 	port    int
 }
 
@@ -40,6 +42,13 @@ const (
 	burstBatch  = 64
 	l3, l4      = 14, 34 // offsets
 )
+
+// synOptions are those of a SYN of Linux that speaks Multipath TCP: MSS, SACK permitted, timestamps, a padding, window scale,
+// MP_CAPABLE (RFC 8684).
+var synOptions = []byte{2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7, 30, 4, 1, 1}
+
+// synFrameSize has two bytes behind the packet: it is written in words.
+const synFrameSize = 80
 
 // xdpContext is struct xdp_md.
 type xdpContext struct {
@@ -51,13 +60,20 @@ func NewGenerator(link Link, mix Mix) (g *Generator, err error) {
 	if !mix.First.Is4() {
 		return nil, fmt.Errorf("generate frames to %s: needs an address of IPv4", mix.First)
 	}
-	g = &Generator{mix: mix, frame: make([]byte, frameSize), port: link.Interface}
+	g = &Generator{mix: mix, frame: make([]byte, frameSize), headers: l4 + 8, port: link.Interface}
+	if mix.SYNs {
+		g.frame, g.headers = make([]byte, synFrameSize), synFrameSize
+	}
 	copy(g.frame, link.To)
 	copy(g.frame[6:], link.From)
 	binary.BigEndian.PutUint16(g.frame[12:], unix.ETH_P_IP)
 	ip := g.frame[l3:]
 	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(ip[2:], frameSize-l3)
+	if mix.SYNs {
+		ip[9] = unix.IPPROTO_TCP
+		binary.BigEndian.PutUint16(ip[2:], uint16(l4+20+len(synOptions)-l3))
+	}
 	source := Sources4.Addr().As4()
 	copy(ip[12:], source[:2])
 	copy(ip[16:], mix.First.AsSlice())
@@ -67,6 +83,11 @@ func NewGenerator(link Link, mix Mix) (g *Generator, err error) {
 	}
 	binary.BigEndian.PutUint16(g.frame[l4+2:], 80)
 	binary.BigEndian.PutUint16(g.frame[l4+4:], frameSize-l4)
+	if mix.SYNs {
+		copy(g.frame[l4+4:], []byte{1, 2, 3, 4}) // of sequence numbers
+		g.frame[l4+12], g.frame[l4+13] = byte(20+len(synOptions))<<2, 0x02
+		copy(g.frame[l4+20:], synOptions)
+	}
 	g.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "generate", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: g.instructions(int32(sum)),
 	})
@@ -87,13 +108,13 @@ func (g *Generator) instructions(sum int32) asm.Instructions {
 		asm.Mov.Reg(context, asm.R1),
 		asm.LoadMem(data, context, 0, asm.Word),
 		asm.LoadMem(asm.R8, context, 4, asm.Word),
-		asm.Mov.Reg(asm.R1, data), asm.Add.Imm(asm.R1, frameSize), asm.JGT.Reg(asm.R1, asm.R8, "short"),
+		asm.Mov.Reg(asm.R1, data), asm.Add.Imm(asm.R1, int32(len(g.frame))), asm.JGT.Reg(asm.R1, asm.R8, "short"),
 	}
 	for range g.mix.Delay {
 		all = append(all, asm.FnKtimeGetNs.Call())
 	}
 	all = append(all, asm.FnGetPrandomU32.Call(), asm.Mov.Reg(random, asm.R0))
-	for at := 0; at < l4+8; at += 4 {
+	for at := 0; at < g.headers; at += 4 {
 		all = append(all, asm.StoreImm(data, int16(at), int64(int32(binary.LittleEndian.Uint32(g.frame[at:]))), asm.Word))
 	}
 	all = append(all, asm.Mov.Reg(asm.R1, random), asm.Mod.Imm(asm.R1, 100))
@@ -125,7 +146,7 @@ func (g *Generator) Burst() (frames int, err error) { return burstFrames, g.Send
 func (g *Generator) Send(frames int) error {
 	_, err := g.program.Run(&ebpf.RunOptions{
 		Data: g.frame, Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: uint32(cmp.Or(g.mix.Batch, burstBatch)),
-		Context: xdpContext{DataEnd: frameSize, Ingress: uint32(g.port)},
+		Context: xdpContext{DataEnd: uint32(len(g.frame)), Ingress: uint32(g.port)},
 	})
 	if err != nil {
 		return fmt.Errorf("generate frames: %w", err)

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/plan"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // Loads of a mux, as parts of what it takes.
-var parts = []float64{0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.3}
+var parts = []float64{0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.3}
 
 const pingInterval = 3 * time.Millisecond // the paper's
 
@@ -114,7 +115,7 @@ func medianTrips(of []trips) (t trips) {
 	return t
 }
 
-func (l *latency) plot(dir string) error {
+func (l *latency) plot(dir, load string) error {
 	trips := plan.Chart{Title: "pings that were answered within, %", Axis: "µs", LogX: true}
 	cpu := plan.Chart{Title: "a mux's CPU, %", Axis: "packets that came, a second"}
 	used := plan.Line{Name: "of one CPU"}
@@ -127,7 +128,11 @@ func (l *latency) plot(dir string) error {
 		used.Points = append(used.Points, plan.Point{X: s.Sent, Y: 100 * s.CPU})
 	}
 	cpu.Series = []plan.Line{used}
-	return errors.Join(draw(dir, "duet-1-latency.svg", trips), draw(dir, "duet-1-cpu.svg", cpu))
+	names := []string{"duet-1-latency.svg", "duet-1-cpu.svg"}
+	if load == syns {
+		names = []string{"mplb-8.svg", "mplb-8-cpu.svg"}
+	}
+	return errors.Join(benchlab.Draw(dir, names[0], trips), benchlab.Draw(dir, names[1], cpu))
 }
 
 // phase is one of Figure 11.
@@ -220,6 +225,6 @@ func plotPhases(dir string, pings []ping, phases []phase) error {
 	}
 	axis := fmt.Sprintf("s; from %.0f s on twice the packets, from %.0f s on by the switch", phases[1].From, phases[2].From)
 	return errors.Join(
-		draw(dir, "duet-11.svg", plan.Chart{Title: "µs until a ping is answered", Axis: axis, Series: []plan.Line{came}}),
-		draw(dir, "duet-11-packets.svg", plan.Chart{Title: "packets a second", Axis: axis, Series: []plan.Line{sent, forwarded}}))
+		benchlab.Draw(dir, "duet-11.svg", plan.Chart{Title: "µs until a ping is answered", Axis: axis, Series: []plan.Line{came}}),
+		benchlab.Draw(dir, "duet-11-packets.svg", plan.Chart{Title: "packets a second", Axis: axis, Series: []plan.Line{sent, forwarded}}))
 }

@@ -1,5 +1,5 @@
-// Command capacity measures what a software mux takes, and what packets wait for at it: latency and CPU by load (Duet, Figure 1),
-// and pings while a mux gets more than it takes, and a switch has its VIPs then (Figure 11). The data planes are the real ones;
+// Command capacity measures what a software mux takes, and what packets wait for at it: latency and CPU by load (Duet, Figure 1;
+// MPLB, Figure 8), and pings while a mux gets more than it takes, and a switch has its VIPs then (Figure 11). The data planes are the real ones;
 // the switch is the stand-in of labs, an XDP program on the CPU that the mux had before: no ASIC.
 package main
 
@@ -8,13 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"time"
 
-	"github.com/weirlb/weir/internal/plan"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
@@ -23,6 +20,7 @@ func main() {
 	flag.StringVar(&how.out, "out", "out/bench/capacity.json", "file for the results")
 	flag.StringVar(&how.plots, "plots", "", "folder for the drawings; empty: none")
 	flag.StringVar(&how.only, "only", "", "measure this alone: latency or switch")
+	flag.StringVar(&how.load, "load", datagrams, "what the boxes get: datagrams or syns, which are of Multipath TCP")
 	flag.IntVar(&how.rounds, "rounds", 3, "how often the load is raised")
 	flag.DurationVar(&how.step, "step", time.Second, "how long each load of a mux lasts")
 	flag.DurationVar(&how.phase, "phase", 6*time.Second, "how long each phase lasts, up to the switch's")
@@ -32,9 +30,16 @@ func main() {
 
 type options struct {
 	out, plots, only string
+	load             string
 	rounds           int
 	step, phase      time.Duration
 }
+
+// What boxes get.
+const (
+	datagrams = "datagrams"
+	syns      = "syns"
+)
 
 type report struct {
 	// Mux and Switch are what each forwards of more than it takes, packets a second.
@@ -52,7 +57,10 @@ func run(ctx context.Context, how options) (err error) {
 	// No thread of these waits for what the others, which do not go first, hold of the runtime.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	w, err := newWorld(ctx)
+	if how.load != datagrams && how.load != syns {
+		return fmt.Errorf("there is no load of %q", how.load)
+	}
+	w, err := newWorld(ctx, how.load == syns)
 	if err != nil {
 		return err
 	}
@@ -68,7 +76,7 @@ func run(ctx context.Context, how options) (err error) {
 		if all.Latency, err = w.measureLatency(ctx, how, all.Mux); err != nil {
 			return fmt.Errorf("measure latency by load: %w", err)
 		}
-		if err := all.Latency.plot(how.plots); err != nil {
+		if err := all.Latency.plot(how.plots, how.load); err != nil {
 			return err
 		}
 	}
@@ -81,15 +89,4 @@ func run(ctx context.Context, how options) (err error) {
 		}
 	}
 	return benchlab.Write(how.out, all)
-}
-
-// draw writes a drawing.
-func draw(dir, name string, c plan.Chart) error {
-	if dir == "" {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("draw figures: %w", err)
-	}
-	return os.WriteFile(filepath.Join(dir, name), []byte(c.SVG()), 0o644)
 }

@@ -186,7 +186,7 @@ func (w *world) load(b *box, looks int) (*load, error) {
 	if err != nil {
 		return nil, err
 	}
-	mix := flood.Mix{First: firstVIP, Delay: looks, Batch: batch}
+	mix := flood.Mix{SYNs: w.syns, First: firstVIP, Delay: looks, Batch: batch}
 	for range loadedVIPs {
 		mix.Shares = append(mix.Shares, 100/loadedVIPs)
 	}

@@ -69,10 +69,12 @@ type world struct {
 	pins          string
 	undo          []func() error
 	pace          pace
+	syns          bool // the load is of SYNs
 }
 
-func newWorld(ctx context.Context) (w *world, err error) {
+func newWorld(ctx context.Context, syns bool) (w *world, err error) {
 	w = &world{
+		syns: syns,
 		pins: fmt.Sprintf("/sys/fs/bpf/weir-capacity-%d", os.Getpid()),
 		mux:  box{name: "mux", port: "capmux", near: netip.MustParseAddr("10.79.1.1"), own: netip.MustParseAddr("10.79.1.2")},
 		sw:   box{name: "switch", port: "capsw", near: netip.MustParseAddr("10.79.2.1"), own: netip.MustParseAddr("10.79.2.2")},
@@ -169,8 +171,12 @@ func (w *world) openMux() error {
 	hop := model.NextHop{Source: [6]byte(mac), Destination: [6]byte(w.mux.link.HardwareAddr)}
 	var all []model.MuxEndpoint
 	for vip, tunnel := range vips() {
+		protocol := model.UDP
+		if w.syns && vip != pinged {
+			protocol = model.TCP
+		}
 		all = append(all, model.MuxEndpoint{
-			Key:     model.EndpointKey{VIP: vip, Protocol: model.UDP, Port: vipPort},
+			Key:     model.EndpointKey{VIP: vip, Protocol: protocol, Port: vipPort},
 			Buckets: slices.Repeat([]model.Slot{slot}, buckets), Backends: []model.MuxBackend{{Slot: slot, Tunnel: tunnel, Host: 1}},
 			Cookies: model.CookiesOff, SYNCookies: model.SYNCookiesNever,
 		})

@@ -84,7 +84,7 @@ func measureConnections(core *core) (r connectionRates, err error) {
 		if err := core.take(); err != nil {
 			return err
 		}
-		near, far, err := vethPair()
+		near, far, _, err := vethPair()
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,8 @@
 // Command mux measures the mux's program against the floor with the kernel's test run: ns per
 // packet for each class of packets, both families, and one and a million flows; then both in live
-// frames over a veth; then the memory of many endpoints, and what it costs to replace one's table; then how many
-// connections a second a mux takes, bypassed or with full NAT.
+// frames over a veth, also by how many come at once and by their size; then the memory of many
+// endpoints, and what it costs to replace one's table; then how many connections a second a mux
+// takes, bypassed or with full NAT.
 //
 // The bursts of all classes and of the floor take turns, and only those count that ran on a
 // quiet core; see docs/performance.md for how to read the numbers.
@@ -12,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/weirlb/weir/internal/testkit/benchlab"
@@ -20,11 +22,12 @@ import (
 func main() {
 	out := flag.String("out", "out/bench/mux.json", "file for the results")
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
-	only := flag.String("only", "", "measure this alone: packets, live, memory or connections")
+	only := flag.String("only", "", "measure this alone: packets, live, batches, sizes, memory or connections")
+	plots := flag.String("plots", "", "folder for the drawings; empty: none")
 	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
 	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
-	bench := func() error { return run(*out, *only, *class, *budget) }
+	bench := func() error { return run(*out, *plots, *only, *class, *budget) }
 	if *cpu >= 0 {
 		bench = func() error { return takeTurns(*cpu) }
 	}
@@ -34,7 +37,7 @@ func main() {
 	}
 }
 
-func run(out, only, class string, budget time.Duration) error {
+func run(out, plots, only, class string, budget time.Duration) error {
 	var all report
 	wanted := func(part string) bool { return only == "" || only == part }
 	if wanted("memory") { // before the thread is bound to a core
@@ -60,12 +63,12 @@ func run(out, only, class string, budget time.Duration) error {
 		all.Connections = &r
 		printConnections(os.Stdout, &r)
 	}
-	return benchlab.Write(out, all)
+	return errors.Join(plotSweeps(plots, &all), benchlab.Write(out, all))
 }
 
 // measureWorld measures packets and live frames.
 func measureWorld(core *core, wanted func(string) bool, class string, budget time.Duration, all *report) (err error) {
-	if !wanted("packets") && !wanted("live") {
+	if !slices.ContainsFunc([]string{"packets", "live", "batches", "sizes"}, wanted) {
 		return nil
 	}
 	world, err := newWorld(listed)
@@ -84,6 +87,19 @@ func measureWorld(core *core, wanted func(string) bool, class string, budget tim
 			return err
 		}
 		printLive(os.Stdout, all.Live)
+	}
+	for _, s := range []struct {
+		name  string
+		lanes []lane
+		to    **sweep
+	}{{"batches", batchLanes(), &all.Batches}, {"sizes", sizeLanes(), &all.Sizes}} {
+		if !wanted(s.name) {
+			continue
+		}
+		if *s.to, err = world.sweep(core, s.lanes); err != nil {
+			return fmt.Errorf("measure %s: %w", s.name, err)
+		}
+		printSweep(s.name, *s.to)
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func classes(of family) []class {
 	answer := pkt.TCP(from(23), snat, pkt.ACK, timestamps(2), body)
 	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
 	listed, limited := tcp(24, portListed, timestamps(2)), tcp(25, portLimited, timestamps(2))
-	return append(networkClasses(of), []class{
+	all := append(networkClasses(of), multipathClasses(from, at(portCookies))...)
+	return append(all, []class{
 		{name: floorClass, packet: tcp(10, portCookies), program: benchProgBenchFloor, action: xdpTX},
 		{name: passClass, packet: pkt.TCP(from(15), own, pkt.ACK, body), program: benchProgBenchPass, action: xdpPass},
 		{name: "harness", packet: tcp(10, portCookies), program: benchProgBenchEmpty, action: xdpPass},

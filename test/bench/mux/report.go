@@ -26,6 +26,9 @@ type report struct {
 	Memory  *memory    `json:"memory,omitempty"`
 
 	Connections *connectionRates `json:"connections,omitempty"`
+
+	Batches *sweep `json:"batches,omitempty"` // by how many frames come at once
+	Sizes   *sweep `json:"sizes,omitempty"`   // by their size
 }
 
 func printTable(w io.Writer, results []result) {

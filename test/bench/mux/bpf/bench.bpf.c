@@ -24,6 +24,7 @@ __u8 vxlan_template[144]; /* all that is written anew of a segment in VXLAN */
 
 enum {
 	COOKIE_AT_MAX = 127,
+	RESTORED_MAX = 64, /* bytes that anything else is restored of */
 	COOKIE_SLOTS = 64, /* of those of the endpoint: a power of two */
 };
 
@@ -35,7 +36,7 @@ static __always_inline bool restore(struct xdp_md *ctx)
 	__u8 *cookie = data + (cookie_at & COOKIE_AT_MAX);
 
 	barrier_var(cookie);
-	if (data + COOKIE_AT_MAX + 1 > end || (void *)(cookie + 1) > end)
+	if (data + RESTORED_MAX > end || (void *)(cookie + 1) > end)
 		return false;
 	*(__u64 *)data = 0x0a02020000000002ULL; /* to 02:00:00:00:00:02 */
 	*(__u32 *)(data + 8) = 0x0a0a0a0a;
