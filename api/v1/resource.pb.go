@@ -4273,8 +4273,10 @@ type SwitchPort struct {
 	// In the last interval of reports.
 	ReceivedBytesPerS uint64 `protobuf:"varint,6,opt,name=received_bytes_per_s,json=receivedBytesPerS,proto3" json:"received_bytes_per_s,omitempty"`
 	SentBytesPerS     uint64 `protobuf:"varint,7,opt,name=sent_bytes_per_s,json=sentBytesPerS,proto3" json:"sent_bytes_per_s,omitempty"`
-	// Frames that were dropped or broken, both ways, since the daemon's start.
-	Errors        uint64 `protobuf:"varint,8,opt,name=errors,proto3" json:"errors,omitempty"`
+	// Frames with errors, both ways, and what the switch counts as dropped for want of room, since the daemon's start.
+	Errors uint64 `protobuf:"varint,8,opt,name=errors,proto3" json:"errors,omitempty"`
+	// How often the link went up or down, as the daemon saw, since its start.
+	Changes       uint64 `protobuf:"varint,9,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4361,6 +4363,13 @@ func (x *SwitchPort) GetSentBytesPerS() uint64 {
 func (x *SwitchPort) GetErrors() uint64 {
 	if x != nil {
 		return x.Errors
+	}
+	return 0
+}
+
+func (x *SwitchPort) GetChanges() uint64 {
+	if x != nil {
+		return x.Changes
 	}
 	return 0
 }
@@ -6125,7 +6134,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
 	"\aweights\x18\r \x01(\bR\aweights\x12\x12\n" +
 	"\x04tips\x18\x0e \x01(\bR\x04tips\x12)\n" +
-	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\"\x85\x02\n" +
+	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\"\x9f\x02\n" +
 	"\n" +
 	"SwitchPort\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
@@ -6136,7 +6145,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x0eneighbour_port\x18\x05 \x01(\tR\rneighbourPort\x12/\n" +
 	"\x14received_bytes_per_s\x18\x06 \x01(\x04R\x11receivedBytesPerS\x12'\n" +
 	"\x10sent_bytes_per_s\x18\a \x01(\x04R\rsentBytesPerS\x12\x16\n" +
-	"\x06errors\x18\b \x01(\x04R\x06errors\"5\n" +
+	"\x06errors\x18\b \x01(\x04R\x06errors\x12\x18\n" +
+	"\achanges\x18\t \x01(\x04R\achanges\"5\n" +
 	"\vSwitchTable\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\rR\x04size\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\rR\x04used\"w\n" +

@@ -27,7 +27,7 @@ type Port struct {
 	// Neighbour and NeighbourPort are what LLDP says is at the other end. Whoever is there may say what they like.
 	Neighbour, NeighbourPort string
 	Received, Sent           uint64 // bytes
-	Errors                   uint64 // frames that were dropped or broken, both ways
+	Errors                   uint64 // frames with errors, both ways, and those dropped for want of room
 }
 
 // NewPorts puts ports in order, and bounds what is told of them: neighbours choose texts.

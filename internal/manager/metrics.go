@@ -39,7 +39,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_snat_ports", Help: "Source NAT ports that are allocated to workloads."},
 	{Name: "weir_manager_hardware_vips", Help: "Places of VIPs in switches, by phase: each switch of a VIP counts.", Labels: []string{"phase"}},
 	{Name: "weir_manager_hardware_flooded_vips", Help: "VIPs that muxes serve in place of switches, as they are flooded or were lately."},
-	{Name: "weir_manager_fabric_links", Help: "Links of the fabric, by state as switches report: declared, there, missing, down, unexpected; the leader alone tells them.", Labels: []string{"state"}},
+	{Name: "weir_manager_fabric_links", Help: "Links of the fabric, by state as switches report: declared, there, missing, down, unexpected, flapping; the leader alone tells them.", Labels: []string{"state"}},
 	{Name: "weir_manager_drained_switches", Help: "Switches that are drained."},
 	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open to any manager.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
@@ -120,7 +120,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	sampleHardware(to, s)
 	found := m.links.Counts()
 	for state, n := range map[string]int{
-		"declared": found.Declared, "there": found.There, "missing": found.Missing, "down": found.Down, "unexpected": found.Unexpected,
+		"declared": found.Declared, "there": found.There, "missing": found.Missing, "down": found.Down, "unexpected": found.Unexpected, "flapping": found.Flapping,
 	} {
 		telemetry.Put(to, "weir_manager_fabric_links", n, state)
 	}

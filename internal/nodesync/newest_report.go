@@ -117,7 +117,7 @@ func ofPorts(s *weirv1.SwitchStatus, do func(*weirv1.SwitchPort)) {
 }
 
 // forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on. Of a
-// switch's ports that is who is at their other ends, while there is room for it, and whether they are up.
+// switch's ports that is who is at their other ends, while there is room for it, whether they are up, and how often they changed.
 func (r report) forStore() ([]byte, error) {
 	text, err := protojson.Marshal(r.detail)
 	if err != nil || len(text) <= maxDetail {
@@ -128,7 +128,8 @@ func (r report) forStore() ([]byte, error) {
 		host.Snat = r.detail.GetHost().GetSnat()
 	}
 	for i, p := range r.detail.GetSwitch().GetPorts() {
-		bare.GetSwitch().GetPorts()[i].Neighbour, bare.GetSwitch().GetPorts()[i].NeighbourPort = p.GetNeighbour(), p.GetNeighbourPort()
+		kept := bare.GetSwitch().GetPorts()[i]
+		kept.Neighbour, kept.NeighbourPort, kept.Changes = p.GetNeighbour(), p.GetNeighbourPort(), p.GetChanges()
 	}
 	for _, drop := range drops {
 		if text, err = protojson.Marshal(bare); err != nil || len(text) <= maxDetail {

@@ -1,9 +1,9 @@
 package nodesync
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -11,13 +11,12 @@ import (
 	"go.uber.org/goleak"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/cluster"
-	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
+	"github.com/weirlb/weir/internal/testkit/teststore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,22 +29,7 @@ func (r *recorded) Record(e eventlog.Event) { *r = append(*r, e) }
 // newService returns a service with a store that has the VIP shop of tenant acme, with a backend on host1.
 func newService(t *testing.T) (*Service, *recorded) {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c, err := cluster.Open(t.Context(), cluster.Config{Config: etcd.Config{DataDir: t.TempDir(), Log: log}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	s := c.Store
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	s := teststore.Open(t)
 	shop := model.VIP{
 		Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.10"),
 		Endpoints: []model.Endpoint{{
@@ -60,7 +44,7 @@ func newService(t *testing.T) (*Service, *recorded) {
 		t.Fatal(err)
 	}
 	events := &recorded{}
-	return New(Config{Store: s, Events: events, Log: log}, NewMetrics()), events
+	return New(Config{Store: s, Events: events, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}, NewMetrics()), events
 }
 
 // dropped is how many events of nodes of a role were dropped.
@@ -97,7 +81,7 @@ func TestEventsOfMuxes(t *testing.T) {
 	}
 	for i, e := range want {
 		e.Kind, e.Object, e.Tenant, e.Source = events.KindVIP, "shop", "acme", "mux1"
-		if (*got)[i] != e {
+		if !reflect.DeepEqual((*got)[i], e) {
 			t.Errorf("%d: recorded %v, want %v", i, (*got)[i], e)
 		}
 	}

@@ -51,15 +51,15 @@ func (s State) TIPs() (tips []netip.Addr) {
 
 // Name says which TIPs the entries of other switches are to name, in a State that is being made: those whose switches have
 // announced them for a while, as ready says, and that are to stay. The last of them stays until no switch has an entry
-// that names it; but for owners who want none: then entries name backends at once.
-func (s State) Name(wantsTIPs bool, ready, stays func(name string) bool) {
+// that names it, as keepLast says; but for owners who want none: then entries name backends at once.
+func (s State) Name(keepLast bool, ready, stays func(name string) bool) {
 	named := map[string]bool{}
 	for name, p := range s.Places {
 		if p.TIP.IsValid() && p.Phase.Announced() && (p.Named || ready(name)) && stays(name) {
 			named[name] = true
 		}
 	}
-	keep := len(named) == 0 && wantsTIPs && s.SendsToTIPs()
+	keep := len(named) == 0 && keepLast
 	for name, p := range s.Places {
 		if p.TIP.IsValid() {
 			p.Named = named[name] || keep && p.Named && p.Phase.Held()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/placechoice"
 	"github.com/weirlb/weir/internal/placementpolicy"
@@ -195,8 +196,7 @@ func isStuck(state placementpolicy.State, now time.Time) bool {
 
 // write writes decisions.
 func (c *Controller) write(ctx context.Context, all []decision) error {
-	const most = 256 // in one transaction
-	for part := range slices.Chunk(all, most) {
+	for part := range slices.Chunk(all, etcd.SafeOperations) {
 		_, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Placements: map[netip.Addr]placementpolicy.State{}}
 			for _, d := range part {

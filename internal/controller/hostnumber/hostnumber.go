@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -85,9 +86,6 @@ func (c *Controller) changes(s *store.State) (change map[string]network.Number, 
 	return s.Networks.Numbers.Allocate(nodeconfig.NetworkHosts(s.State), !s.Restored.Pending(), c.Now())
 }
 
-// most is how many numbers one transaction writes.
-const most = 500
-
 // follow writes the numbers that are to change.
 func (c *Controller) follow(ctx context.Context) error {
 	for {
@@ -103,7 +101,7 @@ func (c *Controller) follow(ctx context.Context) error {
 			all, _ := c.changes(s)
 			some := map[string]network.Number{}
 			for host, n := range all {
-				if len(some) < most {
+				if len(some) < etcd.SafeOperations {
 					some[host] = n
 				}
 			}

@@ -2,6 +2,7 @@
 // a manager leads. What is compared is in package cabling of the fabric.
 //
 //	switches: ports, neighbours ──▶ other than declared, for a while? ──▶ events, metrics
+//	          ups and downs     ──▶ many within minutes?             ──▶
 //
 // Invariants: nothing is told of a difference that does not last, as while a switch or its daemon restarts; each reason has
 // one event, which names what differs now, so that no switch fills the log; a new leader does not tell what was told.
@@ -12,7 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ const (
 )
 
 // Counts are links of the fabric.
-type Counts struct{ Declared, There, Missing, Down, Unexpected int }
+type Counts struct{ Declared, There, Missing, Down, Unexpected, Flapping int }
 
 // Controller tells of links.
 type Controller struct {
@@ -92,9 +93,17 @@ type Watch struct {
 	plan   *cabling.Plan
 	begun  time.Time
 	of     map[cabling.Pair]*state
+	flaps  flaps
+	flap   time.Time         // when it was told last that links flap
 	texts  map[string]string // that were told last, by reason
-	// recalled are the fabrics of the texts that a leader before told, by reason, until a pair is known that one names.
-	recalled map[string]string
+	// recalled is what a leader before told, by reason, until a pair is known that it names.
+	recalled map[string]recalled
+}
+
+// recalled is what an event of a leader before was about.
+type recalled struct {
+	fabric string
+	pairs  []cabling.Pair
 }
 
 // state is how the links of two switches differ.
@@ -106,7 +115,7 @@ type state struct {
 // Watch begins to follow what switches report.
 func (c *Controller) Watch() *Watch {
 	return &Watch{
-		Controller: c, of: map[cabling.Pair]*state{}, texts: map[string]string{}, recalled: map[string]string{},
+		Controller: c, of: map[cabling.Pair]*state{}, flaps: flaps{}, texts: map[string]string{}, recalled: map[string]recalled{},
 		ports: reported.New(c.Reports, "ports", func(d *weirv1.NodeStatus) []*weirv1.SwitchPort { return d.GetSwitch().GetPorts() }),
 	}
 }
@@ -119,15 +128,15 @@ func (w *Watch) recall(told []eventlog.Event) {
 		case e.Reason == reason.LinksRestored:
 			w.forget(func(fabric string) bool { return fabric == e.Object })
 		case reasons[e.Reason].count != nil:
-			w.texts[e.Reason], w.recalled[e.Reason] = e.Message, e.Object
+			w.texts[e.Reason], w.recalled[e.Reason] = e.Message, recalled{e.Object, pairsOf(e.About)}
 		}
 	}
 }
 
 // forget drops what was recalled of fabrics.
 func (w *Watch) forget(of func(fabric string) bool) {
-	for r, name := range w.recalled {
-		if of(name) {
+	for r, before := range w.recalled {
+		if of(before.fabric) {
 			delete(w.texts, r)
 			delete(w.recalled, r)
 		}
@@ -141,6 +150,7 @@ var reasons = map[string]struct {
 }{
 	reason.LinkMissing:    {"links that are declared are not there: %s", func(d cabling.Difference) (int, string) { return d.Missing, "" }},
 	reason.LinkDown:       {"links are down: %s", func(d cabling.Difference) (int, string) { return d.Down, d.Port }},
+	reason.LinkFlapping:   {"links go up and down: %s", func(d cabling.Difference) (int, string) { return d.Flapping, d.FlappingPort }},
 	reason.LinkUnexpected: {"links are there that are not declared: %s", func(d cabling.Difference) (int, string) { return d.Unexpected, "" }},
 }
 
@@ -151,7 +161,9 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 		w.setCounts(Counts{})
 		return
 	}
-	known, there := w.plan.Compare(w.observe(s, now))
+	ports := w.observe(s, now)
+	known, there := w.plan.Compare(ports)
+	w.flaps.observe(w.plan, ports, now)
 	for pair := range w.of { // nobody says any more that a link is there which is not declared
 		if _, isKnown := known[pair]; !isKnown && !w.plan.Declares(pair) {
 			known[pair] = cabling.Difference{}
@@ -182,9 +194,15 @@ func (w *Watch) Step(s *store.State, now time.Time) {
 		counts.Unexpected += at.told.Unexpected
 	}
 	maps.DeleteFunc(w.of, func(_ cabling.Pair, at *state) bool { return at.now == at.told && at.told == (cabling.Difference{}) })
+	for pair, flap := range w.flaps.links(w.plan) {
+		d := told[pair]
+		d.Flapping, d.FlappingPort = flap.links, flap.port
+		told[pair] = d
+		counts.Flapping += flap.links
+	}
 	w.setCounts(counts)
 	if now.Sub(w.begun) > holdTime+interval { // a leader that just began knows little
-		w.tell(told, known)
+		w.tell(told, known, now)
 	}
 }
 
@@ -207,7 +225,7 @@ func (w *Watch) follow(s *store.State, now time.Time) {
 	if name != "" {
 		w.forget(func(fabric string) bool { return fabric != name })
 	}
-	w.name, w.fabric, w.plan, w.begun, w.of = name, network, nil, now, map[cabling.Pair]*state{}
+	w.name, w.fabric, w.plan, w.begun, w.of, w.flaps = name, network, nil, now, map[cabling.Pair]*state{}, flaps{}
 	if network != nil {
 		w.plan = cabling.New(network)
 	}
@@ -229,19 +247,24 @@ func (w *Watch) observe(s *store.State, now time.Time) map[string][]cabling.Port
 }
 
 // tell records what differs, and what does not any more, if that is news.
-func (w *Watch) tell(differences, known map[cabling.Pair]cabling.Difference) {
+func (w *Watch) tell(differences, known map[cabling.Pair]cabling.Difference, now time.Time) {
 	differed, differs := false, false
-	for name := range w.recalled {
-		for pair := range known {
-			// One that is not declared may be gone for ever.
-			if name == reason.LinkUnexpected || strings.Contains(w.texts[name], pair.String()) {
-				delete(w.recalled, name)
-				break
-			}
+	maps.DeleteFunc(w.recalled, func(name string, before recalled) bool {
+		switch {
+		case len(known) == 0:
+			return false
+		case name == reason.LinkFlapping: // it takes time to know
+			return now.Sub(w.begun) >= flapTime
+		case name == reason.LinkUnexpected: // it may be gone for ever
+			return true
 		}
-	}
+		return slices.ContainsFunc(before.pairs, func(p cabling.Pair) bool {
+			_, isKnown := known[p]
+			return isKnown || !w.plan.Declares(p)
+		})
+	})
 	for name, r := range reasons {
-		text := cabling.Text(differences, r.count)
+		text, pairs := cabling.Text(differences, r.count)
 		if text != "" {
 			text, differs = events.CutMessage(fmt.Sprintf(r.text, text)), true
 		}
@@ -250,14 +273,33 @@ func (w *Watch) tell(differences, known map[cabling.Pair]cabling.Difference) {
 			differs = true // as far as is known
 			continue
 		}
+		if name == reason.LinkFlapping && text != before {
+			if now.Sub(w.flap) < flapPause {
+				differs = differs || before != ""
+				continue
+			}
+			w.flap = now
+		}
 		differed = differed || before != ""
 		if w.texts[name] = text; text != "" && text != before {
-			w.record(eventlog.Event{Warning: true, Reason: name, Message: text})
+			e := eventlog.Event{Warning: true, Reason: name, Message: text}
+			for _, pair := range pairs {
+				e.About = append(e.About, pair.A, pair.B)
+			}
+			w.record(e)
 		}
 	}
 	if differed && !differs {
 		w.record(eventlog.Event{Reason: reason.LinksRestored, Message: "all links that are known of are as declared"})
 	}
+}
+
+// pairsOf are the pairs that an event is about, by the names of both.
+func pairsOf(about []string) (pairs []cabling.Pair) {
+	for names := range slices.Chunk(about, 2) {
+		pairs = append(pairs, cabling.PairOf(names[0], names[len(names)-1]))
+	}
+	return pairs
 }
 
 func (w *Watch) record(e eventlog.Event) {

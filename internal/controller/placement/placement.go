@@ -12,11 +12,13 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/controller/reported"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -31,13 +33,15 @@ import (
 const (
 	// lookInterval is the time between two looks at what switches say to other managers, and at the clock.
 	lookInterval = 200 * time.Millisecond
-	// lookPause is the time between two looks at least: a State may follow the one before at once.
-	lookPause = 20 * time.Millisecond
-	// sweepInterval is how often all VIPs are looked at. In between only those are that are on their way, or that something
-	// was written or reported of: there may be tens of thousands.
+	// lookPause is the time between two looks at least: a State may follow the one before at once. lookShare is how much
+	// longer it is than a look took: thousands of switches may report at once.
+	lookPause = 10 * time.Millisecond
+	lookShare = 4
+	// sweepInterval is how often all VIPs are looked at. In between only those are of which something that they wait for
+	// was written or reported: there may be tens of thousands.
 	sweepInterval = 2 * time.Second
-	// mostSteps bounds the VIPs that take a step in one transaction.
-	mostSteps = 256
+	// mostSteps bounds the VIPs that take a step in one look: what is written at once tells each switch of its VIPs at once.
+	mostSteps = 1024
 )
 
 // Controller moves VIPs into switches and out of them.
@@ -64,7 +68,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err := w.Step(ctx, state, c.Now()); err != nil && ctx.Err() == nil {
 			c.Log.Warn("VIPs are not moved into or out of switches, trying again", "err", err)
 		}
-		wake.After(ctx, lookPause)
+		wake.After(ctx, max(lookPause, lookShare*w.took))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -91,6 +95,11 @@ type Watch struct {
 	swept  time.Time           // when all VIPs were looked at
 	look   map[netip.Addr]bool // VIPs to look at
 	looked netip.Addr          // the last one
+	took   time.Duration       // that the last look did
+
+	moving    map[netip.Addr]awaits // VIPs on their way
+	published model.Generation      // at the last look
+	timed     time.Time             // when those that wait for a time were looked at
 
 	timers map[netip.Addr]map[string]timer // by VIP and switch
 	silent map[string]time.Time            // by switch, since when it has had no stream
@@ -110,6 +119,11 @@ type report struct {
 	tables     *weirv1.SwitchStatus
 }
 
+// equals says whether the switch said the same of its VIPs before.
+func (r report) equals(before report) bool {
+	return r.generation == before.generation && r.more == before.more && maps.Equal(r.refused, before.refused)
+}
+
 // tells says whether the switch has said what became of a VIP as of a generation.
 func (r report) tells(vip netip.Addr, of model.Generation) bool {
 	return r.generation >= of && (!r.more || r.refused[vip.String()] != "")
@@ -118,7 +132,7 @@ func (r report) tells(vip netip.Addr, of model.Generation) bool {
 // Watch begins to follow where VIPs are.
 func (c *Controller) Watch() *Watch {
 	return &Watch{
-		Controller: c, look: map[netip.Addr]bool{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
+		Controller: c, look: map[netip.Addr]bool{}, moving: map[netip.Addr]awaits{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
 		told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{}, hosts: newRefusals(c.Reports),
 	}
 }
@@ -132,12 +146,19 @@ type step struct {
 
 // Step looks at what hosts and switches say, and takes the steps that are due, as of now.
 func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
-	w.observe(s, now)
-	w.choose(s, now)
-	vips := w.due(s, now)
-	if len(vips) == 0 {
-		return nil
+	begin := time.Now()
+	vips := w.lookAt(s, now)
+	w.took = time.Since(begin)
+	var writes errgroup.Group
+	for some := range slices.Chunk(vips, etcd.SafeOperations) {
+		writes.Go(func() error { return w.write(ctx, some, now) })
 	}
+	return writes.Wait()
+}
+
+// write takes the steps of some VIPs. Writes at once become one transaction where etcd takes it; what each decides, the
+// store's writer asks one after the other.
+func (w *Watch) write(ctx context.Context, vips []netip.Addr, now time.Time) error {
 	var done []step
 	_, err := w.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		change := store.Change{Placements: map[netip.Addr]placementpolicy.State{}}
@@ -160,81 +181,6 @@ func (w *Watch) Step(ctx context.Context, s *store.State, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// observe notes since when switches are silent, and what they say.
-func (w *Watch) observe(s *store.State, now time.Time) {
-	said := make(map[string]report, len(w.said))
-	for node := range s.Nodes.Values() {
-		if node.Role == model.RoleSwitch {
-			said[node.Name] = w.read(s, node.Name)
-			w.noteSilence(s, node.Name, now)
-		}
-	}
-	w.said = said
-	w.hosts.look(s, now, w.look)
-}
-
-// choose adds the VIPs to look at: of which something was written, and now and then all.
-func (w *Watch) choose(s *store.State, now time.Time) {
-	if last := w.last; last != nil {
-		delta := s.DeltaSince(last)
-		for name := range delta.VIPs {
-			w.look[last.VIPs.At(name).Address], w.look[s.VIPs.At(name).Address] = true, true
-		}
-		for key := range delta.Tables {
-			w.look[key.VIP] = true
-		}
-		for vip := range delta.Placements {
-			w.look[vip] = true
-		}
-		for name := range delta.Nodes {
-			for vip := range s.Placements.VIPsOf(name) {
-				w.look[vip] = true
-			}
-		}
-	}
-	w.last = s
-	if since := now.Sub(w.swept); since >= 0 && since < sweepInterval {
-		return
-	}
-	w.swept = now
-	w.hosts.recount(s)
-	for vip := range s.Placements.Keys() {
-		w.look[vip] = true
-	}
-	for name := range s.Placements.Required() {
-		w.look[s.VIPs.At(name).Address] = true
-	}
-	maps.DeleteFunc(w.timers, func(vip netip.Addr, _ map[string]timer) bool { return !s.Placements.Has(vip) })
-	maps.DeleteFunc(w.groups, func(vip netip.Addr, _ group) bool { return !s.Placements.Has(vip) })
-}
-
-// time notes since when the places of a VIP are what they are, and that switches run them. It says whether one is on its way.
-func (w *Watch) time(s *store.State, vip netip.Addr, now time.Time) (moves bool) {
-	places := s.Placements.At(vip).Places
-	before := w.timers[vip]
-	if len(places) == 0 {
-		delete(w.timers, vip)
-		return false
-	}
-	timers := make(map[string]timer, len(places))
-	for name, place := range places {
-		moves = moves || place.Phase.Moves() || place.TIP.IsValid() && place.Phase == placementpolicy.Hardware && !place.Named
-		t := before[name]
-		if t.phase != place.Phase {
-			t = timer{phase: place.Phase, since: now}
-		}
-		switch runs := w.said[name].tells(place.Address(vip), s.PlacementWritten.At(vip)); {
-		case !runs:
-			t.runs = time.Time{}
-		case t.runs.IsZero():
-			t.runs = now
-		}
-		timers[name] = t
-	}
-	w.timers[vip] = timers
-	return moves
 }
 
 // noteSilence notes whether a switch has a stream, and tells people of one that holds VIPs and has had none for a while.
@@ -302,27 +248,6 @@ func refusalText(r *weirv1.SwitchRefusal) string {
 		return events.CutMessage(fmt.Sprintf("table %s has room for %d rows, %d are needed", r.GetTable(), r.GetFree(), r.GetNeed()))
 	}
 	return cmp.Or(events.CutMessage(r.GetReason()), "it does not say why")
-}
-
-// due are the VIPs that take a step, of those that are to be looked at: each has its turn. What is on its way is looked at
-// again.
-func (w *Watch) due(s *store.State, now time.Time) (due []netip.Addr) {
-	vips := slices.SortedFunc(maps.Keys(w.look), netip.Addr.Compare)
-	first, _ := slices.BinarySearchFunc(vips, w.looked, func(vip, looked netip.Addr) int {
-		return cmp.Or(vip.Compare(looked), -1) // behind it
-	})
-	for _, vip := range slices.Concat(vips[first:], vips[:first]) {
-		moves := w.time(s, vip, now)
-		if _, changed := w.next(s, vip, now); changed {
-			due = append(due, vip)
-		} else if !moves {
-			delete(w.look, vip)
-		}
-		if w.looked = vip; len(due) == mostSteps {
-			break
-		}
-	}
-	return due
 }
 
 // next is what becomes of a VIP, if anything does.

@@ -54,7 +54,8 @@ func (w *Watch) name(s *store.State, vip model.VIP, address netip.Addr, next pla
 		return next.Places[name].Phase == placementpolicy.Hardware && t.phase == placementpolicy.Hardware && now.Sub(t.since) >= nameTime
 	}
 	wantsTIPs := !vip.InHardware() || len(vip.Hardware.TIPs) > 0
-	next.Name(wantsTIPs, ready, func(name string) bool { return stay[name] })
+	// By what switches have: next does not have the places of those yet.
+	next.Name(wantsTIPs && s.Placements.At(address).SendsToTIPs(), ready, func(name string) bool { return stay[name] })
 }
 
 // tipsTakeSenders says whether the switches behind a VIP's TIPs take packets from all that its places say: a switch sends to

@@ -33,6 +33,7 @@ type device struct {
 	members    []switchconfig.Member
 	announced  bool
 	since      time.Time // it has announced it; or has not, if it has an entry
+	noTIPs     bool      // the owner wanted none, since it was told something
 	detail     *weirv1.NodeStatus
 }
 
@@ -107,6 +108,7 @@ func (p *plant) write(change func(*store.State)) {
 	next.Generation++
 	change(next)
 	p.state = next
+	p.watch.look[service] = true // as of what the store says was written
 }
 
 // want has the owner ask for something.
@@ -117,6 +119,9 @@ func (p *plant) want(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "never") {
 		h = nil
+	}
+	for _, d := range p.devices {
+		d.noTIPs = d.noTIPs || h == nil || len(h.TIPs) == 0
 	}
 	p.write(func(s *store.State) {
 		s.PutVIP(vipWith(h))
@@ -137,9 +142,10 @@ func (p *plant) drain(t *rapid.T) {
 
 // step has the leader take the steps that are due.
 func (p *plant) step(*rapid.T) {
-	p.watch.observe(p.state, p.now)
-	p.watch.time(p.state, service, p.now)
 	vip, _ := p.state.VIPAt(service)
+	if len(p.watch.lookAt(p.state, p.now)) == 0 {
+		return
+	}
 	if done, changed := p.watch.next(p.state, service, p.now); changed {
 		for name, was := range p.state.Placements.At(service).Places {
 			is := done.next.Places[name]
@@ -177,9 +183,19 @@ func (p *plant) tell(name string) {
 	if is := place.Phase.Announced(); is != d.announced || !d.address.IsValid() {
 		d.announced, d.since = is, p.now
 	}
+	sent := d.sendsToTIPs()
 	d.address = place.Address(service)
 	d.senders = switchconfig.SendersTo(p.state.State, state, d.address)
 	d.members = switchconfig.GroupOf(p.state.State, vip).EntryOf(state, place).Members(0)
+	if sent && !d.sendsToTIPs() && !d.noTIPs {
+		p.t.Fatalf("%s is told the backends, and its owner wants TIPs: %v", name, d.members)
+	}
+	d.noTIPs = vip.Hardware == nil || len(vip.Hardware.TIPs) == 0
+}
+
+// sendsToTIPs says whether its members are TIPs, and no backends.
+func (d *device) sendsToTIPs() bool {
+	return d.address == service && len(d.members) > 0 && d.members[0].Tunnel.As4()[0] == 192
 }
 
 func (p *plant) report(name string) {
@@ -241,7 +257,7 @@ func (p *plant) check(*rapid.T) {
 	}
 	for name, d := range p.devices {
 		gone := !d.announced && p.now.Sub(d.since) >= time.Second // routers know that it does not take the VIP
-		if d.address != service || gone || d.members[0].Tunnel.As4()[0] == 10 {
+		if gone || !d.sendsToTIPs() {
 			continue
 		}
 		for _, m := range d.members {
@@ -319,6 +335,70 @@ func TestAFirstSwitchHasTheFamilyOfTIPs(t *testing.T) {
 	state := p.state.Placements.At(service)
 	if place := state.Places["core1"]; place.Phase != placementpolicy.Hardware || len(state.TIPs()) != 1 {
 		t.Errorf("the first switch, with a source of IPv4, does not send to the TIP, of IPv4: %+v", state.Places)
+	}
+}
+
+// lookAgain has the leader look after a while, when it does not look at all VIPs.
+func (p *plant) lookAgain(after time.Duration) placementpolicy.Place {
+	p.now = p.now.Add(after)
+	p.watch.swept = p.now
+	p.step(nil)
+	return p.state.Placements.At(service).Places["tor1"]
+}
+
+// A TIP is named as soon as routers know it, and withdraws as soon as the switches that sent to it say that they do not: long
+// before all VIPs are looked at.
+func TestATIPTakesItsStepsAsSoonAsItMay(t *testing.T) {
+	p := newPlant(nil)
+	want := func(names ...string) {
+		h := &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"core1"}}
+		for i, name := range names {
+			h.TIPs = append(h.TIPs, model.TIP{Switch: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})})
+		}
+		p.write(func(s *store.State) {
+			s.PutVIP(vipWith(h))
+			s.Written.Set("fast", s.Generation)
+		})
+	}
+	want("tor2")
+	for range 40 {
+		p.settle(nil)
+		p.step(nil)
+		p.now = p.now.Add(time.Second)
+	}
+	want("tor2", "tor1")
+	place := p.lookAgain(0)
+	for begin := p.now; place.Phase != placementpolicy.Hardware; place = p.lookAgain(lookPause) {
+		if p.now.Sub(begin) > time.Second {
+			t.Fatalf("it is %s for a second", place.Phase)
+		}
+		p.settle(nil)
+	}
+	for begin := p.now; !place.Named; place = p.lookAgain(lookPause) {
+		if p.now.Sub(begin) > nameTime+2*lookInterval {
+			t.Fatal("it is not named, and routers know it")
+		}
+		p.settle(nil)
+	}
+	p.settle(nil)
+	p.lookAgain(lookInterval)
+	want("tor2")
+	if place = p.lookAgain(lookPause); place.Named {
+		t.Fatal("it is named, and nobody wants it")
+	}
+	for name := range p.devices {
+		if p.tell(name); name != "core1" {
+			p.report(name)
+		}
+	}
+	for range 3 {
+		if place = p.lookAgain(lookPause); place.Phase != placementpolicy.Hardware {
+			t.Fatalf("it is %s, and a switch may send to it", place.Phase)
+		}
+	}
+	p.report("core1")
+	if place = p.lookAgain(lookPause); place.Phase != placementpolicy.Withdrawing {
+		t.Errorf("it is %s, and no switch sends to it", place.Phase)
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -77,23 +80,51 @@ const recomputeMost = 500
 // recompute writes the tables of the VIPs where they are not what they should be.
 func (c *Controller) recompute(ctx context.Context, vips []string) error {
 	for some := range slices.Chunk(vips, recomputeMost) {
-		if len(c.follow(c.Store.State(), some, nil).Tables) == 0 {
-			continue // as mostly: who writes a VIP computes its tables with it
-		}
-		wrote := false
-		generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := c.follow(s, some, nil)
-			wrote = len(change.Tables) > 0
-			return change, nil
-		})
-		if err != nil {
+		// Mostly there is nothing: who writes a VIP computes its tables with it.
+		if err := c.write(ctx, "tables follow the backends' health", some, nil); err != nil {
 			return err
-		}
-		if wrote {
-			c.Log.Info("tables follow the backends' health", "vips", some, "generation", generation)
 		}
 	}
 	return nil
+}
+
+// write writes what the tables of the VIPs should be by now, if they are not. Writes at once become one transaction where
+// etcd takes it.
+func (c *Controller) write(ctx context.Context, what string, vips []string, ended desired.Ended) error {
+	var writes errgroup.Group
+	for _, some := range c.pieces(c.Store.State(), vips, ended) {
+		writes.Go(func() error {
+			wrote := false
+			generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+				change := c.follow(s, some, ended)
+				wrote = len(change.Tables) > 0
+				return change, nil
+			})
+			if err == nil && wrote {
+				c.Log.Info(what, "vips", some, "generation", generation)
+			}
+			return err
+		})
+	}
+	return writes.Wait()
+}
+
+// pieces are the VIPs whose tables are to be written, as many together as any etcd takes in one transaction.
+func (c *Controller) pieces(s *store.State, vips []string, ended desired.Ended) (pieces [][]string) {
+	room := 0
+	for _, vip := range vips {
+		change := c.follow(s, []string{vip}, ended)
+		if len(change.Tables) == 0 {
+			continue
+		}
+		n := len(change.Tables) + len(change.Ports)
+		if n > room {
+			pieces, room = append(pieces, nil), etcd.SafeOperations
+		}
+		last := len(pieces) - 1
+		pieces[last], room = append(pieces[last], vip), room-n
+	}
+	return pieces
 }
 
 // dirty returns the names of the VIPs that were written after last, or that have a backend whose health

@@ -1,35 +1,24 @@
 package table
 
 import (
-	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
+	"github.com/weirlb/weir/internal/testkit/teststore"
 )
 
 // News of health is acted on between the pieces of the look at all VIPs that a term begins with.
 func TestNewsComeBetweenPieces(t *testing.T) {
-	opened, err := cluster.Open(t.Context(), cluster.Config{Config: etcd.Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- opened.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	s := opened.Store.State()
+	opened := teststore.Open(t)
+	s := opened.State()
 	all := s.Clone()
 	for i := range 2*recomputeMost + 1 {
 		all.VIPs.Set(time.Duration(i).String(), model.VIP{})
@@ -43,16 +32,44 @@ func TestNewsComeBetweenPieces(t *testing.T) {
 		t.Error("all is done after one piece")
 	}
 	vip := model.VIP{Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.10")}
-	if _, err := opened.Store.Update(t.Context(), func(*store.State) (store.Change, error) {
+	if _, err := opened.Update(t.Context(), func(*store.State) (store.Change, error) {
 		return store.Change{VIPs: []model.VIP{vip}}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if news := r.news(opened.Store.State()); len(news) != 1 || news[0] != "shop" || len(r.piece()) != recomputeMost {
+	if news := r.news(opened.State()); len(news) != 1 || news[0] != "shop" || len(r.piece()) != recomputeMost {
 		t.Errorf("then %v are news, beside %d of all", news, len(r.piece()))
 	}
-	r.did(opened.Store.State())
+	r.did(opened.State())
 	if !r.swept() || len(r.piece()) != 1 || r.swept() {
 		t.Error("it does not come to the end")
+	}
+}
+
+// An external etcd takes the tables of more VIPs than it takes operations in one transaction.
+func TestTablesOfManyVIPsInAnExternalEtcd(t *testing.T) {
+	s := teststore.Open(t, etcdtest.Start(t))
+	var all []model.VIP
+	var names []string
+	for i := range 2*etcd.SafeOperations + 50 {
+		vip := model.VIP{
+			Name: fmt.Sprint("vip", i), Tenant: "acme", Address: netip.AddrFrom4([4]byte{203, 0, byte(113 + i/250), byte(i % 250)}),
+			Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: []model.Backend{
+				{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 1},
+			}}},
+		}
+		all, names = append(all, vip), append(names, vip.Name)
+	}
+	for some := range slices.Chunk(all, etcd.SafeOperations) {
+		if _, err := s.Update(t.Context(), func(*store.State) (store.Change, error) { return store.Change{VIPs: some}, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Controller{Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+	if err := c.recompute(t.Context(), names); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.State().Tables.Len(); n != len(all) {
+		t.Errorf("%d VIPs have a table, of %d", n, len(all))
 	}
 }

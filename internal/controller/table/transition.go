@@ -87,16 +87,7 @@ func (c *Controller) EndMoves(ctx context.Context) error {
 		case <-tick.C:
 		}
 		due, ended := t.due(c.View(), c.Sessions, c.Now())
-		if len(due) == 0 {
-			continue
-		}
-		generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			return c.follow(s, due, ended), nil
-		})
-		switch {
-		case err == nil:
-			c.Log.Info("moves of buckets ended", "vips", due, "generation", generation)
-		case ctx.Err() == nil:
+		if err := c.write(ctx, "moves of buckets ended", due, ended); err != nil && ctx.Err() == nil {
 			c.Log.Warn("moves of buckets do not end, trying again", "vips", due, "err", err)
 		}
 	}

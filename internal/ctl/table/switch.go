@@ -39,7 +39,7 @@ func portsUp(ports []*weirv1.SwitchPort) string {
 
 // SwitchPorts has a row for each port of a switch.
 func SwitchPorts(ports []*weirv1.SwitchPort) *Table {
-	t := New("  ", "none are known", "PORT", "LINK", "SPEED", "NEIGHBOUR", "ITS PORT", "RECEIVED", "SENT", "ERRORS")
+	t := New("  ", "none are known", "PORT", "LINK", "SPEED", "NEIGHBOUR", "ITS PORT", "RECEIVED", "SENT", "ERRORS", "UPS AND DOWNS")
 	bits := func(bytes uint64) string { return planinput.FormatBits(traffic.Rate(bytes / 125)) }
 	for _, p := range ports {
 		link, speed := "down", ""
@@ -49,7 +49,7 @@ func SwitchPorts(ports []*weirv1.SwitchPort) *Table {
 		if mbit := p.GetMbitPerS(); mbit > 0 {
 			speed = planinput.FormatBits(traffic.Rate(min(mbit, math.MaxInt32) * 1000))
 		}
-		t.Add(p.GetName(), link, speed, p.GetNeighbour(), p.GetNeighbourPort(), bits(p.GetReceivedBytesPerS()), bits(p.GetSentBytesPerS()), p.GetErrors())
+		t.Add(p.GetName(), link, speed, p.GetNeighbour(), p.GetNeighbourPort(), bits(p.GetReceivedBytesPerS()), bits(p.GetSentBytesPerS()), p.GetErrors(), p.GetChanges())
 	}
 	return t
 }

@@ -16,7 +16,7 @@ func TestSwitchesAndPlacements(t *testing.T) {
 		Connected: true, Generation: 7, Switch: &weirv1.SwitchStatus{
 			Driver: "linux", Hosts: &weirv1.SwitchTable{Size: 16384, Used: 2}, Programmed: 2, Announced: 1,
 			Ports: []*weirv1.SwitchPort{
-				{Name: "eth0", Up: true, MbitPerS: 100_000, Neighbour: "core-1", NeighbourPort: "Ethernet4", ReceivedBytesPerS: 150_000_000, SentBytesPerS: 40, Errors: 3},
+				{Name: "eth0", Up: true, MbitPerS: 100_000, Neighbour: "core-1", NeighbourPort: "Ethernet4", ReceivedBytesPerS: 150_000_000, SentBytesPerS: 40, Errors: 3, Changes: 4},
 				{Name: "eth1"},
 			},
 		},
@@ -39,9 +39,9 @@ func TestSwitchesAndPlacements(t *testing.T) {
 		{Switches([]*weirv1.Node{node}, now), `NAME  STATE      GENERATION  DRIVER  HOSTS    ECMP  TUNNELS  PROGRAMMED  ANNOUNCED  PORTS UP
 sw1   connected  7           linux   2/16384  0/0   0/0      2           1          1/2
 `},
-		{SwitchPorts(node.GetStatus().GetSwitch().GetPorts()), `  PORT  LINK  SPEED  NEIGHBOUR  ITS PORT   RECEIVED  SENT  ERRORS
-  eth0  up    100G   core-1     Ethernet4  1.2G      0     3
-  eth1  down  -      -          -          0         0     0
+		{SwitchPorts(node.GetStatus().GetSwitch().GetPorts()), `  PORT  LINK  SPEED  NEIGHBOUR  ITS PORT   RECEIVED  SENT  ERRORS  UPS AND DOWNS
+  eth0  up    100G   core-1     Ethernet4  1.2G      0     3       4
+  eth1  down  -      -          -          0         0     0       0
 `},
 		{Placements(vips, now), `VIP   ADDRESS      SWITCH  PHASE     PART  SINCE     REASON
 fast  203.0.113.3  sw1     evicted   1/2   1m0s ago  full

@@ -41,6 +41,7 @@ const (
 	LinkMissing    = "LinkMissing"    // links of the fabric are not there
 	LinkDown       = "LinkDown"       // links of the fabric are down
 	LinkUnexpected = "LinkUnexpected" // links are there that the fabric does not have
+	LinkFlapping   = "LinkFlapping"   // links of the fabric go up and down again and again
 	LinksRestored  = "LinksRestored"  // none of these any more
 )
 

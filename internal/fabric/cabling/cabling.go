@@ -23,11 +23,12 @@ type Port struct {
 	Name      string
 	Up        bool
 	Neighbour string // as LLDP says, or as it said last; empty: nobody
+	Changes   uint64 // how often it went up or down
 }
 
 // PortOf is a port of a report.
 func PortOf(p *weirv1.SwitchPort) Port {
-	return Port{Name: p.GetName(), Up: p.GetUp(), Neighbour: p.GetNeighbour()}
+	return Port{Name: p.GetName(), Up: p.GetUp(), Neighbour: p.GetNeighbour(), Changes: p.GetChanges()}
 }
 
 // Pair is two switches of a fabric, in the order of their names.
@@ -46,6 +47,9 @@ type Difference struct {
 	Down       int    // links whose port is down
 	Port       string // one of these ports, with its switch
 	Unexpected int    // links that are not declared
+	// Links that go up and down, as who compares over time says, and one of their ports, with its switch.
+	Flapping     int
+	FlappingPort string
 }
 
 // Plan is what a fabric declares.
@@ -65,7 +69,7 @@ func New(f *fabric.Fabric) *Plan {
 	}
 	for i := 0; i < len(f.Links); i += 2 {
 		l := f.Links[i]
-		pair := pairOf(f.Switches[l.From].Name, f.Switches[l.To].Name)
+		pair := PairOf(f.Switches[l.From].Name, f.Switches[l.To].Name)
 		d := p.declared[pair]
 		d.all++
 		if !l.Down {
@@ -77,7 +81,8 @@ func New(f *fabric.Fabric) *Plan {
 	return p
 }
 
-func pairOf(a, b string) Pair { return Pair{min(a, b), max(a, b)} }
+// PairOf is a pair of two switches.
+func PairOf(a, b string) Pair { return Pair{min(a, b), max(a, b)} }
 
 // Has says whether a switch is one of the fabric's.
 func (p *Plan) Has(name string) bool { return p.switches[name] }
@@ -138,7 +143,7 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 	ends, hears := p.ends(reported)
 	by := map[string]int{} // how many that are declared beside a switch hear it
 	for of := range ends {
-		if p.Declares(pairOf(of[0], of[1])) {
+		if p.Declares(PairOf(of[0], of[1])) {
 			by[of[1]]++
 		}
 	}
@@ -147,7 +152,7 @@ func (p *Plan) Compare(reported map[string][]Port) (known map[Pair]Difference, t
 		pairs[pair] = true
 	}
 	for of := range ends {
-		pairs[pairOf(of[0], of[1])] = true
+		pairs[PairOf(of[0], of[1])] = true
 	}
 	known = make(map[Pair]Difference, len(pairs))
 	for pair := range pairs {
@@ -188,9 +193,9 @@ func (p *Plan) difference(pair Pair, up int, a, b end) Difference {
 // maxNamed bounds the links that a text names.
 const maxNamed = 8
 
-// Text names the links of those pairs of which count says that there are some, by name, with a port if there is one; empty:
-// there are none.
-func Text(differences map[Pair]Difference, count func(Difference) (n int, port string)) string {
+// Text names the links of those pairs of which count says that there are some, by name, with a port if there is one, and says
+// which pairs it names; empty: there are none.
+func Text(differences map[Pair]Difference, count func(Difference) (n int, port string)) (text string, pairs []Pair) {
 	var some []Pair
 	total := 0
 	for pair, d := range differences {
@@ -201,7 +206,8 @@ func Text(differences map[Pair]Difference, count func(Difference) (n int, port s
 	}
 	slices.SortFunc(some, Pair.Compare)
 	named := make([]string, 0, maxNamed+1)
-	for _, pair := range some[:min(len(some), maxNamed)] {
+	pairs = some[:min(len(some), maxNamed)]
+	for _, pair := range pairs {
 		n, port := count(differences[pair])
 		text := pair.String()
 		switch {
@@ -218,5 +224,5 @@ func Text(differences map[Pair]Difference, count func(Difference) (n int, port s
 	if total > 0 {
 		named = append(named, fmt.Sprintf("and %d others", total))
 	}
-	return strings.Join(named, ", ")
+	return strings.Join(named, ", "), pairs
 }

@@ -100,17 +100,17 @@ func TestAStrangerMakesNoLinkMissing(t *testing.T) {
 
 func TestTextsAreBounded(t *testing.T) {
 	all := map[Pair]Difference{}
-	if got := Text(all, func(d Difference) (int, string) { return d.Missing, "" }); got != "" {
+	if got, _ := Text(all, func(d Difference) (int, string) { return d.Missing, "" }); got != "" {
 		t.Errorf("got %q of nothing", got)
 	}
 	for i := range 100 {
 		all[Pair{fmt.Sprintf("a%02d", i), "b"}] = Difference{Missing: i % 3, Down: i % 2, Port: "e0 of b"}
 	}
 	want := "a01 to b, a02 to b (2 links), a04 to b, a05 to b (2 links), a07 to b, a08 to b (2 links), a10 to b, a11 to b (2 links), and 87 others"
-	if got := Text(all, func(d Difference) (int, string) { return d.Missing, "" }); got != want {
+	if got, _ := Text(all, func(d Difference) (int, string) { return d.Missing, "" }); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if got := Text(all, func(d Difference) (int, string) { return d.Down, d.Port }); !strings.HasPrefix(got, "a01 to b (e0 of b), a03") {
+	if got, _ := Text(all, func(d Difference) (int, string) { return d.Down, d.Port }); !strings.HasPrefix(got, "a01 to b (e0 of b), a03") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -8,6 +8,8 @@
 // step. Next hops hang on an interface of our own, because the kernel removes them with their interface, even when it only
 // loses its carrier; its alias names the boot. The outer packet is routed by its own destination.
 //
+// Our routes have the lowest metric: those that a routing daemon writes, of what other switches announce, stay behind them.
+//
 // The kernel has one source of such tunnels per namespace (`ip sr tunsrc`): entries with another one are refused. It has
 // no IPv4 tunnels of this kind.
 package linux

@@ -110,6 +110,51 @@ func TestNextHopsOfOthersStay(t *testing.T) {
 	}
 }
 
+// Routes that a routing daemon writes, of what other switches announce, and ours are there side by side: packets take ours.
+func TestRoutesOfARoutingDaemonStay(t *testing.T) {
+	r := newRouter(t)
+	r.ip("link add other type veth peer name another")
+	r.ip("link set other up")
+	d := r.open(ours)
+	takes := func(vip, protocol string) {
+		t.Helper()
+		if route := r.ip("route get fibmatch " + vip); !strings.Contains(route, "proto "+protocol) {
+			t.Errorf("packets to %s do not take the route of %s: %s", vip, protocol, route)
+		}
+	}
+	for _, c := range []struct{ vip, before, route string }{
+		{"203.0.113.1", "203.0.113.2", "dev other proto bgp metric 20"},
+		{"2001:db8::1", "2001:db8::2", "dev other proto bgp metric 20"},
+	} {
+		e := entry(c.vip, 1, 2)
+		r.program(d, e)
+		r.ip("route add " + c.vip + " " + c.route) // the daemon hears of it later
+		takes(c.vip, "87")
+		r.program(d, entry(c.vip, 1, 2, 3))
+		r.ip("route replace " + c.vip + " " + c.route + " mtu 1400")
+		takes(c.vip, "87")
+		before := entry(c.before, 4)
+		r.ip("route add " + c.before + " " + c.route) // and earlier
+		takes(c.before, "bgp")
+		r.program(d, before)
+		takes(c.before, "87")
+		r.want(d, entry(c.vip, 1, 2, 3), before)
+		r.program(d, before)
+		r.ip("route del " + c.before + " " + c.route)
+		takes(c.before, "87")
+		for _, vip := range []string{c.vip, c.before} {
+			must(t, d.Remove(t.Context(), netip.MustParseAddr(vip)))
+		}
+		r.want(d)
+		takes(c.vip, "bgp")
+	}
+	r.ip("route add 203.0.113.3 dev other proto bgp") // of the same metric as ours
+	var refusal *hardware.Refusal
+	if err := d.Program(t.Context(), entry("203.0.113.3", 1)); !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "metric 0") {
+		t.Errorf("got %v, want a refusal that names the metric", err)
+	}
+}
+
 func TestSourceOfOthersStays(t *testing.T) {
 	r := newRouter(t)
 	r.ip("sr tunsrc set fd99::1")
@@ -241,7 +286,7 @@ func TestWhatOthersDoIsTold(t *testing.T) {
 	must(t, d.Remove(t.Context(), netip.MustParseAddr("203.0.113.2")))
 	for _, quiet := range []string{
 		"link add other type veth peer name another", "link set other up", "route add 198.51.100.0/24 dev other",
-		"route add 203.0.113.99/32 dev other table 99", "nexthop add id 77 blackhole", "link set other down",
+		"route add 203.0.113.99/32 dev other table 99", "route add 203.0.113.98/32 dev other proto bgp metric 20", "nexthop add id 77 blackhole", "link set other down",
 	} {
 		r.ip(quiet)
 	}

@@ -59,6 +59,7 @@ type route struct {
 	to       netip.Addr
 	protocol byte
 	group    uint32
+	metric   uint32
 	kind     byte
 	table    uint32
 }

@@ -100,8 +100,11 @@ func (d *Driver) verified(ctx context.Context, vip netip.Addr) (*tables, error) 
 		if err != nil {
 			return nil, err
 		}
+		if r != nil && r.isBehindOurs() {
+			r = nil
+		}
 		if r != nil && (r.protocol != protocol || r.table != unix.RT_TABLE_MAIN) {
-			return nil, &hardware.Refusal{VIP: vip, Reason: fmt.Sprintf("there is a route to it by others (type %d, protocol %d, table %d)", r.kind, r.protocol, r.table)}
+			return nil, &hardware.Refusal{VIP: vip, Reason: fmt.Sprintf("there is a route to it by others (type %d, protocol %d, metric %d, table %d)", r.kind, r.protocol, r.metric, r.table)}
 		}
 		known, err := d.isTrue(ctx, t, vip, r)
 		if err != nil || known {

@@ -5,18 +5,39 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// message returns the header of a message about a route to a single address; without one, to any.
+// routeMessage returns the header of a message about a route to a single address; without one, to any.
 func routeMessage(v6 bool, to netip.Addr) *nl.RtMsg {
 	m := &nl.RtMsg{RtMsg: unix.RtMsg{Family: family(v6)}}
 	if to.IsValid() {
 		m.Dst_len = uint8(to.BitLen())
 	}
 	return m
+}
+
+// metricOf is the metric of our routes, the lowest that a family has: they come before those that a routing daemon writes of
+// what others announce. Without one the kernel gives IPv6 routes 1024, and FRR 20.
+func metricOf(v6 bool) uint32 {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
+// daemons are protocols of routing daemons: their routes follow from what others announce.
+var daemons = []byte{
+	unix.RTPROT_ZEBRA, unix.RTPROT_BIRD, unix.RTPROT_BABEL, unix.RTPROT_OPENR, unix.RTPROT_BGP, unix.RTPROT_ISIS, unix.RTPROT_OSPF,
+	unix.RTPROT_RIP, unix.RTPROT_EIGRP,
+}
+
+// isBehindOurs says whether a route of others may be there beside ours: it leads a VIP to other switches when ours is gone.
+func (r route) isBehindOurs() bool {
+	return r.table == unix.RT_TABLE_MAIN && slices.Contains(daemons, r.protocol) && r.metric > metricOf(r.to.Is6())
 }
 
 // putRoute adds the route of a VIP, or has the one that is there lead to another group, in one step.
@@ -33,6 +54,7 @@ func (k *kernel) putRoute(ctx context.Context, vip netip.Addr, group uint32, rep
 	r.AddData(m)
 	r.AddData(nl.NewRtAttr(unix.RTA_DST, vip.AsSlice()))
 	r.AddData(nl.NewRtAttr(rtaNextHopID, u32(group)))
+	r.AddData(nl.NewRtAttr(unix.RTA_PRIORITY, u32(metricOf(vip.Is6()))))
 	if _, err := execute(ctx, r, 0); err != nil {
 		return fmt.Errorf("write the route to %s: %w", vip, err)
 	}
@@ -96,7 +118,7 @@ func (k *kernel) routes(ctx context.Context) (all []route, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if ok && found.protocol == protocol && found.table == unix.RT_TABLE_MAIN {
+			if ok && found.protocol == protocol && found.table == unix.RT_TABLE_MAIN && found.metric == metricOf(v6) {
 				all = append(all, found)
 			}
 		}
@@ -121,6 +143,8 @@ func parseRoute(message []byte) (found route, ok bool, err error) {
 			found.to, _ = netip.AddrFromSlice(a.Value)
 		case unix.RTA_TABLE:
 			found.table = number(a.Value)
+		case unix.RTA_PRIORITY:
+			found.metric = number(a.Value)
 		case rtaNextHopID:
 			found.group = number(a.Value)
 		}

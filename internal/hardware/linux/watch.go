@@ -65,7 +65,7 @@ func (d doing) concerns(m syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		r, single, err := parseRoute(m.Data)
-		return err != nil || single && r.table == unix.RT_TABLE_MAIN
+		return err != nil || single && r.table == unix.RT_TABLE_MAIN && !r.isBehindOurs()
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
 		o, err := parseObject(m.Data)
 		return err != nil || isHopID(o.id) || isGroupID(o.id)

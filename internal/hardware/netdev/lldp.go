@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"time"
 )
 
@@ -79,6 +82,8 @@ type answer struct {
 		Interface []struct {
 			Name    string `json:"name"`
 			Via     string `json:"via"`
+			RID     string `json:"rid"` // number of the neighbour: later ones have higher ones
+			Age     string `json:"age"` // since it was heard first, as "0 day, 00:00:05"
 			Chassis []struct {
 				Name []value `json:"name"`
 			} `json:"chassis"`
@@ -93,30 +98,66 @@ type value struct {
 	Value string `json:"value"`
 }
 
-// parseNeighbours reads what lldpcli says. Of several neighbours of a port, as behind a hub, none is believed.
+// heard is a neighbour, and when it was heard first.
+type heard struct {
+	neighbour
+	age, rid uint64
+	twice    bool // another one was heard first just then
+}
+
+// newer says whether a neighbour came after another one.
+func (h heard) newer(than heard) bool {
+	return h.age < than.age || h.age == than.age && h.rid > than.rid
+}
+
+var agePattern = regexp.MustCompile(`^(\d{1,5}) days?, (\d\d):(\d\d):(\d\d)$`)
+
+// seconds is an age in seconds; of a text that is none it is the highest.
+func seconds(age string) uint64 {
+	all := agePattern.FindStringSubmatch(age)
+	if all == nil {
+		return math.MaxUint64
+	}
+	var n [4]uint64
+	for i := range n {
+		n[i], _ = strconv.ParseUint(all[i+1], 10, 64) // digits
+	}
+	return ((n[0]*24+n[1])*60+n[2])*60 + n[3]
+}
+
+// parseNeighbours reads what lldpcli says. Of several neighbours of a port the newest is believed: lldpd keeps one that goes
+// by another identifier by now, as after it started, until it has aged.
 func parseNeighbours(text []byte) (map[string]neighbour, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, fmt.Errorf("read what lldpcli says: %w", err)
 	}
-	all, several := map[string]neighbour{}, map[string]bool{}
+	newest := map[string]heard{}
 	for _, l := range a.LLDP {
 		for _, i := range l.Interface {
 			if i.Via != "LLDP" || len(i.Chassis) == 0 || len(i.Chassis[0].Name) == 0 {
 				continue
 			}
-			n := neighbour{system: i.Chassis[0].Name[0].Value}
+			h := heard{neighbour: neighbour{system: i.Chassis[0].Name[0].Value}, age: seconds(i.Age)}
+			h.rid, _ = strconv.ParseUint(i.RID, 10, 64)
 			if len(i.Port) > 0 && len(i.Port[0].ID) > 0 {
-				n.port = i.Port[0].ID[0].Value
+				h.port = i.Port[0].ID[0].Value
 			}
-			if before, twice := all[i.Name]; twice && before != n {
-				several[i.Name] = true
+			before, known := newest[i.Name]
+			switch {
+			case !known || h.newer(before):
+				newest[i.Name] = h
+			case !before.newer(h) && before.neighbour != h.neighbour:
+				before.twice = true
+				newest[i.Name] = before
 			}
-			all[i.Name] = n
 		}
 	}
-	for name := range several {
-		delete(all, name)
+	all := map[string]neighbour{}
+	for name, h := range newest {
+		if !h.twice {
+			all[name] = h.neighbour
+		}
 	}
 	return all, nil
 }

@@ -13,6 +13,10 @@ func TestNeighbours(t *testing.T) {
 	of := func(interfaces ...string) string {
 		return `{"lldp":[{"interface":[` + strings.Join(interfaces, ",") + `]}]}`
 	}
+	first := func(name, age, rid, system, port string) string {
+		return `{"name":"` + name + `","via":"LLDP","rid":"` + rid + `","age":"` + age + `","chassis":[{"name":[{"value":"` + system +
+			`"}]}],"port":[{"id":[{"value":"` + port + `"}]}]}`
+	}
 	one := func(name, via, system, port string) string {
 		return `{"name":"` + name + `","via":"` + via + `","age":"0 day","chassis":[{"id":[{"type":"mac","value":"02:00"}],"name":[{"value":"` + system +
 			`"}]}],"port":[{"id":[{"type":"local","value":"` + port + `"}],"ttl":[{"value":"120"}]}]}`
@@ -23,7 +27,13 @@ func TestNeighbours(t *testing.T) {
 		of(one("eth0", "LLDP", "core-1", "e4"), one("eth1", "LLDP", "core-2", "e4")): {"eth0": {"core-1", "e4"}, "eth1": {"core-2", "e4"}},
 		of(one("eth0", "CDPv2", "core-1", "e4")):                                     {},
 		of(one("eth0", "LLDP", "core-1", "e4"), one("eth0", "LLDP", "core-1", "e4")): {"eth0": {"core-1", "e4"}},
-		// Behind a hub, or by somebody who also speaks there.
+		// lldpd keeps what is no more until it has aged.
+		of(first("eth0", "0 day, 00:01:00", "1", "localhost", "02:00"), first("eth0", "0 day, 00:00:59", "2", "core-1", "e4")):    {"eth0": {"core-1", "e4"}},
+		of(first("eth0", "1 day, 00:00:00", "9", "core-1", "e4"), first("eth0", "10 days, 00:00:00", "10", "localhost", "02:00")): {"eth0": {"core-1", "e4"}},
+		of(first("eth0", "0 day, 00:00:01", "2", "core-1", "e4"), first("eth0", "0 day, 00:00:01", "1", "localhost", "02:00")):    {"eth0": {"core-1", "e4"}},
+		of(first("eth0", "soon", "1", "localhost", "02:00"), first("eth0", "0 day, 23:00:00", "1", "core-1", "e4")):               {"eth0": {"core-1", "e4"}},
+		// It does not say who came last.
+		of(first("eth0", "0 day, 00:00:01", "1", "a", "e4"), first("eth0", "0 day, 00:00:01", "1", "b", "e4")):            {},
 		of(one("eth0", "LLDP", "core-1", "e4"), one("eth0", "LLDP", "core-2", "e4"), one("eth0", "LLDP", "core-1", "e4")): {},
 		of(`{"name":"eth0","via":"LLDP","chassis":[{"name":[{"value":"core-1"}]}],"port":[]}`):                            {"eth0": {"core-1", ""}},
 	} {

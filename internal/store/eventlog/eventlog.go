@@ -36,6 +36,7 @@ type Event struct {
 	Warning  bool      `json:"warning,omitempty"`
 	Reason   string    `json:"reason"` // one word in CamelCase
 	Message  string    `json:"message"`
+	About    []string  `json:"about,omitempty"` // names in the message, for who records it
 	Source   string    `json:"source"`
 	Count    uint32    `json:"count"`
 	First    time.Time `json:"first"`

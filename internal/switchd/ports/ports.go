@@ -40,6 +40,7 @@ type port struct {
 
 	received, sent uint64 // bytes in a second
 	errors         uint64 // since the watch began
+	changes        uint64 // of the link, as far as it was seen
 }
 
 // New returns a watch of a driver's ports.
@@ -102,6 +103,9 @@ func (w *Watch) take(ports hardware.Ports, now time.Time) (news bool) {
 			p.Neighbour, p.NeighbourPort = was.Neighbour, was.NeighbourPort
 		}
 		n := port{Port: p}
+		if n.changes = was.changes; known && was.Up != p.Up {
+			n.changes++
+		}
 		if known && seconds > 0 {
 			n.received = uint64(float64(since(was.Received, p.Received)) / seconds)
 			n.sent = uint64(float64(since(was.Sent, p.Sent)) / seconds)
@@ -138,7 +142,7 @@ func (w *Watch) Report() (all []*weirv1.SwitchPort, warnings []string) {
 	for _, p := range w.told() {
 		all = append(all, &weirv1.SwitchPort{
 			Name: p.Name, Up: p.Up, MbitPerS: p.MbitPerS, Neighbour: p.Neighbour, NeighbourPort: p.NeighbourPort,
-			ReceivedBytesPerS: p.received, SentBytesPerS: p.sent, Errors: p.errors,
+			ReceivedBytesPerS: p.received, SentBytesPerS: p.sent, Errors: p.errors, Changes: p.changes,
 		})
 	}
 	warnings = append(warnings, w.notes...)
@@ -155,7 +159,8 @@ var Metrics = []telemetry.Metric{
 	{Name: "weir_switch_port_speed_bytes", Labels: []string{"port"}, Help: "Bytes a second that the port can carry each way; 0: unknown."},
 	{Name: "weir_switch_port_received_bytes_total", Labels: []string{"port"}, Help: "Bytes that came by the port, as the switch counts."},
 	{Name: "weir_switch_port_sent_bytes_total", Labels: []string{"port"}, Help: "Bytes that went by the port, as the switch counts."},
-	{Name: "weir_switch_port_errors_total", Labels: []string{"port"}, Help: "Frames that were dropped or broken, both ways, since the daemon's start."},
+	{Name: "weir_switch_port_errors_total", Labels: []string{"port"}, Help: "Frames with errors, both ways, and those dropped for want of room, since the daemon's start."},
+	{Name: "weir_switch_port_changes_total", Labels: []string{"port"}, Help: "How often the port's link went up or down since the daemon's start."},
 }
 
 // Sample tells them.
@@ -169,5 +174,6 @@ func (w *Watch) Sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_switch_port_received_bytes_total", p.Received, p.Name)
 		telemetry.Put(to, "weir_switch_port_sent_bytes_total", p.Sent, p.Name)
 		telemetry.Put(to, "weir_switch_port_errors_total", p.errors, p.Name)
+		telemetry.Put(to, "weir_switch_port_changes_total", p.changes, p.Name)
 	}
 }

@@ -64,6 +64,9 @@ func TestRatesAndErrors(t *testing.T) {
 		if all, _ := w.Report(); all[0].GetNeighbour() != "" {
 			t.Errorf("who is at the other end is not heard yet: %v", all[0])
 		}
+		if all, _ := w.Report(); all[0].GetChanges() != 2 {
+			t.Errorf("it went down and up: %v", all[0])
+		}
 	})
 }
 
