@@ -170,6 +170,33 @@ func TestWhatAddsToHosts(t *testing.T) {
 	}
 }
 
+// A host that is replaced by one that can't, or can, hand on subflows of Multipath TCP changes the endpoint for muxes and all hosts.
+func TestWhatAHostCanChangesItsEndpoints(t *testing.T) {
+	vip := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
+	vip.Endpoints[0].Multipath = true
+	with := func(host1, host2 bool) *store.State {
+		s := &store.State{}
+		s.PutNode(model.Node{Name: "host1", Role: model.RoleHost, Multipath: host1})
+		s.PutNode(model.Node{Name: "host2", Role: model.RoleHost, Multipath: host2})
+		s.PutVIP(vip)
+		for key, table := range s.ChangedTables(vip, time.Unix(1000, 0), nil, nil) {
+			s.Tables.Set(key, table)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name             string
+		before, after    bool
+		endpoints, hosts int
+	}{{"it can", false, true, 1, 2}, {"it can't any more", true, false, 1, 2}, {"as before", true, true, 0, 0}} {
+		before, after := with(c.before, true), with(c.after, true)
+		changes := newChanges(before, after, store.Delta{Nodes: map[string]bool{"host1": true}}, steered.New(before.State))
+		if len(changes.endpoints) != c.endpoints || len(changes.hosts) != c.hosts {
+			t.Errorf("%s: %d endpoints and %d hosts change", c.name, len(changes.endpoints), len(changes.hosts))
+		}
+	}
+}
+
 // A host whose workload has some ranges more, which it asked for, can wait to be told; of all else it hears at once.
 func TestWhatAHostOfSNATCanWaitFor(t *testing.T) {
 	was := model.HostSNAT{Key: model.SNATKey{VIP: netip.MustParseAddr("203.0.113.10"), Address: netip.MustParseAddr("10.3.1.10")}, Ranges: []model.Range{200, 300}, MaxPorts: 1024, Written: 7}

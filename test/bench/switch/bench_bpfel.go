@@ -20,6 +20,7 @@ const (
 	benchMapHostCounts   = "host_counts"
 	benchMapHosts        = "hosts"
 	benchMapInners       = "inners"
+	benchMapTipSources   = "tip_sources"
 	benchMapTunnels      = "tunnels"
 	benchMapVerdicts     = "verdicts"
 	benchMapWays         = "ways"
@@ -91,6 +92,7 @@ type benchMapSpecs struct {
 	HostCounts *ebpf.MapSpec `ebpf:"host_counts"`
 	Hosts      *ebpf.MapSpec `ebpf:"hosts"`
 	Inners     *ebpf.MapSpec `ebpf:"inners"`
+	TipSources *ebpf.MapSpec `ebpf:"tip_sources"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 	Ways       *ebpf.MapSpec `ebpf:"ways"`
@@ -132,6 +134,7 @@ type benchMaps struct {
 	HostCounts *ebpf.Map `ebpf:"host_counts"`
 	Hosts      *ebpf.Map `ebpf:"hosts"`
 	Inners     *ebpf.Map `ebpf:"inners"`
+	TipSources *ebpf.Map `ebpf:"tip_sources"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 	Ways       *ebpf.Map `ebpf:"ways"`
@@ -143,6 +146,7 @@ func (m *benchMaps) Close() error {
 		m.HostCounts,
 		m.Hosts,
 		m.Inners,
+		m.TipSources,
 		m.Tunnels,
 		m.Verdicts,
 		m.Ways,
