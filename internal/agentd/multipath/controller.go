@@ -99,6 +99,9 @@ func (c *Controller) sweep() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if report.Unserved > c.report.Unserved {
+		c.c.Log.Warn("no room for the homes of all endpoints with multipath: subflows of some are refused", "endpoints", report.Unserved)
+	}
 	c.report = report
 }
 

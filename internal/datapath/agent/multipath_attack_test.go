@@ -55,13 +55,25 @@ func TestJoinsThatNobodyKnows(t *testing.T) {
 			}
 			syn := joins(w.client, w.vip, token)
 			syn.SourcePort = uint16(1024 + i)
+			homes := rules.HomesOf([]netip.Addr{netip.MustParseAddr(peer4), netip.MustParseAddr(peer6)})[token.Cell()]
 			for step, want := range map[uint8]string{0: "join_home", stepHome: "join_home", stepHomeNext: "drop_join_unknown"} {
 				in := syn.Inside(outer(w.tunnel)).Frame()
 				if step != 0 {
 					in = withoutChecksum(inGUE(syn, fromTo(peer, w.tunnel), step1(step, peer4)))
 				}
-				if got := r.run("from_uplink", in, nil); got.verdict != want {
+				got := r.run("from_uplink", in, nil)
+				if got.verdict != want {
 					t.Fatalf("token %08x by step %d: %s, not %s", token, step, got.verdict, want)
+				}
+				if want != "join_home" {
+					continue
+				}
+				to, next, other := homes[0].String(), uint8(stepHome), w.tunnel
+				if step != 0 {
+					to, next, other = homes[1].String(), stepHomeNext, peer4
+				}
+				if wrong := differs(got.frame, inGUE(syn, fromTo(sourceFor(w.tunnel, to), to), step1(next, other)).Frame()); wrong != "" {
+					t.Fatalf("token %08x by step %d: %s", token, step, wrong)
 				}
 			}
 		}

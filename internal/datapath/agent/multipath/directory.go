@@ -22,6 +22,7 @@ type Directory struct {
 
 	mu        sync.Mutex
 	endpoints map[model.EndpointKey]endpoint // guarded by mu
+	unserved  int                            // guarded by mu: endpoints that there is no room for
 	read      bool                           // the tables hold nothing that endpoints does not know; guarded by mu
 }
 
@@ -58,14 +59,29 @@ func (d *Directory) SetMultipath(rules map[model.HostBackendKey]model.HostBacken
 		}
 		wanted[key.Endpoint] = e
 	}
-	if room := int(d.objects.MptcpHomes.MaxEntries()) / multipath.Cells; len(wanted) > room {
-		return fmt.Errorf("set homes of tokens: needs %d endpoints, has room for %d", len(wanted), room)
-	}
+	d.unserved = leaveOut(wanted, int(d.objects.MptcpHomes.MaxEntries())/multipath.Cells)
 	if err := d.write(wanted); err != nil {
 		return fmt.Errorf("set homes of tokens: %w", err)
 	}
 	d.endpoints = wanted
 	return bpf.ChangeSettings(d.objects, func(s *bpf.AgentAgentSettings) { s.Multipath = uint32(len(wanted)) })
+}
+
+// leaveOut removes endpoints beyond their tenant's share of the room, and returns how many: of their subflows none is found, and
+// none delivered on a guess.
+func leaveOut(wanted map[model.EndpointKey]endpoint, room int) (unserved int) {
+	tenants := map[string][]model.EndpointKey{}
+	for key, e := range wanted {
+		tenants[e.tenant] = append(tenants[e.tenant], key)
+	}
+	for _, keys := range tenants {
+		slices.SortFunc(keys, model.EndpointKey.Compare) // the same each time
+		for _, key := range keys[min(len(keys), room/len(tenants)):] {
+			delete(wanted, key)
+			unserved++
+		}
+	}
+	return unserved
 }
 
 // write brings the tables to what is wanted: changed endpoints alone, but for the first time.

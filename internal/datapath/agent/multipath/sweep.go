@@ -23,6 +23,7 @@ const unconfirmedLife = 30 * time.Second
 type Report struct {
 	Tokens, Names, Joined, Unconfirmed int
 	Refused                            uint64 // rows that VIPs did not get, since the tables were made
+	Unserved                           int    // endpoints whose subflows find nobody: their tenant has its share
 }
 
 // Own is a token of a workload of this host, and where it is to be told.
@@ -55,7 +56,7 @@ func now() (time.Duration, error) {
 func (d *Directory) SweepMultipath() (Report, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var report Report
+	report := Report{Unserved: d.unserved}
 	if len(d.endpoints) == 0 {
 		return report, nil
 	}

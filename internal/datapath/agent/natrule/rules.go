@@ -151,8 +151,11 @@ func (r *Rules) setRelays(prefixes []netip.Prefix) error {
 
 // setChainPeers makes the peers of the rules the only ones that may hand packets on to them.
 func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) error {
-	rows := make(map[bpf.AgentChainPeer]uint8)
+	rows, beyond := make(map[bpf.AgentChainPeer]uint8), beyondShare(rules, int(r.c.Objects.ChainPeers.MaxEntries())/2)
 	for key, backend := range rules {
+		if beyond[key.Endpoint] {
+			continue
+		}
 		for _, peer := range backend.ChainPeers {
 			rows[bpf.AgentChainPeer{Rule: toRuleKey(key), Source: bpf.ToAddress(peer)}] = 1
 		}
