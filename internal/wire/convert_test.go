@@ -168,12 +168,6 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		t.Error("a hash key of one byte was accepted")
 	}
 	_, hostErr := HostUpdateFromProto(&weirv1.SyncHostResponse{Muxes: []string{"x"}, Removed: []*weirv1.HostBackendKey{nil}})
-	for _, can := range []bool{false, true} {
-		node, err := HostFromProto(&weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.0.0.2"}, Multipath: can})
-		if again, onErr := NodeFromRegistration(RegistrationToProto(node)); err != nil || onErr != nil || node.Multipath != can || again.Multipath != can {
-			t.Errorf("a host with multipath %v is %+v, handed on %+v (%v, %v)", can, node, again, err, onErr)
-		}
-	}
 	_, nodeErr := HostFromProto(&weirv1.SyncHostRequest{Name: "Host 1"})
 	for _, c := range []struct {
 		err  error
@@ -226,4 +220,14 @@ func FuzzFromProto(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What a host can comes with its registration, also by way of another manager.
+func TestRegistrationsSayWhatAHostCan(t *testing.T) {
+	for _, can := range []bool{false, true} {
+		node, err := HostFromProto(&weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.0.0.2"}, Multipath: can})
+		if again, onErr := NodeFromRegistration(RegistrationToProto(node)); err != nil || onErr != nil || node.Multipath != can || again.Multipath != can {
+			t.Errorf("a host with multipath %v is %+v, handed on %+v (%v, %v)", can, node, again, err, onErr)
+		}
+	}
 }
