@@ -70,7 +70,9 @@ func (w *world) tipDrops(p pkt.Packet, outer pkt.IP) {
 	}
 	frame[at] = 0x31 // no version of IP
 	drop("nothing of IP", frame)
-	empty := plain.With(func(p *pkt.Packet) { p.IP.Destination, p.Protocol = outer.Destination, 4 }, pkt.Payload(nil)).Frame()
+	empty := plain.With(func(p *pkt.Packet) {
+		p.IP.Source, p.IP.Destination, p.Protocol = outer.Source, outer.Destination, 4
+	}, pkt.Payload(nil)).Frame()
 	drop("a header with little behind it", empty)
 	if outer.Destination.Is4() { // its length is less than what is inside says
 		first := p.Inside(outer).Frame()[:at+200]
