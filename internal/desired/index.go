@@ -19,7 +19,7 @@ type index interface {
 
 // indexes are all of them.
 func (s *State) indexes() []index {
-	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.hostRooms, &s.Networks, &s.Placements}
+	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.hostRooms, &s.multipathRooms, &s.Networks, &s.Placements}
 }
 
 type none = struct{}
@@ -31,6 +31,7 @@ func (s State) Clone() State {
 	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
 	s.places.Map, s.usage.Map, s.hostRooms.Map = s.places.Clone(), s.usage.Clone(), s.hostRooms.Clone()
+	s.multipathRooms.Map = s.multipathRooms.Clone()
 	return s
 }
 

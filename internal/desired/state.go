@@ -25,11 +25,12 @@ type State struct {
 
 	Restored Restored
 
-	Addresses Addresses
-	muxes     sorted.Map[string, model.Node]
-	places    places
-	usage     usage
-	hostRooms hostRooms
+	Addresses      Addresses
+	muxes          sorted.Map[string, model.Node]
+	places         places
+	usage          usage
+	hostRooms      hostRooms
+	multipathRooms multipathRooms
 }
 
 // Restored is the state of a recent restore from a backup. Ranges of ports, addresses of pools and slots that were

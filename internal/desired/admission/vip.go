@@ -42,6 +42,7 @@ func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 	}
 	a.roomForNetworks("vips", s.Networks)
 	a.roomForSteering(s)
+	a.roomForMultipath(s)
 	return a.admitted, errors.Join(a.errs...)
 }
 

@@ -65,18 +65,21 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 		if multipath {
 			homes = homesOf(e, table)
 		}
+		all := everybody(e, sources)
 		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)
 		allow, deny := networkClients(s.PrefixLists, vip, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
-			peers := chainPeers[slot]
-			if multipath { // any of them may hand on what belongs to another one
-				peers = othersOf(e, b)
+			var peers []netip.Addr
+			if multipath {
+				peers = all(b.TunnelAddress())
+			} else {
+				peers = admit(b.TunnelAddress(), chainPeers[slot], sources)
 			}
 			do(b.Host, model.HostBackend{
 				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
-				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), peers, sources),
+				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: peers,
 				Homes:    homes,
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,

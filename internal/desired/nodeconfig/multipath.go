@@ -1,6 +1,7 @@
 package nodeconfig
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -18,35 +19,46 @@ func hasMultipath(s desired.State, e model.Endpoint) bool {
 }
 
 // homesOf are the hosts that may be homes of tokens of e, each by one tunnel of the endpoint there, in order: those that
-// have a backend which is not down, that is, which are not silent.
+// have a backend which is not down, that is, which are not silent. If all of them seem silent, it is the managers who hear
+// nothing, and all are homes: hosts without would deliver joins where their buckets are.
 func homesOf(e model.Endpoint, t desired.Table) []netip.Addr {
 	down := make(map[netip.AddrPort]bool, len(t.Rows))
 	for _, row := range t.Rows {
 		down[row.Backend] = row.Down
 	}
-	byHost := make(map[string]netip.Addr, len(e.Backends))
-	for _, b := range e.Backends {
-		tunnel := b.TunnelAddress()
-		if had := byHost[b.Host]; !down[b.AddrPort()] && (!had.IsValid() || tunnel.Less(had)) {
-			byHost[b.Host] = tunnel
-		}
+	homes := tunnelsByHost(e, func(b model.Backend) bool { return !down[b.AddrPort()] })
+	if len(homes) == 0 {
+		homes = tunnelsByHost(e, func(model.Backend) bool { return true })
 	}
-	homes := make([]netip.Addr, 0, len(byHost))
-	for _, tunnel := range byHost {
-		homes = append(homes, tunnel)
-	}
-	slices.SortFunc(homes, netip.Addr.Compare)
 	return homes
 }
 
-// othersOf are the tunnels of the endpoint's other backends, in order.
-func othersOf(e model.Endpoint, b model.Backend) []netip.Addr {
-	var others []netip.Addr
-	for _, other := range e.Backends {
-		if tunnel := other.TunnelAddress(); tunnel != b.TunnelAddress() {
-			others = append(others, tunnel)
+// tunnelsByHost are the first tunnel of each host that has such a backend, in order.
+func tunnelsByHost(e model.Endpoint, such func(model.Backend) bool) []netip.Addr {
+	byHost := make(map[string]netip.Addr, len(e.Backends))
+	for _, b := range e.Backends {
+		tunnel := b.TunnelAddress()
+		if had := byHost[b.Host]; such(b) && (!had.IsValid() || tunnel.Less(had)) {
+			byHost[b.Host] = tunnel
 		}
 	}
-	slices.SortFunc(others, netip.Addr.Compare)
-	return slices.Compact(others)
+	return slices.SortedFunc(maps.Values(byHost), netip.Addr.Compare)
+}
+
+// everybody are, by the family of a tunnel, the sources of all backends of e, as any of them may hand on what belongs to
+// another one. A backend is its own peer too: all have the same list, which is made once.
+func everybody(e model.Endpoint, sources map[netip.Addr][]netip.Addr) func(tunnel netip.Addr) []netip.Addr {
+	tunnels := make([]netip.Addr, len(e.Backends))
+	for i, b := range e.Backends {
+		tunnels[i] = b.TunnelAddress()
+	}
+	byFamily := map[bool][]netip.Addr{}
+	return func(tunnel netip.Addr) []netip.Addr {
+		peers, made := byFamily[tunnel.Is4()]
+		if !made {
+			peers = admit(tunnel, tunnels, sources)
+			byFamily[tunnel.Is4()] = peers
+		}
+		return peers
+	}
 }

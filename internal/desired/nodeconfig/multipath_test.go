@@ -33,6 +33,7 @@ func TestHomes(t *testing.T) {
 		{"off", false, nil, false},
 		{"on", true, []model.Node{{Name: "host1", Multipath: true}, {Name: "host2", Multipath: true}}, true}, // host3 was never there
 		{"a host can't", true, []model.Node{{Name: "host1", Multipath: true}, {Name: "host2"}}, false},
+		{"nobody is heard", true, []model.Node{{Name: "host1", Multipath: true}}, true},
 		{"nobody can", true, []model.Node{{Name: "host1"}, {Name: "host2"}, {Name: "host3"}}, false},
 	} {
 		on := c.on
@@ -44,7 +45,15 @@ func TestHomes(t *testing.T) {
 		var homes, peers []netip.Addr
 		if on {
 			homes = []netip.Addr{at(1), at(4)} // of host2 the one that is not down; host3 is silent
-			peers = []netip.Addr{at(2), at(3), at(4), at(5), at(6)}
+			peers = []netip.Addr{at(1), at(2), at(3), at(4), at(5), at(6)}
+		}
+		if c.name == "nobody is heard" {
+			silent := slices.Clone(rows)
+			for i := range silent {
+				silent[i].Down = true
+			}
+			s.Tables.Set(desired.Key(vip, e), desired.Table{Rows: silent})
+			homes = []netip.Addr{at(1), at(3), at(5)}
 		}
 		EachBackend(s, vip, func(_ string, b model.HostBackend) {
 			if !slices.Equal(b.Homes, homes) || b.Tunnel == at(1) && !slices.Equal(b.ChainPeers, peers) {
@@ -56,8 +65,29 @@ func TestHomes(t *testing.T) {
 				t.Errorf("%s: muxes wait for other homes: %v", c.name, !on)
 			}
 		})
+		s.Tables.Set(desired.Key(vip, e), desired.Table{Rows: rows})
 		if got := MuxEndpoint(s, vip, vip.Endpoints[0]).Multipath; got != on {
 			t.Errorf("%s: muxes are told %v", c.name, got)
 		}
+	}
+}
+
+// The peers of an endpoint's backends are one list, not one for each: hosts ask for their backends of n one after another.
+func TestPeersAreMadeOnce(t *testing.T) {
+	e := model.Endpoint{Protocol: model.TCP, Port: 80, Multipath: true}
+	for n := range byte(200) {
+		e.Backends = append(e.Backends, model.Backend{Address: netip.AddrFrom4([4]byte{10, 3, 0, n}), Port: 8080, Host: fmt.Sprint("host", n), Weight: 1})
+	}
+	vip := model.VIP{Name: "shop", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{e}}
+	var s desired.State
+	lists := map[*netip.Addr]bool{}
+	EachBackend(s, vip, func(_ string, b model.HostBackend) {
+		if len(b.ChainPeers) != 200 || len(b.Homes) != 200 {
+			t.Fatalf("%s has %d peers and %d homes", b.Tunnel, len(b.ChainPeers), len(b.Homes))
+		}
+		lists[&b.ChainPeers[0]], lists[&b.Homes[0]] = true, true
+	})
+	if len(lists) != 2 {
+		t.Errorf("%d lists were made", len(lists))
 	}
 }

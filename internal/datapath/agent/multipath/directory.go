@@ -121,25 +121,37 @@ func (d *Directory) write(wanted map[model.EndpointKey]endpoint) error {
 }
 
 func (d *Directory) writeHomes(key model.EndpointKey, homes *multipath.Homes) error {
+	rows := make([]bpf.AgentMultipathHomes, multipath.Cells)
 	for cell, pair := range homes {
-		row := bpf.AgentMultipathHomes{First: bpf.ToAddress(pair[0])}
+		rows[cell].First = bpf.ToAddress(pair[0])
 		if pair[1].IsValid() {
-			row.Next = bpf.ToAddress(pair[1])
+			rows[cell].Next = bpf.ToAddress(pair[1])
 		}
-		if err := d.objects.MptcpHomes.Put(toHomeKey(key, uint8(cell)), row); err != nil {
+	}
+	_, err := d.objects.MptcpHomes.BatchUpdate(homeKeys(key), rows, nil)
+	return err
+}
+
+func (d *Directory) removeHomes(key model.EndpointKey) error {
+	for keys := homeKeys(key); len(keys) > 0; {
+		n, err := d.objects.MptcpHomes.BatchDelete(keys, nil)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, ebpf.ErrKeyNotExist):
 			return err
 		}
+		keys = keys[min(n+1, len(keys)):] // that one is gone
 	}
 	return nil
 }
 
-func (d *Directory) removeHomes(key model.EndpointKey) error {
-	for cell := range multipath.Cells {
-		if err := remove(d.objects.MptcpHomes, toHomeKey(key, uint8(cell))); err != nil {
-			return err
-		}
+func homeKeys(key model.EndpointKey) []bpf.AgentMultipathHomeKey {
+	keys := make([]bpf.AgentMultipathHomeKey, multipath.Cells)
+	for cell := range keys {
+		keys[cell] = toHomeKey(key, uint8(cell))
 	}
-	return nil
+	return keys
 }
 
 // countVIPs has rows counted for exactly the VIPs of endpoints. One that is new has a share at once.
