@@ -21,6 +21,7 @@ const (
 	// maxTold bounds the messages of an interval. What is left waits for the next one.
 	maxTold       = 20_000
 	sweepInterval = 15 * time.Second
+	retryAfter    = 10 * time.Second // a message that the kernel had no room for
 	// askInterval is between two looks for tokens that nobody refreshes: each is asked about until somebody does, or it ends.
 	askInterval = time.Minute
 )
@@ -44,8 +45,9 @@ type Config struct {
 
 // Controller keeps tokens and tells them.
 type Controller struct {
-	c    Config
-	told map[multipath.Name]told
+	c     Config
+	told  map[multipath.Name]told
+	asked int // how many of the stale tokens were asked about before those that are next
 
 	mu     sync.Mutex
 	report agentmultipath.Report // guarded by mu, as are the next two
@@ -127,9 +129,12 @@ func (c *Controller) tell(now time.Time) error {
 			t.due = now
 		}
 		if !t.due.After(now) && messages < maxTold && c.c.Datapath.HasTunnel(own.Tunnel) { // else its workload has moved
-			t.homes, t.due = own.Homes, now.Add(multipath.RefreshEvery)
 			sent, err := c.tellOne(own)
 			messages += sent
+			t.homes, t.due = own.Homes, now.Add(multipath.RefreshEvery)
+			if err != nil {
+				t.due = now.Add(retryAfter)
+			}
 			failed = cmp.Or(failed, err) // one says what is wrong
 		}
 		t.seen = true
@@ -170,7 +175,10 @@ func (c *Controller) ask() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range stale[:min(len(stale), maxTold)] {
+	first := c.asked // they come in the same order each time
+	for i := range min(len(stale), maxTold) {
+		d := stale[(first+i)%len(stale)]
+		c.asked = (first + i + 1) % len(stale)
 		if !c.c.Datapath.HasTunnel(d.Tunnel) { // else the other home asks
 			err = cmp.Or(err, c.send(d.From, d.Tunnel, multipath.Tell(d.Name, d.From, d.Client, multipath.StepHolder)))
 		}

@@ -19,6 +19,10 @@ import (
 // unconfirmedLife is how long a subflow that others have is remembered before it has sent a segment here.
 const unconfirmedLife = 30 * time.Second
 
+// deadLife is how long a token of a workload is kept when its connection has no session: it may be a moment that the sweep missed.
+// Until then others are not told of it.
+const deadLife = multipath.RefreshEvery
+
 // Report is what a sweep found.
 type Report struct {
 	Tokens, Names, Joined, Unconfirmed int
@@ -139,20 +143,24 @@ func (d *Directory) liveTokens() (map[tokenOf]bool, error) {
 	return live, nil
 }
 
-// sweepHolders removes rows that count no more. Those of live are prolonged.
+// sweepHolders removes rows that count no more. Those of live are prolonged; if it is not nil, others are a dead connection's, and end
+// sooner: its tokens may be in the way of new ones.
 func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, count func(vip bpf.AgentAddress)) (int, error) {
 	var gone []bpf.AgentMultipathName
-	prolonged := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
+	changed := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
 	left := 0
 	err := bpf.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		if live[tokenOf{key.Vip, key.Token}] {
 			if time.Duration(row.Until) < clock+multipath.NameLife/2 { // not each time: a host may have many
 				row.Until = uint64(clock + multipath.NameLife)
-				prolonged[key] = row
+				changed[key] = row
 			}
 		} else if time.Duration(row.Until) <= clock {
 			gone = append(gone, key)
 			return
+		} else if live != nil && time.Duration(row.Until) > clock+deadLife {
+			row.Until = uint64(clock + deadLife)
+			changed[key] = row
 		}
 		left++
 		count(key.Vip)
@@ -165,9 +173,9 @@ func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, c
 			return 0, fmt.Errorf("remove token: %w", err)
 		}
 	}
-	for key, row := range prolonged {
+	for key, row := range changed {
 		if err := table.Update(key, row, ebpf.UpdateExist); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return 0, fmt.Errorf("prolong token: %w", err)
+			return 0, fmt.Errorf("change token: %w", err)
 		}
 	}
 	return left, nil
@@ -214,7 +222,7 @@ func (d *Directory) idleOf(key bpf.AgentMultipathFlow) time.Duration {
 	return e.idle
 }
 
-// OwnTokens are those of this host's workloads.
+// OwnTokens are those of this host's workloads whose connections live.
 func (d *Directory) OwnTokens() ([]Own, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,7 +237,7 @@ func (d *Directory) OwnTokens() ([]Own, error) {
 	err = bpf.EachBatched(d.objects.MptcpTokens, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		name := fromName(key)
 		e, found := d.endpoints[name.Endpoint]
-		if found && time.Duration(row.Until) > clock {
+		if found && time.Duration(row.Until) > clock+deadLife {
 			all = append(all, Own{Name: name, Tunnel: bpf.FromAddress(row.Tunnel), Client: clientOf(row), Homes: e.homes[name.Token.Cell()]})
 		}
 	})
