@@ -11,11 +11,17 @@ local steps = {
 	[1] = "ask: deliver if the connection is known, else hand it to the other backend",
 	[2] = "chained: deliver if the connection is known, else hand it back",
 	[3] = "final: deliver",
+	[4] = "home: a subflow's SYN, to who may know its token",
+	[5] = "next home: the first one does not know it",
+	[6] = "holder: deliver, the host has the connection",
 }
 local kinds = {
 	[0] = "packet",
 	[1] = "fragment: the ports are its datagram's",
 	[2] = "relay: between muxes, a fragment for the one that keeps its datagram",
+	[3] = "steered: between hosts, a switch brought it to another one than serves it",
+	[4] = "token: the other backend has the connection; the ports are its token",
+	[5] = "joined: the other backend has the subflow",
 }
 
 local f = {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func drawVIP(t *rapid.T) model.VIP {
 			Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse,
 			Affinity:    rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
 			IdleTimeout: rapid.SampledFrom([]time.Duration{0, model.MinIdle, time.Minute, model.MaxIdle}).Draw(t, "idle"),
-			Allow:       drawSources(t, v4), Deny: drawSources(t, v4),
+			Allow:       drawSources(t, v4), Deny: drawSources(t, v4), Multipath: rapid.Bool().Draw(t, "multipath"),
 		}
 		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
 			e.Backends = append(e.Backends, model.Backend{
@@ -233,6 +234,31 @@ func TestAttachmentsSayWhereFullNATIs(t *testing.T) {
 		}
 		if back := attachmentMessages(got)[0]; c.nat == "mux" && c.wrong == "" && (back.GetMode() != c.mode || back.GetNat() != c.nat) {
 			t.Errorf("%+v came back as %v", c, back)
+		}
+	}
+}
+
+// Multipath is for TCP, and for as many backends as may be each other's peers.
+func TestWhereMultipathIs(t *testing.T) {
+	for _, c := range []struct {
+		mode, protocol string
+		backends       int
+		refused        bool
+	}{
+		{"auto", "TCP", 1, false}, {"off", "UDP", 1, false}, {"", "UDP", 1, false}, {"auto", "UDP", 1, true}, {"on", "TCP", 1, true},
+		{"auto", "TCP", maxMultipathBackends, false}, {"auto", "TCP", maxMultipathBackends + 1, true}, {"off", "TCP", maxMultipathBackends + 1, false},
+	} {
+		e := &weirv1.Endpoint{Protocol: c.protocol, Port: 80, Multipath: c.mode}
+		for i := range c.backends {
+			address := netip.AddrFrom4([4]byte{10, 3, byte(i >> 8), byte(i)}).String()
+			e.Backends = append(e.Backends, &weirv1.Backend{Address: address, Host: "host1"})
+		}
+		vip, err := VIP(&weirv1.VIP{Name: "shop", Address: "203.0.113.10", Endpoints: []*weirv1.Endpoint{e}})
+		if c.refused != (err != nil) || err == nil && vip.Endpoints[0].Multipath != (c.mode == "auto") {
+			t.Errorf("%s of %s with %d backends: %v", c.mode, c.protocol, c.backends, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "multipath") {
+			t.Errorf("%s of %s with %d backends is refused with %q", c.mode, c.protocol, c.backends, err)
 		}
 	}
 }
