@@ -44,7 +44,17 @@ var mplb = paper{
 		},
 		{
 			name: "mplb-8", label: "Figure 8", section: "4", shows: "latency while a mux forwards",
-			says: "at most 0.5 ms, 3 to 4 ms when overloaded", missing: notBuilt("a bench of latency by load"),
+			says:    "at most 0.5 ms, 3 to 4 ms when overloaded",
+			differs: "one CPU is the mux's, the other one the network's, the pings' and the load's.",
+			bench: &bench{
+				name: "capacity", args: []string{"-only", "latency", "-load", "syns"}, drawings: []string{"mplb-8.svg", "mplb-8-cpu.svg"},
+			},
+			rows: []row{
+				pingRow("p50-at-10-percent", "0.1", "p50_us", nil), pingRow("p99-at-10-percent", "0.1", "p99_us", atMost(500)),
+				pingRow("p50-at-50-percent", "0.5", "p50_us", nil), pingRow("p99-at-50-percent", "0.5", "p99_us", atMost(500)),
+				pingRow("p50-at-90-percent", "0.9", "p50_us", atMost(500)), pingRow("p99-at-90-percent", "0.9", "p99_us", atMost(500)),
+				pingRow("p50-overloaded", "1.1", "p50_us", nil), pingRow("p99-overloaded", "1.1", "p99_us", nil),
+			},
 		},
 		{
 			name: "mplb-9", label: "Figure 9", section: "4", shows: "throughput while a mux joins every 10 s",
@@ -109,6 +119,11 @@ func classesRow(name, beside string, paper, most float64) row {
 		name: name + "-to-" + beside, unit: "ratio", paper: new(paper), bound: atMost(most),
 		from: source{path: oneFlow(mplbClasses[name], "ns"), over: oneFlow(mplbClasses[beside], "ns")},
 	}
+}
+
+// pingRow is of pings beside a load, as part of what the mux takes.
+func pingRow(name, part, field string, keeps *bound) row {
+	return row{name: name, unit: "µs", bound: keeps, from: source{path: "latency.steps[part=" + part + "]." + field}}
 }
 
 func toFloorRow(name string) row {
