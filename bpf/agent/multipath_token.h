@@ -119,5 +119,7 @@ __noinline int multipath_learn(struct __sk_buff *skb, const struct packet *p __a
 	}
 	if (session->token != bpf_htonl(token))
 		session->token = bpf_htonl(token);
+	if (session->events & SESSION_JOINED) /* of a subflow that had these ports */
+		__sync_fetch_and_and(&session->events, ~SESSION_JOINED);
 	return 0;
 }

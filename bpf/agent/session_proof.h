@@ -150,10 +150,13 @@ static __noinline int session_note_client(struct __sk_buff *skb, const struct pa
 	return 0;
 }
 
-/* The workload has taken a SYN: what was noted of another connection of the same ports is past. */
+/*
+ * The workload has taken a SYN: what was noted of another connection of the same ports is past.
+ * Which host its segments come by was noted with the SYN, or forgotten by multipath_learn().
+ */
 static __always_inline void session_renew(struct session *session)
 {
-	const __u32 begun = SESSION_CLIENT_SYN | SESSION_WORKLOAD_ANSWER;
+	const __u32 begun = SESSION_CLIENT_SYN | SESSION_WORKLOAD_ANSWER | SESSION_JOINED;
 
 	if (!(session->events & ~begun))
 		return;

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	rules "github.com/weirlb/weir/internal/multipath"
 	"github.com/weirlb/weir/internal/pkt"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // rowsOfMultipath are the rows that packets have made.
@@ -342,25 +343,59 @@ func TestSubflowsCountWhereTheyCome(t *testing.T) {
 		}
 		bucket := key.Sum(model.Flow{Protocol: model.TCP, Source: netip.MustParseAddrPort(client), Destination: netip.MustParseAddrPort(vip4)}) % buckets
 		if strings.Contains(" 2 3 11 ", fmt.Sprintf(" %d ", bucket)) {
+			want.Sessions++
 			want.WithoutCookie++
 			want.Draining++
 		}
 	}
 	report, err := r.Sweep(session.Now(), session.DefaultTimeouts())
+	for _, s := range report.Backends { // the manager refuses all of a report for one count that can't be
+		if read, err := wire.BackendSessionsFromProto(wire.BackendSessionsToProto(s)); err != nil || read != s {
+			t.Errorf("manager reads %+v, %v", read, err)
+		}
+	}
 	if err != nil || len(report.Backends) != 1 || report.Backends[0] != want || want.Draining == 0 || want.Draining == subflows/2 {
 		t.Errorf("at the host that they come to: %+v, %v, not %+v", report.Backends, err, want)
 	}
-	// Those that other hosts hand on to this one.
-	r.forgetMultipath()
+}
+
+// TestSubflowsThatOthersHandOn has those not count for buckets of this host's that has them, unlike a later connection of the ports.
+func TestSubflowsThatOthersHandOn(t *testing.T) {
+	const subflows = 10
+	r := newRig(t)
+	b := rule(model.TCP, vip4, native4, native4, native6)
+	b.Homes = []netip.Addr{netip.MustParseAddr(peer4), netip.MustParseAddr(peer6)}
+	if err := r.Replace([]model.HostBackend{b}); err != nil {
+		t.Fatal(err)
+	}
 	for i := range subflows {
 		client := fmt.Sprintf("198.51.100.%d:%d", i%20+1, 20000+i)
 		if got := r.run("from_uplink", withoutChecksum(inGUE(joins(client, vip4, 77), fromTo(peer4, native4), step1(stepHolder, peer4))), nil); got.verdict != "deliver_native" {
 			t.Fatal(got.verdict)
 		}
+		answer := replyTo(delivered(joins(client, vip4, 77), native4), pkt.SYN|pkt.ACK, mptcpAnswer)
+		if got := r.verdict("to_uplink", answer); got != "reply_native" {
+			t.Fatal(got)
+		}
 	}
-	report, err = r.Sweep(session.Now(), session.DefaultTimeouts())
-	want = model.BackendSessions{Key: b.Key(), Sessions: subflows}
+	report, err := r.Sweep(session.Now(), session.DefaultTimeouts())
+	want := model.BackendSessions{Key: b.Key(), Sessions: subflows}
 	if err != nil || len(report.Backends) != 1 || report.Backends[0] != want {
 		t.Errorf("at the host that has them: %+v, %v, not %+v", report.Backends, err, want)
 	}
+	// A connection of the same ports that is none of theirs comes by this host's buckets.
+	plain := pkt.TCP("198.51.100.1:20000", vip4, pkt.SYN)
+	if got := r.verdict("from_uplink", plain.Inside(outer(native4))); got != "deliver_native" {
+		t.Fatal(got)
+	}
+	if got := r.verdict("to_uplink", replyTo(delivered(plain, native4), pkt.SYN|pkt.ACK)); got != "reply_native" {
+		t.Fatal(got)
+	}
+	report, err = r.Sweep(session.Now(), session.DefaultTimeouts())
+	if err != nil || len(report.Backends) != 1 || report.Backends[0].Sessions != subflows || report.Backends[0].WithoutCookie != 1 {
+		t.Errorf("with another connection of the ports: %+v, %v", report.Backends, err)
+	}
 }
+
+// mptcpAnswer is the option of a SYN/ACK to a join.
+func mptcpAnswer(p *pkt.Packet) { multipathOption(append([]byte{1 << 4}, make([]byte, 13)...)...)(p) }

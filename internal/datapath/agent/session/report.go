@@ -52,14 +52,24 @@ type counted struct {
 type sessionReport struct {
 	key   *flowhash.Key
 	rules map[served]*counted
+	// elsewhere are the rules whose draining buckets subflows of Multipath TCP may come by, by VIP: few, and mostly none.
+	elsewhere map[netip.Addr][]*counted
 }
 
 func (t *Tracker) newSessionReport() sessionReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := sessionReport{key: t.key, rules: make(map[served]*counted, len(t.rules()))}
-	for key, rule := range t.rules() {
-		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}, syns: backlog.SYNs{Key: key}}
+	return newReport(t.key, t.rules())
+}
+
+func newReport(key *flowhash.Key, rules map[model.HostBackendKey]model.HostBackend) sessionReport {
+	c := sessionReport{key: key, rules: make(map[served]*counted, len(rules)), elsewhere: map[netip.Addr][]*counted{}}
+	for key, rule := range rules {
+		counts := &counted{rule: rule, found: model.BackendSessions{Key: key}, syns: backlog.SYNs{Key: key}}
+		c.rules[served{key.Endpoint, rule.Backend}] = counts
+		if key.Endpoint.Protocol == model.TCP && len(rule.Homes) > 0 && len(rule.Draining) > 0 {
+			c.elsewhere[key.Endpoint.VIP] = append(c.elsewhere[key.Endpoint.VIP], counts)
+		}
 	}
 	return c
 }
@@ -95,12 +105,12 @@ func (c sessionReport) add(s Session, cookie bool) {
 }
 
 // addElsewhere counts a subflow of Multipath TCP that another host has: its segments without a cookie come to backends here, by
-// buckets that may be draining.
+// buckets that may be draining. It is one of the backend's sessions too, as what a report says of sessions includes these.
 func (c sessionReport) addElsewhere(client, vip netip.AddrPort) {
 	s := Session{Protocol: model.TCP, Client: client, VIP: vip}
-	for by, r := range c.rules {
-		if by.endpoint.VIP == vip.Addr() && by.endpoint.Protocol == model.TCP &&
-			(by.endpoint.Port == vip.Port() || by.endpoint.Port == model.AllPorts) && len(r.rule.Draining) > 0 && c.draining(r.rule, s) {
+	for _, r := range c.elsewhere[vip.Addr()] {
+		if port := r.found.Key.Endpoint.Port; (port == vip.Port() || port == model.AllPorts) && c.draining(r.rule, s) {
+			r.found.Sessions++
 			r.found.WithoutCookie++
 			r.found.Draining++
 		}

@@ -134,14 +134,25 @@ func (t *Tracker) Sweep(now time.Duration, timeouts Timeouts) (Report, error) {
 			return result, fmt.Errorf("sweep sessions: %w", err)
 		}
 	}
-	if err := bpf.EachBatched(t.objects.MptcpJoined, func(key bpf.AgentMultipathFlow, _ bpf.AgentMultipathJoined) {
-		count.addElsewhere(bpf.FromAddrPort(key.Client, key.ClientPort), bpf.FromAddrPort(key.Vip, key.VipPort))
-	}); err != nil {
-		return result, fmt.Errorf("count subflows that others have: %w", err)
+	if err := t.countElsewhere(count); err != nil {
+		return result, err
 	}
 	result.Backends, result.SYNs = count.backends(), count.unanswered()
 	result.VIPs, result.Tenants, err = t.ApplyQuotas(vips)
 	return result, err
+}
+
+// countElsewhere counts subflows that others have, if there are draining buckets that they may need.
+func (t *Tracker) countElsewhere(count sessionReport) error {
+	if len(count.elsewhere) == 0 {
+		return nil
+	}
+	if err := bpf.EachBatched(t.objects.MptcpJoined, func(key bpf.AgentMultipathFlow, _ bpf.AgentMultipathJoined) {
+		count.addElsewhere(bpf.FromAddrPort(key.Client, key.ClientPort), bpf.FromAddrPort(key.Vip, key.VipPort))
+	}); err != nil {
+		return fmt.Errorf("count subflows that others have: %w", err)
+	}
+	return nil
 }
 
 // Tables are where sessions are. One may move from the first to the second meanwhile, so the
