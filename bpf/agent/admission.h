@@ -6,7 +6,7 @@
  *
  *                   IP-in-IP             GUE, step NONE or QUERY   GUE, a later step
  *   mux             everything           everything                nothing
- *   chain peer      nothing              nothing                   packets of their endpoint
+ *   chain peer      of multipath         nothing                   packets of their endpoint
  *   Fastpath peer   its own connection   nothing                   nothing
  *   switch          to VIPs it holds     likewise, of plain GUE    nothing
  *   host of a VIP   to its endpoints     to the VIP, STEERED       nothing
@@ -75,6 +75,29 @@ static __always_inline bool admit_connection(const struct rx_ctx *a, struct sess
 	return false;
 }
 
+/* Admits packets of an endpoint that another backend of it forwards. */
+static __noinline enum verdict admit_from_peer(const struct rx_ctx *a)
+{
+	return a->content == CONTENT_ENDPOINT && chain_is_from_peer(a)
+		       ? VERDICT_NONE
+		       : VERDICT_DROP_NOT_CHAIN_PEER;
+}
+
+/*
+ * What GRO has merged of a subflow that this host has, and that has no connection past the muxes: a
+ * chain peer hands it on in IP alone, see forward_in_ip.h.
+ */
+static __always_inline bool admit_subflow(struct rx_ctx *a)
+{
+	if (!(a->rule.flags & NAT_RULE_MULTIPATH) || a->content != CONTENT_ENDPOINT)
+		return false;
+	a->tunnel.other = a->outer.source;
+	if (admit_from_peer(a))
+		return false;
+	a->tunnel.step = GUE_CHAIN_HOLDER;
+	return true;
+}
+
 /* Admits what switches bring and hosts steer, and connections past the muxes by their peer. */
 static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
@@ -89,16 +112,10 @@ static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 	}
 	if (a->tunnel.entropy || !admit_connection(a, &key))
 		return VERDICT_DROP_NOT_A_MUX;
+	if (!bpf_map_lookup_elem(&fastpath, &key) && admit_subflow(a))
+		return VERDICT_NONE;
 	a->past_muxes = true;
 	return fastpath_admit(a, &key);
-}
-
-/* Admits packets of an endpoint that another backend of it forwards. */
-static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
-{
-	return a->content == CONTENT_ENDPOINT && chain_is_from_peer(a)
-		       ? VERDICT_NONE
-		       : VERDICT_DROP_NOT_CHAIN_PEER;
 }
 
 /* By the step, and of what hosts tell of subflows by the kind: is it for chain peers alone? */

@@ -8,8 +8,9 @@
  *                          └─ HOME_NEXT ─▶ second home ── HOLDER ──▶ ...
  *
  * Each host tells both homes the tokens of its connections (kind TOKEN). F remembers what it was
- * told of a subflow, for segments without a cookie. No SYN is delivered where nobody has its token:
- * a reset would end the subflow for good, and a client whose SYN is lost sends it again.
+ * told of a subflow, for segments without a cookie: first of its SYN, then of a segment by which
+ * the client has proven to that host that it is there. No SYN is delivered where nobody has its
+ * token: a reset would end the subflow for good, and a client whose SYN is lost sends it again.
  *
  * Functions that are not static return an enum verdict, or enum noted: the verifier looks at each
  * of them once.
@@ -34,33 +35,6 @@ static __noinline bool multipath_read_join(struct __sk_buff *skb, struct rx_ctx 
 		return false;
 	a->join = option.token;
 	return true;
-}
-
-static __always_inline void multipath_set_flow(struct rx_ctx *a)
-{
-	a->flow.client = a->inner.source;
-	a->flow.vip = a->inner.destination;
-	a->flow.client_port = a->inner.source_port;
-	a->flow.vip_port = a->inner.destination_port;
-}
-
-/*
- * Notes that a->joined has the subflow of a client's packet. One that has sent segments here stays
- * where it is: its SYN may be forged.
- */
-__noinline int multipath_note_joined(struct rx_ctx *a __arg_nonnull)
-{
-	const struct multipath_joined *row;
-
-	multipath_set_flow(a);
-	row = bpf_map_lookup_elem(&mptcp_joined, &a->flow);
-	if (row)
-		return address_equal(&row->tunnel, &a->joined.tunnel) ? NOTED_AGAIN
-								      : NOTED_CONFLICT;
-	a->joined.last_seen = bpf_ktime_get_coarse_ns();
-	if (bpf_map_update_elem(&mptcp_joining, &a->flow, &a->joined, BPF_ANY))
-		return NOTED_FULL;
-	return NOTED_NEW;
 }
 
 static __always_inline enum verdict multipath_noted(enum noted noted)
@@ -88,14 +62,16 @@ static __noinline enum verdict multipath_serve(struct rx_ctx *a, const struct ad
 /*
  * A home asks: nobody refreshes the token, which the packet's tunnel had. Its workload may have
  * moved here, with the connection, which the client's next segment has made a session of, without a
- * token. Then it is this host's to tell.
+ * token. Then it is this host's to tell. Of one that began here the SYN/ACK has said what it is.
  */
 static __noinline enum verdict multipath_take(struct rx_ctx *a)
 {
+	const __u32 known = SESSION_WORKLOAD_ANSWER | SESSION_CLIENT_SYN;
 	struct session *session = multipath_session(a);
 
 	if (!session || !session_is_of(session, &a->inner) || session_is_over(session) ||
-	    (session->token && session->token != a->name.token))
+	    (session->token ? session->token != a->name.token
+			    : (session->events & known) != SESSION_WORKLOAD_ANSWER))
 		return VERDICT_DROP_JOIN_STALE;
 	session->token = a->name.token;
 	multipath_set_holder(a, &a->key.tunnel);
@@ -149,7 +125,8 @@ static __noinline bool multipath_choose_home(struct rx_ctx *a)
 	return next || first;
 }
 
-/* The copy of a SYN: tells the host that it came to from the network that the subflow is here. */
+/* The copy of a packet: tells the host that it came to from the network that the subflow is here.
+ */
 __noinline int multipath_tell_joined(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	multipath_set_name(a, a->join);
@@ -212,19 +189,22 @@ static __noinline bool multipath_is_local(struct __sk_buff *skb, const struct rx
 	       session_acknowledges(skb, &a->inner, session);
 }
 
-/* The row of a subflow that another host has. One of the new ones is moved. */
+/*
+ * The row of a subflow that another host has. One that is closing gives way to a newer one.
+ * a->asks: that host is to say what it knows, as this one does not see whose the segment is.
+ */
 static __noinline struct multipath_joined *multipath_find_joined(struct rx_ctx *a)
 {
-	struct multipath_joined *row = bpf_map_lookup_elem(&mptcp_joined, &a->flow);
+	struct multipath_joined *row = bpf_map_lookup_elem(&mptcp_joined, &a->flow), *newer;
 
-	if (row)
+	a->asks = a->inner.tcp_flags & (TCP_FLAG_FIN | TCP_FLAG_RST);
+	if (row && !row->closing)
 		return row;
-	row = bpf_map_lookup_elem(&mptcp_joining, &a->flow);
-	if (!row || !multipath_count(&a->flow.vip, MULTIPATH_JOINED) ||
-	    bpf_map_update_elem(&mptcp_joined, &a->flow, row, BPF_NOEXIST))
+	newer = bpf_map_lookup_elem(&mptcp_joining, &a->flow);
+	if (!newer)
 		return row;
-	bpf_map_delete_elem(&mptcp_joining, &a->flow);
-	return bpf_map_lookup_elem(&mptcp_joined, &a->flow);
+	a->asks = true;
+	return newer;
 }
 
 /* A segment that names no backend of this host: of a subflow that another one has? */
@@ -242,8 +222,11 @@ __noinline int multipath_segment(struct __sk_buff *skb, struct rx_ctx *a __arg_n
 	now = bpf_ktime_get_coarse_ns();
 	if (now - row->last_seen >= SESSION_SEEN_STEP)
 		row->last_seen = now;
+	if (a->asks && a->tunnel.kind == GUE_KIND_PACKET)
+		a->tunnel.source_port = MULTIPATH_ASKS;
 	if (multipath_is_here(&tunnel)) {
 		a->tunnel.step = GUE_CHAIN_HOLDER; /* it is not to be chained */
+		a->tunnel.other = tunnel;
 		return multipath_serve(a, &tunnel);
 	}
 	a->hop.to = tunnel;
@@ -258,19 +241,19 @@ __noinline int multipath_segment(struct __sk_buff *skb, struct rx_ctx *a __arg_n
 __noinline int multipath(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	enum multipath_copy copy = multipath_is_copy(skb);
+	bool begins, join;
 
 	a->join = 0;
 	if (a->tunnel.kind == GUE_KIND_TOKEN || a->tunnel.kind == GUE_KIND_JOINED)
 		return multipath_hear(a);
 	if (copy == COPY_HOME || copy == COPY_HOME_NEXT)
 		return multipath_tell_home(skb, a, copy == COPY_HOME_NEXT);
-	if (chain_begins(&a->inner)) {
-		bool join = multipath_read_join(skb, a);
-
-		if (copy == COPY_JOINED && a->tunnel.step >= GUE_CHAIN_HOME)
-			return multipath_tell_joined(skb, a);
+	begins = chain_begins(&a->inner);
+	join = begins && multipath_read_join(skb, a);
+	if (copy == COPY_JOINED && a->tunnel.step >= GUE_CHAIN_HOME)
+		return multipath_tell_joined(skb, a);
+	if (begins)
 		return join ? multipath_join(skb, a) : VERDICT_NONE;
-	}
 	if (a->tunnel.step == GUE_CHAIN_HOLDER ||
 	    (!a->inner.fragment_offset && steer_names_own(skb, a)))
 		return VERDICT_NONE;

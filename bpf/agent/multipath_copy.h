@@ -9,7 +9,17 @@
 #include "agent/forward.h"
 #include "agent/multipath_tables.h"
 #include "agent/multipath_token.h"
+#include "agent/session_proof.h"
 #include "agent/source_check.h"
+
+/*
+ * In the place of a source port, in what goes to the host that has a subflow: it is to say so once
+ * more (JOINED), if the client is there.
+ */
+#define MULTIPATH_ASKS bpf_htons(1)
+
+/* How far a FIN may be beyond what the workload had acknowledged when that was noted. */
+#define MULTIPATH_FIN_WINDOW (1U << 24)
 
 /* Whom a copy tells what. */
 enum multipath_copy {
@@ -151,6 +161,89 @@ __noinline int multipath_register(struct __sk_buff *skb, struct rx_ctx *a __arg_
 	return 0;
 }
 
+static __always_inline void multipath_set_flow(struct rx_ctx *a)
+{
+	a->flow.client = a->inner.source;
+	a->flow.vip = a->inner.destination;
+	a->flow.client_port = a->inner.source_port;
+	a->flow.vip_port = a->inner.destination_port;
+}
+
+/* Notes that a->joined has the subflow of a SYN. The row ends soon unless more is said of it. */
+static __noinline enum noted multipath_note_joining(struct rx_ctx *a)
+{
+	if (!bpf_map_lookup_elem(&mptcp_joining, &a->flow) &&
+	    !multipath_count(&a->flow.vip, MULTIPATH_JOINING))
+		return NOTED_FULL;
+	return bpf_map_update_elem(&mptcp_joining, &a->flow, &a->joined, BPF_ANY) ? NOTED_FULL
+										  : NOTED_NEW;
+}
+
+/*
+ * Notes that a->joined has the subflow of a client's packet, and what the packet, if it is no SYN,
+ * says of it. One that lives stays where it is: its SYN may be forged.
+ */
+__noinline int multipath_note_joined(struct rx_ctx *a __arg_nonnull)
+{
+	struct multipath_joined *row;
+	__u8 flags = a->inner.tcp_flags;
+	bool same;
+
+	multipath_set_flow(a);
+	a->joined.last_seen = bpf_ktime_get_coarse_ns();
+	a->joined.closing = !!(flags & TCP_FLAG_FIN);
+	row = bpf_map_lookup_elem(&mptcp_joined, &a->flow);
+	same = row && address_equal(&row->tunnel, &a->joined.tunnel);
+	if (row && !row->closing && !same)
+		return NOTED_CONFLICT;
+	if (flags & TCP_FLAG_SYN)
+		return row && !row->closing ? NOTED_AGAIN : multipath_note_joining(a);
+	if (flags & TCP_FLAG_RST) {
+		if (same)
+			bpf_map_delete_elem(&mptcp_joined, &a->flow);
+		return NOTED_AGAIN;
+	}
+	if (row) {
+		*row = a->joined;
+	} else if (!multipath_count(&a->flow.vip, MULTIPATH_JOINED) ||
+		   bpf_map_update_elem(&mptcp_joined, &a->flow, &a->joined, BPF_ANY)) {
+		return NOTED_FULL;
+	}
+	bpf_map_delete_elem(&mptcp_joining, &a->flow);
+	return row ? NOTED_AGAIN : NOTED_NEW;
+}
+
+/*
+ * May the host that the subflow's segments come to keep it for as long as it lives; or if this one
+ * ends it, no longer? Only of a client that is there, and an end only by numbers that fit.
+ */
+static __noinline bool multipath_confirms(struct __sk_buff *skb, const struct rx_ctx *a,
+					  const struct session *session)
+{
+	const __u32 shaken = SESSION_CLIENT_ACK | SESSION_WORKLOAD_ANSWER;
+	struct tcp_numbers numbers;
+
+	if ((session->events & shaken) != shaken)
+		return false;
+	if (a->inner.tcp_flags & TCP_FLAG_RST)
+		return session->events & SESSION_RESET;
+	if (!(a->inner.tcp_flags & TCP_FLAG_FIN))
+		return true;
+	return tcp_numbers_read(skb, &a->inner, &numbers) &&
+	       bpf_ntohl(numbers.seq) - session->client_next < MULTIPATH_FIN_WINDOW;
+}
+
+/* Tells the host that the subflow's packet came to that it is here. */
+static __always_inline void multipath_confirm(struct __sk_buff *skb, struct rx_ctx *a)
+{
+	if (!multipath_is_here(&a->tunnel.other)) {
+		multipath_copy(skb, COPY_JOINED);
+		return;
+	}
+	a->joined.tunnel = a->key.tunnel;
+	multipath_note_joined(a);
+}
+
 /*
  * A packet of a multipath endpoint is about to be delivered in the session. A SYN that joins is
  * confirmed; the first segment that proves that the client is there begins the connection. Not
@@ -168,6 +261,9 @@ __noinline int multipath_delivered(struct __sk_buff *skb, struct rx_ctx *a __arg
 		}
 		return 0;
 	}
+	if (a->tunnel.step == GUE_CHAIN_HOLDER && a->tunnel.kind == GUE_KIND_PACKET &&
+	    a->tunnel.source_port == MULTIPATH_ASKS && multipath_confirms(skb, a, session))
+		multipath_confirm(skb, a);
 	if (!a->proven && session->token && session->events & SESSION_CLIENT_ACK)
 		multipath_register(skb, a, session->token);
 	return 0;

@@ -24,7 +24,8 @@ struct {
 	__type(value, struct multipath_holder);
 } mptcp_names SEC(".maps");
 
-/* Subflows that others have, and that have sent a segment here. */
+/* Subflows that others have, who have said of a segment that came by here that it is the client's.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -32,7 +33,8 @@ struct {
 	__type(value, struct multipath_joined);
 } mptcp_joined SEC(".maps");
 
-/* Those that have not: whoever has one connection can make any number, by forged sources. */
+/* Those of whose SYN alone they have: whoever has one connection can make any number, by forged
+ * sources. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

@@ -69,6 +69,7 @@ struct rx_ctx {
 	/* Of Multipath TCP, see multipath.h. */
 	__be32 join; /* token of a SYN that joins a connection; 0: it does not */
 	__u32 proven; /* the client had proven that it is there before this packet */
+	bool asks; /* the host that has the subflow is to say so once more */
 	struct multipath_name name;
 	struct multipath_holder holder;
 	struct multipath_home_key home;

@@ -56,6 +56,8 @@ struct multipath_flow {
 struct multipath_joined {
 	struct address tunnel; /* of the host that has it */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late */
+	__u8 closing; /* the client has sent a FIN, says that host */
+	__u8 pad[7];
 };
 
 /* The tables that others' packets fill. */
@@ -63,7 +65,8 @@ enum multipath_table {
 	MULTIPATH_TOKENS = 0,
 	MULTIPATH_NAMES = 1,
 	MULTIPATH_JOINED = 2,
-	MULTIPATH_TABLES = 3,
+	MULTIPATH_JOINING = 3,
+	MULTIPATH_TABLES = 4,
 };
 ABI_ENUM(multipath_table);
 
@@ -82,4 +85,4 @@ _Static_assert(sizeof(struct multipath_name) == 24, "multipath_name");
 _Static_assert(sizeof(struct multipath_holder) == 48, "multipath_holder");
 _Static_assert(sizeof(struct multipath_home_key) == 20, "multipath_home_key");
 _Static_assert(sizeof(struct multipath_flow) == 36, "multipath_flow");
-_Static_assert(sizeof(struct multipath_joined) == 24, "multipath_joined");
+_Static_assert(sizeof(struct multipath_joined) == 32, "multipath_joined");

@@ -56,7 +56,8 @@ struct gue_weir {
 	__u8 step; /* enum gue_chain */
 	__u8 kind; /* enum gue_kind */
 	__u8 reserved;
-	__be16 source_port; /* of a fragment's datagram; else 0 */
+	__be16 source_port; /* of a fragment's datagram; of step HOLDER, see MULTIPATH_ASKS; else 0
+			     */
 	__be16 destination_port;
 };
 

@@ -270,6 +270,10 @@ func TestATokenMovesWithItsWorkload(t *testing.T) {
 			if got := r.verdict("from_uplink", ack.Inside(outer(w.tunnel))); got != w.deliver {
 				t.Fatalf("segment: %s", got)
 			}
+			asked("before the workload has answered", asks(w.client, name), "drop_join_stale")
+			if got := r.verdict(w.program, replyTo(delivered(ack, w.dip), pkt.ACK)); got != w.reply {
+				t.Fatalf("answer: %s", got)
+			}
 			asked("of another client", asks(from6or4(w.client), name), "drop_join_stale")
 			if own, err := r.OwnTokens(); err != nil || len(own) != 0 {
 				t.Fatalf("tokens: %v, %v", own, err)
@@ -287,6 +291,28 @@ func TestATokenMovesWithItsWorkload(t *testing.T) {
 				t.Errorf("join: %s", got)
 			}
 		})
+	}
+}
+
+// TestNoTokenIsGrafted has no host take a token for a connection that began here: its SYN/ACK has said that it has none.
+func TestNoTokenIsGrafted(t *testing.T) {
+	for family, w := range multipathWorlds {
+		r := newRig(t)
+		r.setMultipath(w.vip, peer4, peer6)
+		syn, ack := pkt.TCP(w.client, w.vip, pkt.SYN), pkt.TCP(w.client, w.vip, pkt.ACK)
+		answer := replyTo(delivered(syn, w.dip), pkt.SYN|pkt.ACK)
+		ack.Ack = answer.Seq + 1
+		if got := []string{r.verdict("from_uplink", syn.Inside(outer(w.tunnel))), r.verdict(w.program, answer), r.verdict("from_uplink", ack.Inside(outer(w.tunnel)))}; got[0] != w.deliver || got[1] != w.reply || got[2] != w.deliver {
+			t.Fatalf("%s: %v", family, got)
+		}
+		from := peer4
+		if netip.MustParseAddr(w.tunnel).Is6() {
+			from = peer6
+		}
+		in := says(rules.Tell(w.name(0x6afd), netip.MustParseAddr(peer4), netip.MustParseAddrPort(w.client), rules.StepHolder), from, w.tunnel)
+		if got := r.run("from_uplink", in, nil); got.verdict != "drop_join_stale" {
+			t.Errorf("%s: %s", family, got.verdict)
+		}
 	}
 }
 
@@ -338,6 +364,7 @@ func TestSubflowsCountWhereTheyCome(t *testing.T) {
 		if i%2 == 0 {
 			continue // it has sent nothing yet
 		}
+		r.check("told again", carried(pkt.TCP(client, vip4, pkt.ACK), fromTo(peer4, native4), say, "join_noted", nil))
 		if got := r.verdict("from_uplink", pkt.TCP(client, vip4, pkt.ACK).Inside(outer(native4))); got != "join_on" {
 			t.Fatal(got)
 		}

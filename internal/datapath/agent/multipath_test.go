@@ -373,8 +373,13 @@ func TestSubflowsWithoutCookie(t *testing.T) {
 			say.kind = kindJoined
 			syn, ack := joins(w.client, w.vip, 77), pkt.TCP(w.client, w.vip, pkt.ACK)
 			r.check("told", carried(syn, fromTo(from, w.tunnel), say, "join_noted", nil))
-			want := inGUE(ack, fromTo(sourceFor(w.tunnel, peer4), peer4), step1(stepHolder, w.tunnel))
-			for range 2 {
+			for _, asks := range []uint16{1, 1, 0} {
+				on := step1(stepHolder, w.tunnel)
+				on.sourcePort = asks
+				want := inGUE(ack, fromTo(sourceFor(w.tunnel, peer4), peer4), on)
+				if asks == 0 { // its host has seen that the client is there
+					r.check("told again", carried(ack, fromTo(from, w.tunnel), say, "join_noted", nil))
+				}
 				got := r.run("from_uplink", ack.Inside(outer(w.tunnel)).Frame(), nil)
 				if wrong := differs(got.frame, want.Frame()); got.verdict != "join_on" || wrong != "" {
 					t.Fatalf("segment: %s, %s", got.verdict, wrong)
@@ -384,6 +389,7 @@ func TestSubflowsWithoutCookie(t *testing.T) {
 			other := step1(stepHolder, peer6)
 			other.kind = kindJoined
 			r.check("told by another", carried(syn, fromTo(from, w.tunnel), other, "drop_join_conflict", nil))
+			r.check("told by another of a segment", carried(ack, fromTo(from, w.tunnel), other, "drop_join_conflict", nil))
 			plain := pkt.TCP(w.client, w.vip, pkt.SYN)
 			if got := r.verdict("from_uplink", plain.Inside(outer(w.tunnel))); got != w.deliver {
 				t.Fatalf("SYN: %s", got)
@@ -440,7 +446,7 @@ func TestQuotasOfTokens(t *testing.T) {
 	r := newRig(t)
 	r.setMultipath(vip4, peer4, peer6)
 	vip := netip.MustParseAddrPort(vip4).Addr()
-	if err := r.objects.MptcpQuotas.Put(bpf.ToAddress(vip), bpf.AgentMultipathQuota{Limit: [3]uint64{0, 2, 0}}); err != nil {
+	if err := r.objects.MptcpQuotas.Put(bpf.ToAddress(vip), bpf.AgentMultipathQuota{Limit: [4]uint64{0, 2, 0, 2}}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"join_noted", "join_noted", "drop_join_full"} {
@@ -453,6 +459,28 @@ func TestQuotasOfTokens(t *testing.T) {
 	}
 	if got := r.run("from_uplink", tells(multipathWorlds["v4 native"].name(9), peer4, native4, peer4), nil); got.verdict != "join_noted" {
 		t.Errorf("after the sweep: %s", got.verdict)
+	}
+}
+
+// TestQuotasOfSubflows has a VIP get no more than its share of either kind.
+func TestQuotasOfSubflows(t *testing.T) {
+	r := newRig(t)
+	r.setMultipath(vip4, peer4, peer6)
+	if err := r.objects.MptcpQuotas.Put(bpf.ToAddress(netip.MustParseAddrPort(vip4).Addr()), bpf.AgentMultipathQuota{Limit: [4]uint64{0, 0, 1, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	say := step1(stepHolder, peer4)
+	say.kind = kindJoined
+	for i, want := range []string{"join_noted", "join_noted", "drop_join_full"} {
+		syn := joins(fmt.Sprintf("198.51.100.9:%d", 30000+i), vip4, 77)
+		r.check("told", carried(syn, fromTo(peer4, native4), say, want, nil))
+	}
+	for i, want := range []string{"join_noted", "drop_join_full"} {
+		ack := pkt.TCP(fmt.Sprintf("198.51.100.9:%d", 30000+i), vip4, pkt.ACK)
+		r.check("told again", carried(ack, fromTo(peer4, native4), say, want, nil))
+	}
+	if report, err := r.SweepMultipath(); err != nil || report.Joined != 1 || report.Unconfirmed != 1 || report.Refused != 2 {
+		t.Errorf("left are %+v, %v", report, err)
 	}
 }
 

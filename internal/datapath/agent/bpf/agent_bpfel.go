@@ -233,6 +233,8 @@ type AgentMultipathJoined struct {
 	_        structs.HostLayout
 	Tunnel   AgentAddress
 	LastSeen uint64
+	Closing  uint8
+	Pad      [7]uint8
 }
 
 type AgentMultipathName struct {
@@ -246,22 +248,23 @@ type AgentMultipathName struct {
 
 type AgentMultipathQuota struct {
 	_     structs.HostLayout
-	Limit [3]uint64
+	Limit [4]uint64
 }
 
 type AgentMultipathTable uint32
 
 const (
-	AgentMultipathTableMULTIPATH_TOKENS AgentMultipathTable = 0
-	AgentMultipathTableMULTIPATH_NAMES  AgentMultipathTable = 1
-	AgentMultipathTableMULTIPATH_JOINED AgentMultipathTable = 2
-	AgentMultipathTableMULTIPATH_TABLES AgentMultipathTable = 3
+	AgentMultipathTableMULTIPATH_TOKENS  AgentMultipathTable = 0
+	AgentMultipathTableMULTIPATH_NAMES   AgentMultipathTable = 1
+	AgentMultipathTableMULTIPATH_JOINED  AgentMultipathTable = 2
+	AgentMultipathTableMULTIPATH_JOINING AgentMultipathTable = 3
+	AgentMultipathTableMULTIPATH_TABLES  AgentMultipathTable = 4
 )
 
 type AgentMultipathUsage struct {
 	_       structs.HostLayout
-	Made    [3]uint64
-	Refused [3]uint64
+	Made    [4]uint64
+	Refused [4]uint64
 }
 
 type AgentNatRule struct {
@@ -455,7 +458,10 @@ type AgentRxCtx struct {
 	}
 	Join        uint32
 	Proven      uint32
+	Asks        bool
+	_           [3]byte
 	Name        AgentMultipathName
+	_           [4]byte
 	Holder      AgentMultipathHolder
 	Home        AgentMultipathHomeKey
 	Homes       AgentMultipathHomes

@@ -24,6 +24,7 @@ type Directory struct {
 	endpoints map[model.EndpointKey]endpoint // guarded by mu
 	unserved  int                            // guarded by mu: endpoints that there is no room for
 	read      bool                           // the tables hold nothing that endpoints does not know; guarded by mu
+	empty     bool                           // the last sweep left no row; guarded by mu
 }
 
 // endpoint is what the tables have of one.
@@ -190,7 +191,7 @@ func (d *Directory) quotas(tenants map[netip.Addr]string, used map[netip.Addr]*[
 		vips[tenant]++
 	}
 	room := [tables]int{
-		roomOf(d.objects.MptcpTokens), roomOf(d.objects.MptcpNames), roomOf(d.objects.MptcpJoined),
+		roomOf(d.objects.MptcpTokens), roomOf(d.objects.MptcpNames), roomOf(d.objects.MptcpJoined), roomOf(d.objects.MptcpJoining),
 	}
 	quotas := make(map[netip.Addr]bpf.AgentMultipathQuota, len(tenants))
 	for vip, tenant := range tenants {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -16,8 +17,12 @@ import (
 	"github.com/weirlb/weir/internal/multipath"
 )
 
-// unconfirmedLife is how long a subflow that others have is remembered before it has sent a segment here.
-const unconfirmedLife = 30 * time.Second
+const (
+	// unconfirmedLife is how long a subflow that others have is remembered before they have said that its client is there.
+	unconfirmedLife = 30 * time.Second
+	// closingLife is how long one may be silent that its client has closed: as a session that is closing.
+	closingLife = 2 * time.Minute
+)
 
 // deadLife is how long a token of a workload is kept when its connection has no session: it may be a moment that the sweep missed.
 // Until then others are not told of it.
@@ -61,7 +66,7 @@ func (d *Directory) SweepMultipath() (Report, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	report := Report{Unserved: d.unserved}
-	if len(d.endpoints) == 0 {
+	if len(d.endpoints) == 0 && (d.empty || !d.read) { // nothing is left of the last one; or nobody has said yet which there are
 		return report, nil
 	}
 	clock, err := now()
@@ -88,6 +93,9 @@ func (d *Directory) SweepMultipath() (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	if len(d.endpoints) == 0 {
+		clock, live = math.MaxInt64, nil // nothing counts any more
+	}
 	report.Tokens, err = sweepHolders(d.objects.MptcpTokens, clock, live, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_TOKENS) })
 	if err != nil {
 		return report, err
@@ -100,10 +108,11 @@ func (d *Directory) SweepMultipath() (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	report.Unconfirmed, err = d.sweepJoined(d.objects.MptcpJoining, clock, unconfirmedLife, func(bpf.AgentAddress) {})
+	report.Unconfirmed, err = d.sweepJoined(d.objects.MptcpJoining, clock, unconfirmedLife, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_JOINING) })
 	if err != nil {
 		return report, err
 	}
+	d.empty = report.Tokens+report.Names+report.Joined+report.Unconfirmed == 0
 	return report, d.setQuotas(used, made)
 }
 
@@ -186,9 +195,12 @@ func (d *Directory) sweepJoined(table *ebpf.Map, clock, life time.Duration, coun
 	var gone []bpf.AgentMultipathFlow
 	left := 0
 	err := bpf.EachBatched(table, func(key bpf.AgentMultipathFlow, row bpf.AgentMultipathJoined) {
-		limit := life
-		if limit == 0 {
-			limit = d.idleOf(key)
+		limit := d.idleOf(key)
+		if row.Closing != 0 {
+			limit = min(limit, closingLife)
+		}
+		if life != 0 {
+			limit = min(limit, life)
 		}
 		if clock-time.Duration(row.LastSeen) > limit {
 			gone = append(gone, key)

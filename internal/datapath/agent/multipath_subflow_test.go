@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
+)
+
+// joinHere has a subflow without timestamps of another workload of this host come to the tunnel native4, and its SYN answered.
+func joinHere(t *testing.T, r *rig) (ack pkt.Packet) {
+	t.Helper()
+	r.setMultipath(vip4, peer4, peer6)
+	name := multipathWorlds["v4 interface"].name(77)
+	if err := (drawn{name: name, own: interface4}).note(r); err != nil {
+		t.Fatal(err)
+	}
+	syn := joins(client4, vip4, name.Token)
+	if got := r.verdict("from_uplink", syn.Inside(outer(native4))); got != "deliver_interface" {
+		t.Fatalf("join: %s", got)
+	}
+	answer := replyTo(delivered(syn, interface4), pkt.SYN|pkt.ACK, mptcpAnswer)
+	answer.Seq, answer.Ack = 0x7000_0000, syn.Seq+1
+	if got := r.verdict("from_workload", answer); got != "reply_uplink" {
+		t.Fatalf("SYN/ACK: %s", got)
+	}
+	ack = pkt.TCP(client4, vip4, pkt.ACK)
+	ack.Seq, ack.Ack = syn.Seq+1, answer.Seq+1
+	return ack
+}
+
+// TestForgedSegmentsConfirmNothing has a subflow be kept by who has proven to be its client, and given up by nobody else.
+func TestForgedSegmentsConfirmNothing(t *testing.T) {
+	r := newRig(t)
+	ack := joinHere(t, r)
+	comes := func(what string, p pkt.Packet, joined, closing int) {
+		t.Helper()
+		if got := r.verdict("from_uplink", p.Inside(outer(native4))); got != "deliver_interface" {
+			t.Fatalf("%s: %s", what, got)
+		}
+		rows, err := abi.ReadTable[bpf.AgentMultipathFlow, bpf.AgentMultipathJoined](r.objects.MptcpJoined)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := 0
+		for _, row := range rows {
+			closed += int(row.Closing)
+		}
+		if len(rows) != joined || closed != closing {
+			t.Errorf("%s: %d rows, %d of them closing, not %d and %d", what, len(rows), closed, joined, closing)
+		}
+	}
+	with := func(flags pkt.Flags, seq, ack uint32) pkt.Packet {
+		p := pkt.TCP(client4, vip4, flags)
+		p.Seq, p.Ack = seq, ack
+		return p
+	}
+	comes("forged", with(pkt.ACK, ack.Seq, ack.Ack+0x1000_0000), 0, 0)
+	comes("forged FIN", with(pkt.FIN|pkt.ACK, ack.Seq, ack.Ack+0x1000_0000), 0, 0)
+	comes("client's", ack, 1, 0)
+	comes("FIN of another number", with(pkt.FIN|pkt.ACK, ack.Seq+0x1000_0000, ack.Ack), 1, 0)
+	comes("RST of another number", with(pkt.RST, ack.Seq+1, 0), 1, 0)
+	comes("client's FIN", with(pkt.FIN|pkt.ACK, ack.Seq, ack.Ack), 1, 1)
+	comes("acknowledgement behind it", with(pkt.ACK, ack.Seq+1, ack.Ack), 1, 1)
+	comes("client's RST", with(pkt.RST, ack.Seq, 0), 0, 0)
+}
+
+// TestPortsOfAClosedSubflow are for the host of the next one as soon as that one's client is there, and its segments go there before.
+func TestPortsOfAClosedSubflow(t *testing.T) {
+	for family, w := range multipathWorlds {
+		t.Run(family, func(t *testing.T) {
+			r := newRig(t)
+			r.setMultipath(w.vip, peer4, peer6)
+			from := peer4
+			if netip.MustParseAddr(w.tunnel).Is6() {
+				from = peer6
+			}
+			tell := func(what string, p pkt.Packet, holder, want string) {
+				t.Helper()
+				say := step1(stepHolder, holder)
+				say.kind = kindJoined
+				r.check(what, carried(p, fromTo(from, w.tunnel), say, want, nil))
+			}
+			goes := func(what, holder string, asks uint16) {
+				t.Helper()
+				on := step1(stepHolder, w.tunnel)
+				on.sourcePort = asks
+				ack := pkt.TCP(w.client, w.vip, pkt.ACK)
+				want := inGUE(ack, fromTo(sourceFor(w.tunnel, holder), holder), on)
+				got := r.run("from_uplink", ack.Inside(outer(w.tunnel)).Frame(), nil)
+				if wrong := differs(got.frame, want.Frame()); got.verdict != "join_on" || wrong != "" {
+					t.Errorf("%s: %s, %s", what, got.verdict, wrong)
+				}
+			}
+			syn, ack := joins(w.client, w.vip, 77), pkt.TCP(w.client, w.vip, pkt.ACK)
+			tell("SYN", syn, peer4, "join_noted")
+			tell("ACK", ack, peer4, "join_noted")
+			tell("SYN of another", syn, peer6, "drop_join_conflict")
+			tell("RST of another", pkt.TCP(w.client, w.vip, pkt.RST), peer6, "drop_join_conflict")
+			goes("open", peer4, 0)
+			tell("FIN", pkt.TCP(w.client, w.vip, pkt.FIN|pkt.ACK), peer4, "join_noted")
+			goes("closing", peer4, 0)
+			tell("SYN of another, closing", syn, peer6, "join_noted")
+			goes("begun anew", peer6, 1)
+			tell("ACK of another, closing", ack, peer6, "join_noted")
+			goes("of another", peer6, 0)
+			tell("RST", pkt.TCP(w.client, w.vip, pkt.RST), peer6, "join_noted")
+			if _, _, joined, unconfirmed := r.rowsOfMultipath(); joined+unconfirmed != 0 {
+				t.Errorf("left are %d and %d rows", joined, unconfirmed)
+			}
+		})
+	}
+}
+
+// TestMergedSegmentsOfSubflows go on in IP, which GRO leaves no other way, and are taken of peers of an endpoint with multipath alone.
+func TestMergedSegmentsOfSubflows(t *testing.T) {
+	for family, w := range multipathWorlds {
+		t.Run(family, func(t *testing.T) {
+			r := newRig(t)
+			r.setMultipath(w.vip, peer4, peer6)
+			peer, stranger := peer4, strange4
+			if netip.MustParseAddr(w.tunnel).Is6() {
+				peer, stranger = peer6, strange6
+			}
+			ack := pkt.TCP(w.client, w.vip, pkt.ACK)
+			say := step1(stepHolder, peer)
+			say.kind = kindJoined
+			r.check("told", carried(joins(w.client, w.vip, 77), fromTo(peer, w.tunnel), say, "join_noted", nil))
+			got := r.run("from_uplink", ack.Inside(outer(w.tunnel)).Frame(), gso(3, 100))
+			if got.verdict != "join_on" {
+				t.Errorf("leaves: %s", got.verdict)
+			}
+			r.forgetMultipath()
+			comes := fromTo(peer, w.tunnel)
+			comes.TTL = 32
+			if got := r.verdict("from_uplink", ack.Inside(comes)); got != w.deliver {
+				t.Errorf("comes from a peer: %s", got)
+			}
+			if got := r.verdict("from_uplink", ack.Inside(fromTo(stranger, w.tunnel))); got != "drop_not_a_mux" {
+				t.Errorf("comes from a stranger: %s", got)
+			}
+			var plain []model.HostBackend
+			for _, b := range multipathRules(w.vip, nil) {
+				plain = append(plain, b)
+			}
+			if err := r.Replace(plain); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.verdict("from_uplink", ack.Inside(comes)); got != "drop_not_a_mux" {
+				t.Errorf("comes from a peer of an endpoint without multipath: %s", got)
+			}
+		})
+	}
+}
+
+// TestTheLastEndpointLeavesNothing has all rows end with the last endpoint that has multipath.
+func TestTheLastEndpointLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	w := multipathWorlds["v4 native"]
+	r.setMultipath(w.vip, peer4, peer6)
+	if got := r.verdict("from_uplink", w.shake(r, t).Inside(outer(w.tunnel))); got != w.deliver {
+		t.Fatal(got)
+	}
+	if got := r.run("from_uplink", tells(w.name(7), peer4, native4, peer4), nil); got.verdict != "join_noted" {
+		t.Fatal(got.verdict)
+	}
+	say := step1(stepHolder, peer4)
+	say.kind = kindJoined
+	for _, p := range []pkt.Packet{joins("198.51.100.9:30000", vip4, 7), pkt.TCP("198.51.100.9:30000", vip4, pkt.ACK), joins("198.51.100.9:30001", vip4, 7)} {
+		r.check("told", carried(p, fromTo(peer4, native4), say, "join_noted", nil))
+	}
+	if own, names, joined, unconfirmed := r.rowsOfMultipath(); own != 1 || names != 1 || joined != 1 || unconfirmed != 1 {
+		t.Fatalf("at first: %d, %d, %d, %d", own, names, joined, unconfirmed)
+	}
+	if err := r.Replace(multipathRules(w.vip, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if own, names, joined, unconfirmed := r.rowsOfMultipath(); own+names+joined+unconfirmed != 0 {
+		t.Errorf("left are %d, %d, %d, %d", own, names, joined, unconfirmed)
+	}
+}
