@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -291,6 +294,37 @@ func TestATokenMovesWithItsWorkload(t *testing.T) {
 				t.Errorf("join: %s", got)
 			}
 		})
+	}
+}
+
+// TestLostTokensComeBack has the sweep put back a token whose row is gone, once its client has proven that it is there.
+func TestLostTokensComeBack(t *testing.T) {
+	for family, w := range multipathWorlds {
+		r := newRig(t)
+		r.setMultipath(w.vip, peer4, peer6)
+		token := rules.TokenOf(testKey)
+		ack := w.shake(r, t)
+		if own, _, _, _ := r.rowsOfMultipath(); own != 0 {
+			t.Errorf("%s: %d rows before the client has proven anything", family, own)
+		}
+		if got := r.verdict("from_uplink", ack.Inside(outer(w.tunnel))); got != w.deliver {
+			t.Fatalf("%s: third segment: %s", family, got)
+		}
+		if err := abi.WriteTable(r.objects.MptcpTokens, map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}); err != nil {
+			t.Fatal(err)
+		}
+		r.rowsOfMultipath()
+		own, err := r.OwnTokens()
+		if err != nil || len(own) != 1 || own[0].Name != w.name(token) || own[0].Client != netip.MustParseAddrPort(w.client) {
+			t.Fatalf("%s: tokens: %v, %v", family, own, err)
+		}
+		tunnels := []string{native4, native6} // of the same backend
+		if w.deliver == "deliver_interface" {
+			tunnels = []string{interface4, interface6}
+		}
+		if !slices.Contains(tunnels, own[0].Tunnel.String()) {
+			t.Errorf("%s: by tunnel %s", family, own[0].Tunnel)
+		}
 	}
 }
 

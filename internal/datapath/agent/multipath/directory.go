@@ -34,6 +34,8 @@ type endpoint struct {
 	homes  *multipath.Homes
 	tenant string
 	idle   time.Duration
+	// tunnels are those of this host, by backend.
+	tunnels map[netip.AddrPort]netip.Addr
 }
 
 // New has no endpoints yet.
@@ -52,9 +54,14 @@ func (d *Directory) SetMultipath(rules map[model.HostBackendKey]model.HostBacken
 		}
 		had := d.endpoints[key.Endpoint]
 		e := endpoint{hosts: b.Homes, own: key.Tunnel, homes: had.homes, tenant: b.Tenant, idle: b.IdleTimeout}
-		if other := wanted[key.Endpoint].own; other.IsValid() && other.Less(e.own) {
-			e.own = other
+		other := wanted[key.Endpoint]
+		if other.own.IsValid() && other.own.Less(e.own) {
+			e.own = other.own
 		}
+		if e.tunnels = other.tunnels; e.tunnels == nil {
+			e.tunnels = map[netip.AddrPort]netip.Addr{}
+		}
+		e.tunnels[b.Backend] = key.Tunnel
 		if !slices.Equal(e.hosts, had.hosts) {
 			e.homes = nil
 		}

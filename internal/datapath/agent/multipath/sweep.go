@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/multipath"
 )
@@ -89,7 +90,7 @@ func (d *Directory) SweepMultipath() (Report, error) {
 			counts[table]++
 		}
 	}
-	live, err := d.liveTokens()
+	live, owners, err := d.liveTokens()
 	if err != nil {
 		return report, err
 	}
@@ -113,16 +114,20 @@ func (d *Directory) SweepMultipath() (Report, error) {
 		return report, err
 	}
 	d.empty = report.Tokens+report.Names+report.Joined+report.Unconfirmed == 0
-	return report, d.setQuotas(used, made)
+	return report, d.setQuotas(used, made, owners)
 }
 
-// setQuotas sets quotas by the rows that VIPs have.
-func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage) error {
+// setQuotas sets quotas by the rows that VIPs have, and by tokens that it puts back.
+func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage, owners map[tokenOf]owner) error {
 	tenants := map[netip.Addr]string{}
 	for key, e := range d.endpoints {
 		tenants[key.VIP] = e.tenant
 	}
-	for vip, quota := range d.quotas(tenants, used, made) {
+	quotas := d.quotas(tenants, used, made)
+	if err := d.restore(owners, quotas, made); err != nil {
+		return err
+	}
+	for vip, quota := range quotas {
 		if err := d.objects.MptcpQuotas.Put(bpf.ToAddress(vip), quota); err != nil {
 			return fmt.Errorf("set the quota of tokens of %s: %w", vip, err)
 		}
@@ -136,20 +141,24 @@ type tokenOf struct {
 	token uint32
 }
 
-// liveTokens are those of sessions.
-func (d *Directory) liveTokens() (map[tokenOf]bool, error) {
-	live := map[tokenOf]bool{}
+// liveTokens are those of sessions; and of each, a session whose client has proven that it is there.
+func (d *Directory) liveTokens() (live map[tokenOf]bool, owners map[tokenOf]owner, failed error) {
+	live, owners = map[tokenOf]bool{}, map[tokenOf]owner{}
 	for _, table := range []*ebpf.Map{d.objects.Sessions, d.objects.NewSessions} {
-		err := bpf.EachBatched(table, func(_ bpf.AgentSessionKey, row bpf.AgentSession) {
-			if row.Token != 0 {
-				live[tokenOf{row.Vip, row.Token}] = true
+		err := bpf.EachBatched(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) {
+			if row.Token == 0 {
+				return
+			}
+			live[tokenOf{row.Vip, row.Token}] = true
+			if session.StateOf(key.Protocol, row.Events) == session.StateEstablished {
+				owners[tokenOf{row.Vip, row.Token}] = owner{key, row.VipPort}
 			}
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read tokens of sessions: %w", err)
+			return nil, nil, fmt.Errorf("read tokens of sessions: %w", err)
 		}
 	}
-	return live, nil
+	return live, owners, nil
 }
 
 // sweepHolders removes rows that count no more. Those of live are prolonged; if it is not nil, others are a dead connection's, and end
