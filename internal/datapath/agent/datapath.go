@@ -164,7 +164,7 @@ func (d *Datapath) start() error {
 	if err := errors.Join(d.numbers.Read(), d.Rules.Read(), d.Translator.Read(), d.Steering.Read()); err != nil {
 		return err
 	}
-	if err := d.Refresh(); err != nil {
+	if err := errors.Join(d.Directory.Read(d.All()), d.Refresh()); err != nil {
 		return err
 	}
 	return d.UpdateLinks()

@@ -75,6 +75,46 @@ func (d *Directory) SetMultipath(rules map[model.HostBackendKey]model.HostBacken
 	return bpf.ChangeSettings(d.objects, func(s *bpf.AgentAgentSettings) { s.Multipath = uint32(len(wanted)) })
 }
 
+// Read restores what an earlier process has set of endpoints with such rules. Their tenants only the manager knows: until it tells,
+// all are one's.
+func (d *Directory) Read(rules map[model.HostBackendKey]model.HostBackend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	live, err := d.readHomes()
+	if err != nil {
+		return fmt.Errorf("read homes of tokens: %w", err)
+	}
+	for key, homes := range live {
+		d.endpoints[key] = endpoint{homes: homes}
+	}
+	for key, b := range rules {
+		e, there := d.endpoints[key.Endpoint]
+		if there && (!e.own.IsValid() || key.Tunnel.Less(e.own)) {
+			e.own, e.idle = key.Tunnel, b.IdleTimeout
+			d.endpoints[key.Endpoint] = e
+		}
+	}
+	d.read = true
+	return nil
+}
+
+func (d *Directory) readHomes() (map[model.EndpointKey]*multipath.Homes, error) {
+	live := map[model.EndpointKey]*multipath.Homes{}
+	err := bpf.EachBatched(d.objects.MptcpHomes, func(key bpf.AgentMultipathHomeKey, row bpf.AgentMultipathHomes) {
+		homes := live[fromHomeKey(key)]
+		if homes == nil {
+			homes = &multipath.Homes{}
+			live[fromHomeKey(key)] = homes
+		}
+		pair := [2]netip.Addr{bpf.FromAddress(row.First)}
+		if row.Next != (bpf.AgentAddress{}) {
+			pair[1] = bpf.FromAddress(row.Next)
+		}
+		homes[key.Cell] = pair
+	})
+	return live, err
+}
+
 // leaveOut removes endpoints beyond their tenant's share of the room, and returns how many: of their subflows none is found, and
 // none delivered on a guess.
 func leaveOut(wanted map[model.EndpointKey]endpoint, room int) (unserved int) {
@@ -95,10 +135,8 @@ func leaveOut(wanted map[model.EndpointKey]endpoint, room int) (unserved int) {
 // write brings the tables to what is wanted: changed endpoints alone, but for the first time.
 func (d *Directory) write(wanted map[model.EndpointKey]endpoint) error {
 	if !d.read {
-		live := map[model.EndpointKey]bool{}
-		if err := bpf.EachBatched(d.objects.MptcpHomes, func(key bpf.AgentMultipathHomeKey, _ bpf.AgentMultipathHomes) {
-			live[fromHomeKey(key)] = true
-		}); err != nil {
+		live, err := d.readHomes()
+		if err != nil {
 			return err
 		}
 		for key := range live {

@@ -282,7 +282,7 @@ func (d *Directory) StaleTokens() ([]Stale, error) {
 	var all []Stale
 	err = bpf.EachBatched(d.objects.MptcpNames, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		left := time.Duration(row.Until) - clock
-		if e, found := d.endpoints[fromName(key).Endpoint]; found && left > 0 && left < multipath.NameLife-multipath.AskAfter {
+		if e, found := d.endpoints[fromName(key).Endpoint]; found && e.own.IsValid() && left > 0 && left < multipath.NameLife-multipath.AskAfter {
 			all = append(all, Stale{Name: fromName(key), Tunnel: bpf.FromAddress(row.Tunnel), From: e.own, Client: clientOf(row)})
 		}
 	})
