@@ -85,11 +85,11 @@ func (g *Group) use(ctx context.Context, c *Conn, interval, after time.Duration)
 // Close closes all connections.
 func (g *Group) Close() error {
 	g.stop()
-	g.running.Wait()
 	var errs []error
 	for _, c := range g.conns {
-		errs = append(errs, c.Close())
+		errs = append(errs, c.Close()) // also under a request, which a dead backend would not answer
 	}
+	g.running.Wait()
 	return errors.Join(errs...)
 }
 
