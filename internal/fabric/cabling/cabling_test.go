@@ -92,6 +92,10 @@ func TestAStrangerMakesNoLinkMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	known, _ = New(f).Compare(map[string][]Port{"s1": hears("tor"), "s3": hears("host")})
+	if d, is := known[Pair{"s3", "tor"}]; is {
+		t.Errorf("s3 to tor, of which s1 alone says that it speaks: %+v", d)
+	}
 	known, _ = New(f).Compare(map[string][]Port{"s1": hears("tor"), "s2": hears("tor"), "s3": hears("host")})
 	if d := known[Pair{"s3", "tor"}]; d != (Difference{Missing: 1}) {
 		t.Errorf("two say that it speaks: %+v, want one link missing", d)
