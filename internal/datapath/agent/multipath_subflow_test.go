@@ -68,6 +68,28 @@ func TestForgedSegmentsConfirmNothing(t *testing.T) {
 	comes("client's RST", with(pkt.RST, ack.Seq, 0), 0, 0)
 }
 
+// TestTheHolderTellsOfSegments has the copy of a segment tell what that of a SYN does.
+func TestTheHolderTellsOfSegments(t *testing.T) {
+	for family, w := range multipathWorlds {
+		r := newRig(t)
+		r.setMultipath(w.vip, peer4, peer6)
+		from := peer4
+		if netip.MustParseAddr(w.tunnel).Is6() {
+			from = peer6
+		}
+		for _, flags := range []pkt.Flags{pkt.ACK, pkt.ACK | pkt.FIN, pkt.RST} {
+			comes, says := step1(stepHolder, peer4), step1(stepHolder, w.tunnel)
+			comes.sourcePort, says.kind = 1, kindJoined
+			p := pkt.TCP(w.client, w.vip, flags)
+			got := r.run("from_uplink", withoutChecksum(inGUE(p, fromTo(from, w.tunnel), comes)), r.sealed(copyJoined))
+			want := inGUE(p, fromTo(sourceFor(w.tunnel, peer4), peer4), says)
+			if wrong := differs(got.frame, want.Frame()); got.verdict != "join_told" || wrong != "" {
+				t.Errorf("%s, flags %x: %s, %s", family, flags, got.verdict, wrong)
+			}
+		}
+	}
+}
+
 // TestPortsOfAClosedSubflow are for the host of the next one as soon as that one's client is there, and its segments go there before.
 func TestPortsOfAClosedSubflow(t *testing.T) {
 	for family, w := range multipathWorlds {
