@@ -59,6 +59,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_RELAY_INVALID:
 	case VERDICT_DROP_RELAY_LIMITED:
 	case VERDICT_DROP_SYN:
+	case VERDICT_DROP_JOIN_LIMITED:
 	case VERDICT_DROP_VXLAN:
 	case VERDICT_DROP_NOT_A_VTEP:
 	case VERDICT_DROP_NO_ATTACHMENT:

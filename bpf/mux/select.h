@@ -196,8 +196,14 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w
 	w->hash = flowhash(&w->packet, &settings.hash_key);
 	if (syn)
 		syn_count(w);
-	if (syn && syn_is_answered(w) && !syn_joins(ctx, w))
-		return choose_to_answer(w);
+	if (syn && syn_is_answered(w)) {
+		enum join join = syn_joins(ctx, w);
+
+		if (join == JOIN_NONE)
+			return choose_to_answer(w);
+		if (join == JOIN_DROP)
+			return VERDICT_DROP_JOIN_LIMITED;
+	}
 	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
 	w->slot = choice & SLOT_MASK;

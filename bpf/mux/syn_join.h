@@ -2,7 +2,8 @@
 /*
  * SYNs that join a connection of Multipath TCP (RFC 8684). Answered by a cookie the subflow would
  * be lost, as the answer needs the connection's keys. So of endpoints with multipath they are
- * forwarded, within a limit: hosts drop those whose token no connection has.
+ * forwarded, within a limit: hosts drop those whose token no connection has. Beyond it they are
+ * dropped, as a client sends them again.
  */
 #pragma once
 
@@ -13,7 +14,6 @@
 #include "net/tcp.h"
 
 enum {
-	JOIN_TATS = 4096, /* a power of two */
 	JOIN_INTERVAL = 200000, /* ns: 5 000 a second of an endpoint */
 	JOIN_BURST = 100000000, /* ns */
 	TCP_OPTION_MULTIPATH = 30,
@@ -21,10 +21,17 @@ enum {
 	MULTIPATH_JOIN_LENGTH = 12,
 };
 
-/* When the buckets of endpoints will be full again, by the lower bits of their id. */
+/* What becomes of a SYN where others are answered. */
+enum join {
+	JOIN_NONE = 0, /* it joins no connection */
+	JOIN_FORWARD,
+	JOIN_DROP,
+};
+
+/* When the buckets of endpoints will be full again, by id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, JOIN_TATS);
+	__uint(max_entries, 16385);
 	__type(key, __u32);
 	__type(value, __u64);
 } join_tats SEC(".maps");
@@ -59,9 +66,9 @@ static __always_inline bool join_search(const struct join_options *options)
 			continue;
 		}
 		size = options->bytes[at + 1];
-		if (kind == TCP_OPTION_MULTIPATH)
-			return size == MULTIPATH_JOIN_LENGTH &&
-			       options->bytes[at + 2] >> 4 == MULTIPATH_JOIN;
+		if (kind == TCP_OPTION_MULTIPATH && size == MULTIPATH_JOIN_LENGTH &&
+		    options->bytes[at + 2] >> 4 == MULTIPATH_JOIN)
+			return true; /* whatever stands before it, as for hosts */
 		if (size < 2)
 			return false;
 		at += zero + size; /* else the verifier walks on from each sum of sizes */
@@ -70,32 +77,35 @@ static __always_inline bool join_search(const struct join_options *options)
 }
 
 /*
- * Does the SYN, whose TCP header is at l4, join a connection, and may it be forwarded? Not static:
- * the verifier looks at it once.
+ * Does the SYN, whose TCP header is at l4, join a connection, and may it be forwarded? An enum
+ * join. Not static: the verifier looks at it once.
  */
 __noinline int join_admit(struct xdp_md *ctx, __u32 l4, __u32 endpoint)
 {
-	__u32 row = 0, bucket = endpoint & (JOIN_TATS - 1), length;
+	__u32 row = 0, length;
 	struct join_options *options = bpf_map_lookup_elem(&join_options, &row);
-	__u64 *tat = bpf_map_lookup_elem(&join_tats, &bucket);
+	__u64 *tat = bpf_map_lookup_elem(&join_tats, &endpoint);
 	__u8 offset = 0;
 
 	if (!options || !tat || l4 > EXTENSIONS_START_MAX ||
 	    bpf_xdp_load_bytes(ctx, l4 + 12, &offset, sizeof(offset)))
-		return false;
+		return JOIN_NONE;
 	length = (offset >> 4) * 4 - (__u32)sizeof(struct tcphdr);
 	if (length < MULTIPATH_JOIN_LENGTH || length > TCP_OPTIONS_MAX)
-		return false;
+		return JOIN_NONE;
 	__builtin_memset(options, 0, sizeof(*options));
-	if (bpf_xdp_load_bytes(ctx, l4 + sizeof(struct tcphdr), options->bytes, length))
-		return false;
-	return join_search(options) && ratelimit_take(tat, JOIN_INTERVAL, JOIN_BURST,
-						      bpf_ktime_get_coarse_ns(), &cfg_trace);
+	if (bpf_xdp_load_bytes(ctx, l4 + sizeof(struct tcphdr), options->bytes, length) ||
+	    !join_search(options))
+		return JOIN_NONE;
+	return ratelimit_take(tat, JOIN_INTERVAL, JOIN_BURST, bpf_ktime_get_coarse_ns(), &cfg_trace)
+		       ? JOIN_FORWARD
+		       : JOIN_DROP;
 }
 
-/* Is the SYN forwarded although others are answered? */
-static __always_inline bool syn_joins(struct xdp_md *ctx, const struct mux_ctx *w)
+/* Does the SYN join a connection, although others are answered? */
+static __always_inline enum join syn_joins(struct xdp_md *ctx, const struct mux_ctx *w)
 {
-	return w->endpoint->flags & ENDPOINT_MULTIPATH &&
-	       join_admit(ctx, w->packet.l4, w->endpoint->id);
+	if (!(w->endpoint->flags & ENDPOINT_MULTIPATH))
+		return JOIN_NONE;
+	return join_admit(ctx, w->packet.l4, w->endpoint->id);
 }

@@ -66,6 +66,7 @@ enum verdict {
 	VERDICT_DROP_RELAY_INVALID, /* relayed to us, but no fragment for an endpoint */
 	VERDICT_DROP_RELAY_LIMITED, /* another mux's fragment, and as many are relayed as may be */
 	VERDICT_DROP_SYN, /* to be answered with a cookie, but malformed, or its source invalid */
+	VERDICT_DROP_JOIN_LIMITED, /* a SYN that joins a connection, and more than are forwarded */
 
 	/* Dropped of what comes by VXLAN to the muxes' address. */
 	VERDICT_DROP_VXLAN, /* reserved bits, wrong lengths, or no IP packet inside */

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -22,8 +23,14 @@ func joins(client, vip string, length int, subtype byte) pkt.Packet {
 	))
 }
 
+// capable is the SYN with an option before all others that begins a connection.
+func capable(syn pkt.Packet) pkt.Packet {
+	syn.Options = append([]layers.TCPOption{{OptionType: 30, OptionLength: 4, OptionData: []byte{1, 1}}}, syn.Options...)
+	return syn
+}
+
 // TestJoinsAreForwarded has SYNs that join a connection of Multipath TCP go to a backend where others are answered: of
-// endpoints with multipath alone, and within a limit.
+// endpoints with multipath alone, and within a limit, beyond which they are lost.
 func TestJoinsAreForwarded(t *testing.T) {
 	for vip, client := range map[string]string{vip4: client4, vip6: client6} {
 		e := inMode(newEndpoint(vip, model.TCP, tunnel4), model.SYNCookiesAlways)
@@ -42,7 +49,8 @@ func TestJoinsAreForwarded(t *testing.T) {
 				want bool
 			}{
 				"join": {joins(client, vip, 12, 1), multipath}, "capable": {joins(client, vip, 4, 0), false}, "no option": {pkt.TCP(client, vip, pkt.SYN), false},
-				"another length": {joins(client, vip, 10, 1), false}, "another subtype": {joins(client, vip, 12, 0), false},
+				"capable, then join": {capable(joins(client, vip, 12, 1)), multipath},
+				"another length":     {joins(client, vip, 10, 1), false}, "another subtype": {joins(client, vip, 12, 0), false},
 			} {
 				before := verdicts(t, d)
 				run(t, d, c.syn.Frame())
@@ -60,9 +68,21 @@ func TestJoinsAreForwarded(t *testing.T) {
 				run(t, d, frame)
 			}
 			most := 500 + 5000*time.Since(began).Seconds() + 100 // the clock is coarse
-			if got := verdicts(t, d)["forward_syn"] - before; float64(got) > most || got == 0 {
-				t.Errorf("%d of %d joins were forwarded, at most %.0f may be", got, flood, most)
+			after := verdicts(t, d)
+			if got := after["forward_syn"] - before; float64(got) > most || got == 0 || got+after["drop_join_limited"] != flood {
+				t.Errorf("%d of %d joins were forwarded, at most %.0f may be; then %v", got, flood, most, after)
 			}
 		}
+	}
+}
+
+// TestJoinsHaveABucketForEachEndpoint has a flood of joins to one endpoint take nothing of another one's, whatever their ids.
+func TestJoinsHaveABucketForEachEndpoint(t *testing.T) {
+	spec, err := bpf.Sizes{Endpoints: 20_000}.Spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if buckets, ids := spec.Maps[bpf.MuxMapJoinTats].MaxEntries, spec.Maps[bpf.MuxMapEndpointCounts].MaxEntries; buckets != ids || ids < 20_000 {
+		t.Errorf("there are %d buckets for %d ids", buckets, ids)
 	}
 }

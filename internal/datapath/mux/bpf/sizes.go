@@ -93,6 +93,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapVipUsage:       d.Rows() + 1,
 		MuxMapTenantUsage:    d.Rows() + 1,
 		MuxMapEndpointCounts: d.Rows() + 1,
+		MuxMapJoinTats:       d.Rows() + 1,
 		MuxMapAcls:           d.Rows() + 1,
 		MuxMapVipPolicers:    d.Rows() + 1,
 		MuxMapVipDrops:       d.Rows() + 1,
