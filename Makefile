@@ -12,7 +12,7 @@ BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v 
 BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
 	internal/testkit/bpftest/syncookie/twin_bpfel.o internal/testkit/bpftest/datagram/twin_bpfel.o internal/testkit/bpftest/fbt/maker_bpfel.o \
 	internal/testkit/bpftest/fbt/stripper_bpfel.o internal/testkit/bpftest/overlay/twin_bpfel.o internal/datapath/overlay/overlay_bpfel.o internal/hardware/xdp/bpf/switch_bpfel.o \
-	test/bench/mux/bench_bpfel.o test/bench/switch/bench_bpfel.o
+	test/bench/mux/bench_bpfel.o test/bench/switch/bench_bpfel.o test/bench/keys/keys_bpfel.o
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help

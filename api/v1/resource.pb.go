@@ -3851,8 +3851,10 @@ type HostStatus struct {
 	SteeringRefused []*SteeringRefusal `protobuf:"bytes,17,rep,name=steering_refused,json=steeringRefused,proto3" json:"steering_refused,omitempty"`
 	// There are more of them.
 	SteeringRefusedMore bool `protobuf:"varint,18,opt,name=steering_refused_more,json=steeringRefusedMore,proto3" json:"steering_refused_more,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Of Multipath TCP; left out: no endpoint here has it.
+	Multipath     *HostMultipath `protobuf:"bytes,19,opt,name=multipath,proto3" json:"multipath,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostStatus) Reset() {
@@ -3976,6 +3978,13 @@ func (x *HostStatus) GetSteeringRefusedMore() bool {
 	return false
 }
 
+func (x *HostStatus) GetMultipath() *HostMultipath {
+	if x != nil {
+		return x.Multipath
+	}
+	return nil
+}
+
 // A VIP in switches whose packets a host does not steer as it was told.
 type SteeringRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4039,6 +4048,138 @@ func (x *SteeringRefusal) GetHost() string {
 	return ""
 }
 
+// What a host knows of connections of Multipath TCP, and has done with their subflows since its tables were made.
+type HostMultipath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Connections of its workloads; connections of any host that it knows as a home of theirs; subflows of other hosts
+	// that send segments without a cookie here.
+	Connections uint64 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	Names       uint64 `protobuf:"varint,2,opt,name=names,proto3" json:"names,omitempty"`
+	Joined      uint64 `protobuf:"varint,3,opt,name=joined,proto3" json:"joined,omitempty"`
+	// Such rows that VIPs did not get, for they had their share.
+	Refused uint64 `protobuf:"varint,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	// SYNs that join a connection: of one of this host, where muxes brought them or another host; that went to a home, or
+	// to the host of their connection; that were dropped, for no host has it.
+	Own      uint64 `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
+	Brought  uint64 `protobuf:"varint,6,opt,name=brought,proto3" json:"brought,omitempty"`
+	Asked    uint64 `protobuf:"varint,7,opt,name=asked,proto3" json:"asked,omitempty"`
+	HandedOn uint64 `protobuf:"varint,8,opt,name=handed_on,json=handedOn,proto3" json:"handed_on,omitempty"`
+	Unknown  uint64 `protobuf:"varint,9,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	// Segments without a cookie that went to the host of their subflow.
+	Segments uint64 `protobuf:"varint,10,opt,name=segments,proto3" json:"segments,omitempty"`
+	// Addresses that workloads announced, and clients were not told: any but the VIP.
+	Announcements uint64 `protobuf:"varint,11,opt,name=announcements,proto3" json:"announcements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostMultipath) Reset() {
+	*x = HostMultipath{}
+	mi := &file_v1_resource_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostMultipath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostMultipath) ProtoMessage() {}
+
+func (x *HostMultipath) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostMultipath.ProtoReflect.Descriptor instead.
+func (*HostMultipath) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *HostMultipath) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetNames() uint64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetJoined() uint64 {
+	if x != nil {
+		return x.Joined
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetOwn() uint64 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetBrought() uint64 {
+	if x != nil {
+		return x.Brought
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetHandedOn() uint64 {
+	if x != nil {
+		return x.HandedOn
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetUnknown() uint64 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetSegments() uint64 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *HostMultipath) GetAnnouncements() uint64 {
+	if x != nil {
+		return x.Announcements
+	}
+	return 0
+}
+
 // A VIP of whose new sessions most stay without an answer.
 type VIPFlood struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4051,7 +4192,7 @@ type VIPFlood struct {
 
 func (x *VIPFlood) Reset() {
 	*x = VIPFlood{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4204,7 @@ func (x *VIPFlood) String() string {
 func (*VIPFlood) ProtoMessage() {}
 
 func (x *VIPFlood) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4217,7 @@ func (x *VIPFlood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
 func (*VIPFlood) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *VIPFlood) GetVip() string {
@@ -4128,7 +4269,7 @@ type SwitchStatus struct {
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4281,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4294,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4283,7 +4424,7 @@ type SwitchPort struct {
 
 func (x *SwitchPort) Reset() {
 	*x = SwitchPort{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4436,7 @@ func (x *SwitchPort) String() string {
 func (*SwitchPort) ProtoMessage() {}
 
 func (x *SwitchPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4449,7 @@ func (x *SwitchPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPort.ProtoReflect.Descriptor instead.
 func (*SwitchPort) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SwitchPort) GetName() string {
@@ -4385,7 +4526,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4538,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4551,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4444,7 +4585,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4597,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +4610,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4525,7 +4666,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4678,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4691,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4610,7 +4751,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4763,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +4776,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4712,7 +4853,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +4865,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4878,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -4870,7 +5011,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4882,7 +5023,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4895,7 +5036,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -4992,7 +5133,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5145,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5158,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -5133,7 +5274,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5145,7 +5286,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5158,7 +5299,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -5201,7 +5342,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5213,7 +5354,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5226,7 +5367,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -5262,7 +5403,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5274,7 +5415,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5287,7 +5428,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -5323,7 +5464,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5335,7 +5476,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5348,7 +5489,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{58}
+	return file_v1_resource_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5410,7 +5551,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5422,7 +5563,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5435,7 +5576,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{59}
+	return file_v1_resource_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5576,7 +5717,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5729,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5742,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{60}
+	return file_v1_resource_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5665,7 +5806,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5677,7 +5818,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5690,7 +5831,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{61}
+	return file_v1_resource_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -6089,7 +6230,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xda\x04\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\x90\x05\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -6106,11 +6247,25 @@ const file_v1_resource_proto_rawDesc = "" +
 	" \x03(\v2\x17.weir.v1.BackendBacklogR\bbacklogs\x12)\n" +
 	"\x06floods\x18\x10 \x03(\v2\x11.weir.v1.VIPFloodR\x06floods\x12C\n" +
 	"\x10steering_refused\x18\x11 \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\x122\n" +
-	"\x15steering_refused_more\x18\x12 \x01(\bR\x13steeringRefusedMore\"O\n" +
+	"\x15steering_refused_more\x18\x12 \x01(\bR\x13steeringRefusedMore\x124\n" +
+	"\tmultipath\x18\x13 \x01(\v2\x16.weir.v1.HostMultipathR\tmultipath\"O\n" +
 	"\x0fSteeringRefusal\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\tR\x04host\"<\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\"\xb4\x02\n" +
+	"\rHostMultipath\x12 \n" +
+	"\vconnections\x18\x01 \x01(\x04R\vconnections\x12\x14\n" +
+	"\x05names\x18\x02 \x01(\x04R\x05names\x12\x16\n" +
+	"\x06joined\x18\x03 \x01(\x04R\x06joined\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\x04R\arefused\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\x04R\x03own\x12\x18\n" +
+	"\abrought\x18\x06 \x01(\x04R\abrought\x12\x14\n" +
+	"\x05asked\x18\a \x01(\x04R\x05asked\x12\x1b\n" +
+	"\thanded_on\x18\b \x01(\x04R\bhandedOn\x12\x18\n" +
+	"\aunknown\x18\t \x01(\x04R\aunknown\x12\x1a\n" +
+	"\bsegments\x18\n" +
+	" \x01(\x04R\bsegments\x12$\n" +
+	"\rannouncements\x18\v \x01(\x04R\rannouncements\"<\n" +
 	"\bVIPFlood\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
 	"\n" +
@@ -6285,7 +6440,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -6332,33 +6487,34 @@ var file_v1_resource_proto_goTypes = []any{
 	(*BGPPeer)(nil),               // 42: weir.v1.BGPPeer
 	(*HostStatus)(nil),            // 43: weir.v1.HostStatus
 	(*SteeringRefusal)(nil),       // 44: weir.v1.SteeringRefusal
-	(*VIPFlood)(nil),              // 45: weir.v1.VIPFlood
-	(*SwitchStatus)(nil),          // 46: weir.v1.SwitchStatus
-	(*SwitchPort)(nil),            // 47: weir.v1.SwitchPort
-	(*SwitchTable)(nil),           // 48: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 49: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 50: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 51: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 52: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 53: weir.v1.Connection
-	(*SNATUse)(nil),               // 54: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 55: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 56: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 57: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 58: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 59: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 60: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 61: weir.v1.CapturedPacket
-	nil,                           // 62: weir.v1.VIP.LabelsEntry
-	nil,                           // 63: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 64: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 65: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 66: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
+	(*HostMultipath)(nil),         // 45: weir.v1.HostMultipath
+	(*VIPFlood)(nil),              // 46: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 47: weir.v1.SwitchStatus
+	(*SwitchPort)(nil),            // 48: weir.v1.SwitchPort
+	(*SwitchTable)(nil),           // 49: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 50: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 51: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 52: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 53: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 54: weir.v1.Connection
+	(*SNATUse)(nil),               // 55: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 56: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 57: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 58: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 59: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 60: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 61: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 62: weir.v1.CapturedPacket
+	nil,                           // 63: weir.v1.VIP.LabelsEntry
+	nil,                           // 64: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 65: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 66: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 67: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	62, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	63, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -6367,91 +6523,92 @@ var file_v1_resource_proto_depIdxs = []int32{
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	67, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	67, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	68, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	68, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	68, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	68, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	68, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	69, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	69, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	69, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	68, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	69, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	68, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	69, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	68, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	68, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	69, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	69, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	51, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	52, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
 	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
 	44, // 30: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	67, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	67, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	63, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	68, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	68, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	64, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	20, // 34: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 35: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 36: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	21, // 37: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	21, // 38: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	64, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	65, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	23, // 40: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	65, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	66, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
 	26, // 42: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
 	27, // 43: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
 	25, // 44: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
 	28, // 45: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
 	29, // 46: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	66, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	67, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	67, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	67, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	68, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	68, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
 	34, // 50: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
 	36, // 51: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	67, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
-	67, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	68, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	68, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
 	37, // 54: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
 	38, // 55: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
 	43, // 56: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	46, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	47, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
 	42, // 58: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	56, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	57, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	57, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	58, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
 	41, // 61: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
 	40, // 62: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
 	39, // 63: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
 	39, // 64: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	58, // 65: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	67, // 66: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	56, // 67: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	54, // 68: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	59, // 65: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	68, // 66: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	57, // 67: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	55, // 68: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
 	39, // 69: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
 	39, // 70: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	51, // 71: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	50, // 72: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	45, // 73: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	52, // 71: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	51, // 72: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	46, // 73: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
 	44, // 74: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	48, // 75: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	48, // 76: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	48, // 77: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	42, // 78: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	49, // 79: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	47, // 80: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
-	58, // 81: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	68, // 82: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	52, // 83: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	68, // 84: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	55, // 85: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	58, // 86: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	58, // 87: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	67, // 88: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	45, // 75: weir.v1.HostStatus.multipath:type_name -> weir.v1.HostMultipath
+	49, // 76: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	49, // 77: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	49, // 78: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	42, // 79: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	50, // 80: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	48, // 81: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
+	59, // 82: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	69, // 83: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	53, // 84: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	69, // 85: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	56, // 86: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	59, // 87: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	59, // 88: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	68, // 89: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	90, // [90:90] is the sub-list for method output_type
+	90, // [90:90] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6472,7 +6629,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

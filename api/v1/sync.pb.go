@@ -1349,6 +1349,7 @@ type NodeTask struct {
 	//	*NodeTask_Capture
 	//	*NodeTask_Cancel
 	//	*NodeTask_Connections
+	//	*NodeTask_FindToken
 	Task          isNodeTask_Task `protobuf_oneof:"task"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1434,6 +1435,15 @@ func (x *NodeTask) GetConnections() *ListConnectionsTask {
 	return nil
 }
 
+func (x *NodeTask) GetFindToken() *FindTokenTask {
+	if x != nil {
+		if x, ok := x.Task.(*NodeTask_FindToken); ok {
+			return x.FindToken
+		}
+	}
+	return nil
+}
+
 type isNodeTask_Task interface {
 	isNodeTask_Task()
 }
@@ -1455,6 +1465,10 @@ type NodeTask_Connections struct {
 	Connections *ListConnectionsTask `protobuf:"bytes,5,opt,name=connections,proto3,oneof"`
 }
 
+type NodeTask_FindToken struct {
+	FindToken *FindTokenTask `protobuf:"bytes,6,opt,name=find_token,json=findToken,proto3,oneof"`
+}
+
 func (*NodeTask_Explain) isNodeTask_Task() {}
 
 func (*NodeTask_Capture) isNodeTask_Task() {}
@@ -1462,6 +1476,61 @@ func (*NodeTask_Capture) isNodeTask_Task() {}
 func (*NodeTask_Cancel) isNodeTask_Task() {}
 
 func (*NodeTask_Connections) isNodeTask_Task() {}
+
+func (*NodeTask_FindToken) isNodeTask_Task() {}
+
+// Asks a host which one has a connection of Multipath TCP, as far as it was told.
+type FindTokenTask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Token         uint32                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindTokenTask) Reset() {
+	*x = FindTokenTask{}
+	mi := &file_v1_sync_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindTokenTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindTokenTask) ProtoMessage() {}
+
+func (x *FindTokenTask) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindTokenTask.ProtoReflect.Descriptor instead.
+func (*FindTokenTask) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FindTokenTask) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *FindTokenTask) GetToken() uint32 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
 
 // Lists connections that a host has, from a row of its table on.
 type ListConnectionsTask struct {
@@ -1479,7 +1548,7 @@ type ListConnectionsTask struct {
 
 func (x *ListConnectionsTask) Reset() {
 	*x = ListConnectionsTask{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1560,7 @@ func (x *ListConnectionsTask) String() string {
 func (*ListConnectionsTask) ProtoMessage() {}
 
 func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1573,7 @@ func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsTask.ProtoReflect.Descriptor instead.
 func (*ListConnectionsTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListConnectionsTask) GetVip() string {
@@ -1546,7 +1615,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1627,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1640,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1597,7 +1666,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1678,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1691,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1670,14 +1739,16 @@ type AnswerTaskRequest struct {
 	// Of a list of connections, by row.
 	Connections []*Connection `protobuf:"bytes,8,rep,name=connections,proto3" json:"connections,omitempty"`
 	// The row to go on from; 0: there are no more.
-	NextRow       uint32 `protobuf:"varint,9,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"`
+	NextRow uint32 `protobuf:"varint,9,opt,name=next_row,json=nextRow,proto3" json:"next_row,omitempty"`
+	// Of a token: a tunnel of the host that has the connection. Empty: it is not known.
+	Holder        string `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1760,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1773,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1768,6 +1839,13 @@ func (x *AnswerTaskRequest) GetNextRow() uint32 {
 	return 0
 }
 
+func (x *AnswerTaskRequest) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
 type AnswerTaskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Nobody waits for the answer any more.
@@ -1778,7 +1856,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1868,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1881,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1858,7 +1936,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1948,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1961,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -2048,7 +2126,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2138,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2151,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -2143,7 +2221,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2233,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2246,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2266,7 +2344,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2278,7 +2356,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2291,7 +2369,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2450,7 +2528,7 @@ type SteeredVIP struct {
 
 func (x *SteeredVIP) Reset() {
 	*x = SteeredVIP{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2540,7 @@ func (x *SteeredVIP) String() string {
 func (*SteeredVIP) ProtoMessage() {}
 
 func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2553,7 @@ func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredVIP.ProtoReflect.Descriptor instead.
 func (*SteeredVIP) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SteeredVIP) GetVip() string {
@@ -2561,7 +2639,7 @@ type SteeredEndpoint struct {
 
 func (x *SteeredEndpoint) Reset() {
 	*x = SteeredEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2651,7 @@ func (x *SteeredEndpoint) String() string {
 func (*SteeredEndpoint) ProtoMessage() {}
 
 func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2664,7 @@ func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredEndpoint.ProtoReflect.Descriptor instead.
 func (*SteeredEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SteeredEndpoint) GetEndpoint() *EndpointKey {
@@ -2674,7 +2752,7 @@ type SteeredBackend struct {
 
 func (x *SteeredBackend) Reset() {
 	*x = SteeredBackend{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2764,7 @@ func (x *SteeredBackend) String() string {
 func (*SteeredBackend) ProtoMessage() {}
 
 func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2777,7 @@ func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredBackend.ProtoReflect.Descriptor instead.
 func (*SteeredBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SteeredBackend) GetSlot() uint32 {
@@ -2736,7 +2814,7 @@ type BucketMove struct {
 
 func (x *BucketMove) Reset() {
 	*x = BucketMove{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2826,7 @@ func (x *BucketMove) String() string {
 func (*BucketMove) ProtoMessage() {}
 
 func (x *BucketMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2839,7 @@ func (x *BucketMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketMove.ProtoReflect.Descriptor instead.
 func (*BucketMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BucketMove) GetBucket() uint32 {
@@ -2815,7 +2893,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2905,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2918,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -2940,7 +3018,7 @@ type ClientMove struct {
 
 func (x *ClientMove) Reset() {
 	*x = ClientMove{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3030,7 @@ func (x *ClientMove) String() string {
 func (*ClientMove) ProtoMessage() {}
 
 func (x *ClientMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3043,7 @@ func (x *ClientMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
 func (*ClientMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ClientMove) GetVni() uint32 {
@@ -3002,7 +3080,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3092,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3105,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -3062,7 +3140,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3152,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3165,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -3142,7 +3220,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3232,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3245,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -3220,7 +3298,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3310,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3323,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -3307,7 +3385,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3397,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3410,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -3442,7 +3520,7 @@ type SyncSwitchRequest struct {
 
 func (x *SyncSwitchRequest) Reset() {
 	*x = SyncSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3532,7 @@ func (x *SyncSwitchRequest) String() string {
 func (*SyncSwitchRequest) ProtoMessage() {}
 
 func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3545,7 @@ func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchRequest.ProtoReflect.Descriptor instead.
 func (*SyncSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SyncSwitchRequest) GetName() string {
@@ -3532,7 +3610,7 @@ type SyncSwitchResponse struct {
 
 func (x *SyncSwitchResponse) Reset() {
 	*x = SyncSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3622,7 @@ func (x *SyncSwitchResponse) String() string {
 func (*SyncSwitchResponse) ProtoMessage() {}
 
 func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3635,7 @@ func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchResponse.ProtoReflect.Descriptor instead.
 func (*SyncSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SyncSwitchResponse) GetGeneration() uint64 {
@@ -3627,7 +3705,7 @@ type SwitchEntry struct {
 
 func (x *SwitchEntry) Reset() {
 	*x = SwitchEntry{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3717,7 @@ func (x *SwitchEntry) String() string {
 func (*SwitchEntry) ProtoMessage() {}
 
 func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3730,7 @@ func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchEntry.ProtoReflect.Descriptor instead.
 func (*SwitchEntry) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SwitchEntry) GetVip() string {
@@ -3703,7 +3781,7 @@ type SwitchMember struct {
 
 func (x *SwitchMember) Reset() {
 	*x = SwitchMember{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3793,7 @@ func (x *SwitchMember) String() string {
 func (*SwitchMember) ProtoMessage() {}
 
 func (x *SwitchMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3806,7 @@ func (x *SwitchMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchMember.ProtoReflect.Descriptor instead.
 func (*SwitchMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SwitchMember) GetTunnel() string {
@@ -3760,7 +3838,7 @@ type ReportSwitchRequest struct {
 
 func (x *ReportSwitchRequest) Reset() {
 	*x = ReportSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3850,7 @@ func (x *ReportSwitchRequest) String() string {
 func (*ReportSwitchRequest) ProtoMessage() {}
 
 func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3863,7 @@ func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchRequest.ProtoReflect.Descriptor instead.
 func (*ReportSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReportSwitchRequest) GetName() string {
@@ -3831,7 +3909,7 @@ type ReportSwitchResponse struct {
 
 func (x *ReportSwitchResponse) Reset() {
 	*x = ReportSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +3921,7 @@ func (x *ReportSwitchResponse) String() string {
 func (*ReportSwitchResponse) ProtoMessage() {}
 
 func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +3934,7 @@ func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchResponse.ProtoReflect.Descriptor instead.
 func (*ReportSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 type AllocatePortsRequest struct {
@@ -3873,7 +3951,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +3963,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +3976,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -3938,7 +4016,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4028,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4041,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -3986,7 +4064,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4076,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4089,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -4051,7 +4129,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4141,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4154,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -4100,7 +4178,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4190,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4203,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -4188,7 +4266,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4278,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4291,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{48}
+	return file_v1_sync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -4367,7 +4445,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4457,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4470,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{49}
+	return file_v1_sync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -4427,7 +4505,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4517,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4530,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{50}
+	return file_v1_sync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -4518,7 +4596,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4608,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4621,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{51}
+	return file_v1_sync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -4603,7 +4681,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4615,7 +4693,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4628,7 +4706,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{52}
+	return file_v1_sync_proto_rawDescGZIP(), []int{53}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -4644,7 +4722,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4656,7 +4734,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4669,7 +4747,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{53}
+	return file_v1_sync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -4701,7 +4779,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4713,7 +4791,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +4804,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{54}
+	return file_v1_sync_proto_rawDescGZIP(), []int{55}
 }
 
 type ReportHostRequest struct {
@@ -4758,7 +4836,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +4848,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +4861,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{55}
+	return file_v1_sync_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -4876,7 +4954,7 @@ type TrafficRow struct {
 
 func (x *TrafficRow) Reset() {
 	*x = TrafficRow{}
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +4966,7 @@ func (x *TrafficRow) String() string {
 func (*TrafficRow) ProtoMessage() {}
 
 func (x *TrafficRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +4979,7 @@ func (x *TrafficRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficRow.ProtoReflect.Descriptor instead.
 func (*TrafficRow) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{56}
+	return file_v1_sync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TrafficRow) GetVip() string {
@@ -4941,7 +5019,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5031,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5044,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{57}
+	return file_v1_sync_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -5020,7 +5098,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5032,7 +5110,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5045,7 +5123,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{58}
+	return file_v1_sync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -5093,7 +5171,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5183,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5196,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{59}
+	return file_v1_sync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReportHostResponse) GetRacks() *RackPrefixes {
@@ -5139,7 +5217,7 @@ type RackPrefixes struct {
 
 func (x *RackPrefixes) Reset() {
 	*x = RackPrefixes{}
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5151,7 +5229,7 @@ func (x *RackPrefixes) String() string {
 func (*RackPrefixes) ProtoMessage() {}
 
 func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5164,7 +5242,7 @@ func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RackPrefixes.ProtoReflect.Descriptor instead.
 func (*RackPrefixes) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{60}
+	return file_v1_sync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RackPrefixes) GetVersion() uint64 {
@@ -5293,14 +5371,19 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xe8\x01\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa1\x02\n" +
 	"\bNodeTask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\aexplain\x18\x02 \x01(\v2\x1a.weir.v1.ExplainPacketTaskH\x00R\aexplain\x120\n" +
 	"\acapture\x18\x03 \x01(\v2\x14.weir.v1.CaptureTaskH\x00R\acapture\x12\x18\n" +
 	"\x06cancel\x18\x04 \x01(\bH\x00R\x06cancel\x12@\n" +
-	"\vconnections\x18\x05 \x01(\v2\x1c.weir.v1.ListConnectionsTaskH\x00R\vconnectionsB\x06\n" +
-	"\x04task\"a\n" +
+	"\vconnections\x18\x05 \x01(\v2\x1c.weir.v1.ListConnectionsTaskH\x00R\vconnections\x127\n" +
+	"\n" +
+	"find_token\x18\x06 \x01(\v2\x16.weir.v1.FindTokenTaskH\x00R\tfindTokenB\x06\n" +
+	"\x04task\"W\n" +
+	"\rFindTokenTask\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\rR\x05token\"a\n" +
 	"\x13ListConnectionsTask\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x10\n" +
 	"\x03vni\x18\x02 \x01(\rR\x03vni\x12\x10\n" +
@@ -5313,7 +5396,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x125\n" +
 	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\vsnap_length\x18\x04 \x01(\rR\n" +
-	"snapLength\"\xb8\x02\n" +
+	"snapLength\"\xd0\x02\n" +
 	"\x11AnswerTaskRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12<\n" +
@@ -5323,7 +5406,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\x125\n" +
 	"\vconnections\x18\b \x03(\v2\x13.weir.v1.ConnectionR\vconnections\x12\x19\n" +
-	"\bnext_row\x18\t \x01(\rR\anextRow\"(\n" +
+	"\bnext_row\x18\t \x01(\rR\anextRow\x12\x16\n" +
+	"\x06holder\x18\n" +
+	" \x01(\tR\x06holder\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
 	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x94\x05\n" +
 	"\vMuxEndpoint\x120\n" +
@@ -5656,7 +5741,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
@@ -5675,68 +5760,69 @@ var file_v1_sync_proto_goTypes = []any{
 	(*MuxSNAT)(nil),                // 14: weir.v1.MuxSNAT
 	(*PoolMember)(nil),             // 15: weir.v1.PoolMember
 	(*NodeTask)(nil),               // 16: weir.v1.NodeTask
-	(*ListConnectionsTask)(nil),    // 17: weir.v1.ListConnectionsTask
-	(*ExplainPacketTask)(nil),      // 18: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 19: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 20: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 21: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 22: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 23: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 24: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 25: weir.v1.SyncHostResponse
-	(*SteeredVIP)(nil),             // 26: weir.v1.SteeredVIP
-	(*SteeredEndpoint)(nil),        // 27: weir.v1.SteeredEndpoint
-	(*SteeredBackend)(nil),         // 28: weir.v1.SteeredBackend
-	(*BucketMove)(nil),             // 29: weir.v1.BucketMove
-	(*HostNetworks)(nil),           // 30: weir.v1.HostNetworks
-	(*ClientMove)(nil),             // 31: weir.v1.ClientMove
-	(*FBTKey)(nil),                 // 32: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 33: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 34: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 35: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 36: weir.v1.HostSNAT
-	(*SyncSwitchRequest)(nil),      // 37: weir.v1.SyncSwitchRequest
-	(*SyncSwitchResponse)(nil),     // 38: weir.v1.SyncSwitchResponse
-	(*SwitchEntry)(nil),            // 39: weir.v1.SwitchEntry
-	(*SwitchMember)(nil),           // 40: weir.v1.SwitchMember
-	(*ReportSwitchRequest)(nil),    // 41: weir.v1.ReportSwitchRequest
-	(*ReportSwitchResponse)(nil),   // 42: weir.v1.ReportSwitchResponse
-	(*AllocatePortsRequest)(nil),   // 43: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 44: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 45: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 46: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 47: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 48: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 49: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 50: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 51: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 52: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 53: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 54: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 55: weir.v1.ReportHostRequest
-	(*TrafficRow)(nil),             // 56: weir.v1.TrafficRow
-	(*BackendSessions)(nil),        // 57: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 58: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 59: weir.v1.ReportHostResponse
-	(*RackPrefixes)(nil),           // 60: weir.v1.RackPrefixes
-	(*EndpointKey)(nil),            // 61: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 62: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 63: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 64: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 65: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 66: weir.v1.Connection
-	(*Fastpath)(nil),               // 67: weir.v1.Fastpath
-	(*Limits)(nil),                 // 68: weir.v1.Limits
-	(*SwitchStatus)(nil),           // 69: weir.v1.SwitchStatus
-	(*SwitchRefusal)(nil),          // 70: weir.v1.SwitchRefusal
-	(*HealthCheck)(nil),            // 71: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 72: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 73: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 74: weir.v1.HostStatus
+	(*FindTokenTask)(nil),          // 17: weir.v1.FindTokenTask
+	(*ListConnectionsTask)(nil),    // 18: weir.v1.ListConnectionsTask
+	(*ExplainPacketTask)(nil),      // 19: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 20: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 21: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 22: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 23: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 24: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 25: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 26: weir.v1.SyncHostResponse
+	(*SteeredVIP)(nil),             // 27: weir.v1.SteeredVIP
+	(*SteeredEndpoint)(nil),        // 28: weir.v1.SteeredEndpoint
+	(*SteeredBackend)(nil),         // 29: weir.v1.SteeredBackend
+	(*BucketMove)(nil),             // 30: weir.v1.BucketMove
+	(*HostNetworks)(nil),           // 31: weir.v1.HostNetworks
+	(*ClientMove)(nil),             // 32: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 33: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 34: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 35: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 36: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 37: weir.v1.HostSNAT
+	(*SyncSwitchRequest)(nil),      // 38: weir.v1.SyncSwitchRequest
+	(*SyncSwitchResponse)(nil),     // 39: weir.v1.SyncSwitchResponse
+	(*SwitchEntry)(nil),            // 40: weir.v1.SwitchEntry
+	(*SwitchMember)(nil),           // 41: weir.v1.SwitchMember
+	(*ReportSwitchRequest)(nil),    // 42: weir.v1.ReportSwitchRequest
+	(*ReportSwitchResponse)(nil),   // 43: weir.v1.ReportSwitchResponse
+	(*AllocatePortsRequest)(nil),   // 44: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 45: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 46: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 47: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 48: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 49: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 50: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 51: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 52: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 53: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 54: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 55: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 56: weir.v1.ReportHostRequest
+	(*TrafficRow)(nil),             // 57: weir.v1.TrafficRow
+	(*BackendSessions)(nil),        // 58: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 59: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 60: weir.v1.ReportHostResponse
+	(*RackPrefixes)(nil),           // 61: weir.v1.RackPrefixes
+	(*EndpointKey)(nil),            // 62: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 63: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 64: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 65: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 66: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 67: weir.v1.Connection
+	(*Fastpath)(nil),               // 68: weir.v1.Fastpath
+	(*Limits)(nil),                 // 69: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 70: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 71: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 72: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 73: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 74: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 75: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	22, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	61, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	23, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	62, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
 	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -5748,95 +5834,97 @@ var file_v1_sync_proto_depIdxs = []int32{
 	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
 	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
 	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	61, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
 	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
 	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
 	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
 	7,  // 17: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
 	5,  // 18: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	18, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
-	19, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
-	17, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	62, // 22: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	63, // 23: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	64, // 24: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	65, // 25: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	66, // 26: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	61, // 27: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	23, // 28: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	63, // 29: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	67, // 30: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	68, // 31: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	48, // 32: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	49, // 33: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	36, // 34: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	13, // 35: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	12, // 36: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	11, // 37: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	30, // 38: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	16, // 39: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	26, // 40: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
-	27, // 41: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
-	61, // 42: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
-	61, // 43: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	28, // 44: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
-	29, // 45: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
-	32, // 46: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	6,  // 47: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	5,  // 48: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	33, // 49: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	34, // 50: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	31, // 51: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
-	35, // 52: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	63, // 53: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	39, // 54: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
-	40, // 55: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
-	69, // 56: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
-	70, // 57: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
-	47, // 58: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	47, // 59: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	61, // 60: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	71, // 61: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	63, // 62: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	61, // 63: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	72, // 64: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	73, // 65: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	51, // 66: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	61, // 67: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	72, // 68: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	74, // 69: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	58, // 70: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	57, // 71: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	51, // 72: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	56, // 73: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
-	61, // 74: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	61, // 75: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	60, // 76: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
-	0,  // 77: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	24, // 78: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	50, // 79: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	53, // 80: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	55, // 81: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	37, // 82: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
-	41, // 83: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
-	20, // 84: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	43, // 85: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	45, // 86: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 87: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	25, // 88: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	52, // 89: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	54, // 90: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	59, // 91: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	38, // 92: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
-	42, // 93: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
-	21, // 94: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	44, // 95: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	46, // 96: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	87, // [87:97] is the sub-list for method output_type
-	77, // [77:87] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	19, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
+	20, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
+	18, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
+	17, // 22: weir.v1.NodeTask.find_token:type_name -> weir.v1.FindTokenTask
+	62, // 23: weir.v1.FindTokenTask.endpoint:type_name -> weir.v1.EndpointKey
+	63, // 24: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	64, // 25: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	65, // 26: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	66, // 27: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	67, // 28: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	62, // 29: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	24, // 30: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	64, // 31: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	68, // 32: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	69, // 33: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	49, // 34: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	50, // 35: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	37, // 36: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	13, // 37: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	12, // 38: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	11, // 39: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	31, // 40: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	16, // 41: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
+	27, // 42: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
+	28, // 43: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
+	62, // 44: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
+	62, // 45: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	29, // 46: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
+	30, // 47: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
+	33, // 48: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	6,  // 49: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	5,  // 50: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	34, // 51: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	35, // 52: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	32, // 53: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	36, // 54: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	64, // 55: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	40, // 56: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
+	41, // 57: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
+	70, // 58: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	71, // 59: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	48, // 60: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	48, // 61: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	62, // 62: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	72, // 63: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	64, // 64: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	62, // 65: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	73, // 66: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	74, // 67: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	52, // 68: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	62, // 69: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	73, // 70: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	75, // 71: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	59, // 72: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	58, // 73: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	52, // 74: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	57, // 75: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
+	62, // 76: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	62, // 77: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	61, // 78: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
+	0,  // 79: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	25, // 80: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	51, // 81: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	54, // 82: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	56, // 83: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	38, // 84: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	42, // 85: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	21, // 86: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	44, // 87: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	46, // 88: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 89: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	26, // 90: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	53, // 91: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	55, // 92: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	60, // 93: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	39, // 94: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	43, // 95: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	22, // 96: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	45, // 97: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	47, // 98: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	89, // [89:99] is the sub-list for method output_type
+	79, // [79:89] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -5850,6 +5938,7 @@ func file_v1_sync_proto_init() {
 		(*NodeTask_Capture)(nil),
 		(*NodeTask_Cancel)(nil),
 		(*NodeTask_Connections)(nil),
+		(*NodeTask_FindToken)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5857,7 +5946,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5556,9 +5556,11 @@ type ExplainRequest struct {
 	DestinationAddress string `protobuf:"bytes,4,opt,name=destination_address,json=destinationAddress,proto3" json:"destination_address,omitempty"`
 	DestinationPort    uint32 `protobuf:"varint,5,opt,name=destination_port,json=destinationPort,proto3" json:"destination_port,omitempty"`
 	// Name of the virtual network that the flow is in: then the destination is a VIP's address there. Left out: in none.
-	Network       string `protobuf:"bytes,6,opt,name=network,proto3" json:"network,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Network string `protobuf:"bytes,6,opt,name=network,proto3" json:"network,omitempty"`
+	// The flow is a subflow of Multipath TCP whose SYN has this token; 0: it is not.
+	MultipathToken uint32 `protobuf:"varint,7,opt,name=multipath_token,json=multipathToken,proto3" json:"multipath_token,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ExplainRequest) Reset() {
@@ -5633,6 +5635,13 @@ func (x *ExplainRequest) GetNetwork() string {
 	return ""
 }
 
+func (x *ExplainRequest) GetMultipathToken() uint32 {
+	if x != nil {
+		return x.MultipathToken
+	}
+	return 0
+}
+
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the VIP.
@@ -5649,7 +5658,12 @@ type ExplainResponse struct {
 	// Left out: no backend, the muxes drop the flow.
 	Backend *Backend `protobuf:"bytes,8,opt,name=backend,proto3" json:"backend,omitempty"`
 	// The steps of the decision, one line each, in order.
-	Steps         []string `protobuf:"bytes,9,rep,name=steps,proto3" json:"steps,omitempty"`
+	Steps []string `protobuf:"bytes,9,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Of a subflow that joins a connection: the hosts that know which one has it, in the order in which they are asked.
+	// Then the host of backend gets the SYN from muxes, and hands it on.
+	Homes []string `protobuf:"bytes,10,rep,name=homes,proto3" json:"homes,omitempty"`
+	// The host that has the connection, by what a home says; empty: none knows it, or none answers.
+	Holder        string `protobuf:"bytes,11,opt,name=holder,proto3" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5745,6 +5759,20 @@ func (x *ExplainResponse) GetSteps() []string {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *ExplainResponse) GetHomes() []string {
+	if x != nil {
+		return x.Homes
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
 }
 
 type ExplainPacketRequest struct {
@@ -6375,7 +6403,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\rR\bdraining\x12\x1c\n" +
 	"\tunhealthy\x18\x05 \x01(\rR\tunhealthy\x12\x18\n" +
 	"\aunknown\x18\x06 \x01(\rR\aunknown\x12\x18\n" +
-	"\atunnels\x18\a \x03(\tR\atunnels\"\xea\x01\n" +
+	"\atunnels\x18\a \x03(\tR\atunnels\"\x93\x02\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12%\n" +
 	"\x0esource_address\x18\x02 \x01(\tR\rsourceAddress\x12\x1f\n" +
@@ -6383,7 +6411,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"sourcePort\x12/\n" +
 	"\x13destination_address\x18\x04 \x01(\tR\x12destinationAddress\x12)\n" +
 	"\x10destination_port\x18\x05 \x01(\rR\x0fdestinationPort\x12\x18\n" +
-	"\anetwork\x18\x06 \x01(\tR\anetwork\"\xf7\x01\n" +
+	"\anetwork\x18\x06 \x01(\tR\anetwork\x12'\n" +
+	"\x0fmultipath_token\x18\a \x01(\rR\x0emultipathToken\"\xa5\x02\n" +
 	"\x0fExplainResponse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1e\n" +
@@ -6395,7 +6424,10 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\abuckets\x18\x06 \x01(\rR\abuckets\x12\x12\n" +
 	"\x04slot\x18\a \x01(\rR\x04slot\x12*\n" +
 	"\abackend\x18\b \x01(\v2\x10.weir.v1.BackendR\abackend\x12\x14\n" +
-	"\x05steps\x18\t \x03(\tR\x05steps\">\n" +
+	"\x05steps\x18\t \x03(\tR\x05steps\x12\x14\n" +
+	"\x05homes\x18\n" +
+	" \x03(\tR\x05homes\x12\x16\n" +
+	"\x06holder\x18\v \x01(\tR\x06holder\">\n" +
 	"\x14ExplainPacketRequest\x12\x10\n" +
 	"\x03mux\x18\x01 \x01(\tR\x03mux\x12\x14\n" +
 	"\x05frame\x18\x02 \x01(\fR\x05frame\"U\n" +

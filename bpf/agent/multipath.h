@@ -19,6 +19,7 @@
 
 #include "agent/chain.h"
 #include "agent/multipath_copy.h"
+#include "agent/multipath_event.h"
 #include "agent/steer.h"
 
 /*
@@ -179,6 +180,25 @@ __noinline int multipath_join(struct __sk_buff *skb, struct rx_ctx *a __arg_nonn
 	return verdict;
 }
 
+/* Counts what has become of a SYN that joins. */
+static __always_inline enum verdict
+multipath_count_join(struct __sk_buff *skb, const struct rx_ctx *a, enum verdict verdict)
+{
+	enum multipath_event event = MULTIPATH_EVENTS; /* none */
+
+	if (verdict == VERDICT_NONE)
+		event = a->tunnel.step >= GUE_CHAIN_HOME ? MULTIPATH_JOIN_BROUGHT
+							 : MULTIPATH_JOIN_OWN;
+	else if (verdict == VERDICT_JOIN_HOME)
+		event = MULTIPATH_JOIN_ASKED;
+	else if (verdict == VERDICT_JOIN_ON)
+		event = MULTIPATH_JOIN_HANDED_ON;
+	else if (verdict == VERDICT_DROP_JOIN_UNKNOWN)
+		event = MULTIPATH_JOIN_UNKNOWN;
+	multipath_happened(skb, event);
+	return verdict;
+}
+
 /* Has the workload of a->rule a connection with the client that the segment is in? */
 static __noinline bool multipath_is_local(struct __sk_buff *skb, const struct rx_ctx *a)
 {
@@ -229,6 +249,7 @@ __noinline int multipath_segment(struct __sk_buff *skb, struct rx_ctx *a __arg_n
 		a->tunnel.other = tunnel;
 		return multipath_serve(a, &tunnel);
 	}
+	multipath_happened(skb, MULTIPATH_SEGMENT_HANDED_ON);
 	a->hop.to = tunnel;
 	a->hop.step = GUE_CHAIN_HOLDER;
 	return multipath_hand_on(skb, a, VERDICT_JOIN_ON);
@@ -253,7 +274,7 @@ __noinline int multipath(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 	if (copy == COPY_JOINED && a->tunnel.step >= GUE_CHAIN_HOME)
 		return multipath_tell_joined(skb, a);
 	if (begins)
-		return join ? multipath_join(skb, a) : VERDICT_NONE;
+		return join ? multipath_count_join(skb, a, multipath_join(skb, a)) : VERDICT_NONE;
 	if (a->tunnel.step == GUE_CHAIN_HOLDER ||
 	    (!a->inner.fragment_offset && steer_names_own(skb, a)))
 		return VERDICT_NONE;

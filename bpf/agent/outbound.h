@@ -12,6 +12,7 @@
 #include "agent/parse.h"
 #include "net/skb/frame.h"
 #include "agent/mss.h"
+#include "agent/multipath_announce.h"
 #include "agent/multipath_token.h"
 #include "agent/session.h"
 
@@ -74,6 +75,8 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 	if (rewrite_begin(skb, p, SOURCE, &name.vip, name.vip_port, &difference))
 		return VERDICT_DROP_REWRITE;
 	if (cookie_write(skb, p, session, &difference))
+		return VERDICT_DROP_REWRITE;
+	if (announcement_fits(skb, p) && announcements_remove(skb, p, &name.vip, &difference))
 		return VERDICT_DROP_REWRITE;
 	if (session->events & SESSION_PROXIED && proxy_outward(skb, p, session, &difference))
 		return VERDICT_DROP_REWRITE;

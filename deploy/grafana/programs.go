@@ -104,6 +104,14 @@ func hosts() dashboard {
 			graph("Fastpath", "Connections between hosts, by state.", "short", query{`sum by (instance, state) (weir_agent_fastpath_connections` + chosen + `)`, "{{instance}} {{state}}"}),
 			graph("Fastpath: messages", "By result.", "pps", query{`sum by (result) (rate(weir_agent_fastpath_messages_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
+		{"Multipath TCP", []panel{
+			graph("Joins", "SYNs of further subflows: of a connection here (own, brought), handed on, or of none that a host has (unknown).", "pps", query{`sum by (result) (rate(weir_agent_multipath_joins_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
+			graph("Rows", "Tokens of connections here (own), and as a home (names); subflows of other hosts.", "short", query{`sum by (instance, table) (weir_agent_multipath_rows` + chosen + `)`, "{{instance}} {{table}}"}),
+			graph("Refused, and removed", "Rows for which a VIP had no room, and announcements of workloads' own addresses.", "short",
+				query{`rate(weir_agent_multipath_refused_total` + chosen + `[$__rate_interval])`, "{{instance}} refused"},
+				query{`rate(weir_agent_multipath_announcements_removed_total` + chosen + `[$__rate_interval])`, "{{instance}} announcements"}),
+			graph("Segments without cookies", "To the host of their subflow.", "pps", query{`rate(weir_agent_multipath_segments_total` + chosen + `[$__rate_interval])`, "{{instance}}"}),
+		}},
 		{"Virtual networks", []panel{
 			graph("Sessions", "With backends here, by state.", "short", query{`sum by (instance, state) (weir_agent_network_sessions` + chosen + `)`, "{{instance}} {{state}}"}),
 			graph("Packets of clients", "Straight to backends' hosts, by the muxes, and delivered.", "pps", query{`sum by (network, vip, direction) (rate(weir_agent_network_client_packets_total` + chosen + `[$__rate_interval]))`, "{{network}} {{vip}} {{direction}}"}),

@@ -162,6 +162,7 @@ func New(config Config) (*Agent, error) {
 	}
 	if config.Multipath != nil {
 		a.multipath = multipath.New(multipath.Config{Log: config.Log, Datapath: config.Multipath, Addresses: config.Addresses, Send: config.Send})
+		r.subflows = a.multipath.Report
 	}
 	a.observe()
 	return a, nil

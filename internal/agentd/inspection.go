@@ -11,6 +11,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/agentd/overlay"
+	token "github.com/weirlb/weir/internal/multipath"
+	"github.com/weirlb/weir/internal/wire"
 )
 
 // Bounds of what the manager asks for.
@@ -61,6 +63,8 @@ func (i *inspection) answer(ctx context.Context, task *weirv1.NodeTask) {
 	switch what := task.GetTask().(type) {
 	case *weirv1.NodeTask_Connections:
 		answer.Connections, answer.NextRow, err = i.connections(what.Connections)
+	case *weirv1.NodeTask_FindToken:
+		answer.Holder, err = i.holder(what.FindToken)
 	default:
 		err = errors.New("it does not know tasks of this kind: it is older than the manager")
 	}
@@ -85,6 +89,19 @@ func (i *inspection) connections(task *weirv1.ListConnectionsTask) ([]*weirv1.Co
 		all = append(all, connectionMessage(c))
 	}
 	return all, next, nil
+}
+
+// holder is the tunnel of the host that has a connection of Multipath TCP; empty: it is not known.
+func (i *inspection) holder(task *weirv1.FindTokenTask) (string, error) {
+	endpoint, err := wire.EndpointKeyFromProto(task.GetEndpoint())
+	if err != nil || i.config.Multipath == nil {
+		return "", err
+	}
+	tunnel, err := i.config.Multipath.HolderOf(token.Name{Endpoint: endpoint, Token: token.Token(task.GetToken())})
+	if err != nil || !tunnel.IsValid() {
+		return "", err
+	}
+	return tunnel.String(), nil
 }
 
 func connectionMessage(c overlay.Connection) *weirv1.Connection {

@@ -32,11 +32,13 @@ func TestTasksAreAnswered(t *testing.T) {
 		{Id: 2, Task: list("203.0.113.10")},
 		{Id: 3, Task: list("nobody")},
 		{Id: 4, Task: &weirv1.NodeTask_Capture{Capture: &weirv1.CaptureTask{}}},
+		{Id: 5, Task: &weirv1.NodeTask_FindToken{FindToken: &weirv1.FindTokenTask{Endpoint: &weirv1.EndpointKey{Vip: "203.0.113.10", Protocol: "TCP", Port: 80}, Token: 7}}},
+		{Id: 6, Task: &weirv1.NodeTask_FindToken{FindToken: &weirv1.FindTokenTask{}}},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = i.run(ctx) }()
-	for id, want := range []string{2: "", 3: "read the VIP's address", 4: "tasks of this kind"} {
+	for id, want := range []string{2: "", 3: "read the VIP's address", 4: "tasks of this kind", 5: "", 6: "must be"} {
 		if id < 2 {
 			continue
 		}

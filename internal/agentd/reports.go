@@ -38,6 +38,7 @@ type reports struct {
 	tables   *tables
 	findings func() []healthcheck.Finding
 	backlogs func() []*weirv1.BackendBacklog
+	subflows func() (*weirv1.HostMultipath, error)
 	ports    *snat.Ports
 	traffic  *traffic.Meter
 	wake     wake.Signal // sends a report at once
@@ -62,6 +63,7 @@ func newReports(config Config, tables *tables, ports *snat.Ports) *reports {
 	return &reports{
 		config: config, tables: tables, ports: ports, traffic: traffic.New(config.Log, time.Now()), wake: wake.New(), told: map[int]model.BackendHealth{},
 		backlogs: func() []*weirv1.BackendBacklog { return nil },
+		subflows: func() (*weirv1.HostMultipath, error) { return nil, nil },
 	}
 }
 
@@ -197,6 +199,10 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of virtual networks' VIPs are missing: %v", err))
 	}
 	status.Networks = traffic
+	status.Multipath, err = r.subflows()
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("counters of Multipath TCP are missing: %v", err))
+	}
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/switchconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/multipath"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -35,17 +36,17 @@ func (m *Service) Explain(ctx context.Context, r *weirv1.ExplainRequest) (*weirv
 	if !there {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
 	}
-	return m.explainTo(state, vip, flow)
+	response, err := m.explainTo(state, vip, flow)
+	if err == nil && r.GetMultipathToken() != 0 {
+		m.explainJoin(ctx, state, vip, flow, multipath.Token(r.GetMultipathToken()), response)
+	}
+	return response, err
 }
 
 // explainTo explains a flow to a VIP.
 func (m *Service) explainTo(state *store.State, vip model.VIP, flow model.Flow) (*weirv1.ExplainResponse, error) {
-	for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
-		for _, e := range vip.Endpoints {
-			if e.Protocol == flow.Protocol && e.Port == port {
-				return m.explain(state, vip, e, flow), nil
-			}
-		}
+	if e, found := endpointOf(vip, flow); found {
+		return m.explain(state, vip, e, flow), nil
 	}
 	what := "pass the flow to their own kernel"
 	if flow.VNI != 0 {
@@ -53,6 +54,18 @@ func (m *Service) explainTo(state *store.State, vip model.VIP, flow model.Flow) 
 	}
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
 		"VIP %s has no endpoint %s %d: muxes %s", vip.Name, flow.Protocol, flow.Destination.Port(), what))
+}
+
+// endpointOf is the endpoint that serves the flow.
+func endpointOf(vip model.VIP, flow model.Flow) (model.Endpoint, bool) {
+	for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
+		for _, e := range vip.Endpoints {
+			if e.Protocol == flow.Protocol && e.Port == port {
+				return e, true
+			}
+		}
+	}
+	return model.Endpoint{}, false
 }
 
 func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {

@@ -360,6 +360,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"AnswerTaskRequest.name":         {Text: name},
 	"AnswerTaskRequest.packets":      {List: 1024},
 	"AnswerTaskRequest.error":        {Text: line},
+	"AnswerTaskRequest.holder":       {Text: address},
 	"AnswerTaskRequest.connections":  {List: 1024},
 	"Connection.network":             {Text: name},
 	"Connection.client":              {Text: address},

@@ -19,6 +19,13 @@ func (h *fakeHost) answer(tasks []*weirv1.NodeTask) error {
 	connections, mute, endless := h.connections, h.mute, h.endless
 	h.mu.Unlock()
 	for _, task := range tasks {
+		if token := task.GetFindToken(); token != nil && !mute {
+			answer := &weirv1.AnswerTaskRequest{Name: h.name, Id: task.GetId(), Done: true, Holder: holders[token.GetToken()]}
+			if _, err := h.client.AnswerTask(context.Background(), answer); err != nil {
+				return err
+			}
+			continue
+		}
 		what := task.GetConnections()
 		if what == nil || mute {
 			continue

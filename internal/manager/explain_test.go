@@ -1,10 +1,14 @@
 package manager
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/multipath"
 )
 
 // Explain follows affinity, endpoints of all ports, and how the endpoint finds open connections.
@@ -55,6 +59,58 @@ func TestExplainFollowsTheSettings(t *testing.T) {
 	for _, want := range []string{"TCP 203.0.113.10, all ports of VIP shop", "by the cookie in its TCP timestamps", "to 10.3.1.99:22"} {
 		if !strings.Contains(steps, want) {
 			t.Errorf("%q is not in\n%s", want, steps)
+		}
+	}
+}
+
+// holders are the tunnels of tokens that all hosts know.
+var holders = map[uint32]string{9: "10.3.1.13", 27: "10.9.9.9"}
+
+// A subflow of Multipath TCP goes by the homes of its token, where the endpoint has multipath.
+func TestExplainOfAJoin(t *testing.T) {
+	url, _ := start(t, Config{})
+	client := dial(t, url)
+	vip := &weirv1.VIP{Name: "shop", Address: "203.0.113.10", Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 80}}}
+	for i, host := range []string{"host1", "host2", "host3"} {
+		startHost(t, url, host, fmt.Sprintf("10.2.1.%d", 2+i))
+		vip.Endpoints[0].Backends = append(vip.Endpoints[0].Backends, &weirv1.Backend{Address: fmt.Sprintf("10.3.1.%d", 11+i), Port: 8080, Host: host})
+	}
+	eventually(t, "the hosts are connected", func() bool { return nodes(t, client) == 3 })
+	explain := func(token uint32) *weirv1.ExplainResponse {
+		t.Helper()
+		r, err := client.Explain(t.Context(), &weirv1.ExplainRequest{
+			Protocol: "TCP", SourceAddress: "198.51.100.7", SourcePort: 40000, DestinationAddress: "203.0.113.10", DestinationPort: 80, MultipathToken: token,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	apply(t, url, vip)
+	if r := explain(7); len(r.Homes) != 0 || !strings.Contains(strings.Join(r.Steps, "\n"), "the endpoint has no multipath") {
+		t.Errorf("without multipath: %v", r)
+	}
+	vip.Endpoints[0].Multipath = "auto"
+	apply(t, url, vip)
+	if r := explain(0); len(r.Homes) != 0 {
+		t.Errorf("of a new connection: %v", r)
+	}
+	tunnels := []netip.Addr{netip.MustParseAddr("10.3.1.11"), netip.MustParseAddr("10.3.1.12"), netip.MustParseAddr("10.3.1.13")}
+	for token := uint32(1); token < 1<<31; token *= 3 {
+		r := explain(token)
+		var want []string
+		for _, home := range multipath.HomesOf(tunnels)[multipath.Token(token).Cell()] {
+			want = append(want, fmt.Sprintf("host%d", home.As4()[3]-10))
+		}
+		if !slices.Equal(r.Homes, want) || !strings.Contains(strings.Join(r.Steps, "\n"), strings.Join(want, ", then ")) {
+			t.Errorf("homes of 0x%08x are %v, not %v", token, r.Homes, want)
+		}
+		holder := ""
+		if token == 9 {
+			holder = "host3"
+		}
+		if r.Holder != holder {
+			t.Errorf("0x%08x is on %q, not %q:\n%s", token, r.Holder, holder, strings.Join(r.Steps, "\n"))
 		}
 	}
 }

@@ -215,6 +215,8 @@ func TestSubflowsFindTheirConnection(t *testing.T) {
 	testlab.Apply(t, lab, vip(lab, "multipath-4", vip4, multipath), vip(lab, "multipath-6", vip6, multipath), vip(lab, "plain-4", plain4, ""), vip(lab, "plain-6", plain6, ""))
 	testlab.WaitServed(t, lab, vip4, vip6, plain4, plain6)
 	t.Run("without", func(t *testing.T) { withoutMultipath(t, lab) })
+	t.Run("announcements", func(t *testing.T) { onlyTheVIPIsAnnounced(t, lab) })
+	t.Run("signalled ports", func(t *testing.T) { portsAreSignalled(t, lab) })
 	t.Run("all join", func(t *testing.T) { allJoin(t, lab) })
 	t.Run("without timestamps", func(t *testing.T) { withoutTimestamps(t, lab) })
 	logVerdicts(t, lab)

@@ -83,7 +83,7 @@ var mplb = paper{
 				{name: "least-to-most-mpps", unit: "ratio", bound: atLeast(0.9), from: source{path: "sizes.least_to_most"}},
 			},
 		},
-		mplbTable1, mplbJoins, mplbPAWS, mplbTimestamps,
+		mplbTable1, mplbJoins, mplbPAWS, mplbTimestamps, mplbKeys,
 	},
 }
 

@@ -98,6 +98,8 @@ func TestDissector(t *testing.T) {
 		{"ask, v4", words(weir(1, 0, 0, 0), other4), "3|4|1|0|||10.3.1.11||203.0.113.10|fd00::2|80|"},
 		{"chained, v6", words(weir(2, 0, 0, 0), other6), "6|4|2|0||||fd00::3|203.0.113.10|fd00::2|80|"},
 		{"fragment", weir(0, 1, 40000, 80), "2|4|0|1|40000|80|||203.0.113.10|fd00::2|80|"},
+		{"join", words(weir(4, 0, 0, 0), other4), "3|4|4|0|||10.3.1.11||203.0.113.10|fd00::2|80|"},
+		{"token", words(weir(5, 4, 0x1f5a, 0x2c07), other6), "6|4|5|4|8026|11271||fd00::3|203.0.113.10|fd00::2|80|"},
 		{"not Weir's", []byte{9, 9, 9, 9}, "1|4|||||||203.0.113.10|fd00::2|80|Private data that is not Weir's"},
 	}
 	var frames [][]byte

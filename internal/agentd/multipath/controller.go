@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	agentmultipath "github.com/weirlb/weir/internal/datapath/agent/multipath"
 	"github.com/weirlb/weir/internal/multipath"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -33,6 +34,8 @@ type Datapath interface {
 	StaleTokens() ([]agentmultipath.Stale, error)
 	NoteName(own agentmultipath.Own) error
 	HasTunnel(tunnel netip.Addr) bool
+	HolderOf(name multipath.Name) (netip.Addr, error)
+	MultipathEvents() (agentmultipath.Events, error)
 }
 
 // Config is what a Controller needs.
@@ -211,6 +214,9 @@ var Metrics = []telemetry.Metric{
 	{Name: "weir_agent_multipath_rows", Help: "Rows at the last sweep: tokens of own workloads (own), of any host's that this one keeps (names), subflows of other hosts that sent segments here (joined) and that did not (unconfirmed).", Labels: []string{"table"}},
 	{Name: "weir_agent_multipath_refused_total", Help: "Rows that a VIP did not get because it had its share."},
 	{Name: "weir_agent_multipath_told_total", Help: "Tokens that the daemon told homes, by result.", Labels: []string{"result"}},
+	{Name: "weir_agent_multipath_joins_total", Help: "SYNs that join a connection: of this host, where muxes brought them (own) or another host (brought); to a home of their token (asked); to the host of their connection (handed_on); dropped, for no host has it (unknown).", Labels: []string{"result"}},
+	{Name: "weir_agent_multipath_segments_total", Help: "Segments without a cookie that went to the host of their subflow."},
+	{Name: "weir_agent_multipath_announcements_removed_total", Help: "Addresses that workloads announced by Multipath TCP, and clients were not told: any but the VIP."},
 }
 
 // Sample tells what the last sweep found. A nil Controller tells nothing.
@@ -227,4 +233,35 @@ func (c *Controller) Sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_agent_multipath_refused_total", c.report.Refused)
 	telemetry.Put(to, "weir_agent_multipath_told_total", c.sent, "sent")
 	telemetry.Put(to, "weir_agent_multipath_told_total", c.failed, "failed")
+	events, err := c.c.Datapath.MultipathEvents()
+	if err != nil {
+		to.Fail("weir_agent_multipath_joins_total", err)
+		return
+	}
+	for result, n := range map[string]uint64{
+		"own": events.Own, "brought": events.Brought, "asked": events.Asked, "handed_on": events.HandedOn, "unknown": events.Unknown,
+	} {
+		telemetry.Put(to, "weir_agent_multipath_joins_total", n, result)
+	}
+	telemetry.Put(to, "weir_agent_multipath_segments_total", events.Segments)
+	telemetry.Put(to, "weir_agent_multipath_announcements_removed_total", events.Announcements)
+}
+
+// Report is what the manager is told; nil: no endpoint of this host has multipath. Of a nil Controller it is nil.
+func (c *Controller) Report() (*weirv1.HostMultipath, error) {
+	if c == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	found := c.report
+	c.mu.Unlock()
+	if found.Endpoints == 0 {
+		return nil, nil
+	}
+	events, err := c.c.Datapath.MultipathEvents()
+	return &weirv1.HostMultipath{
+		Connections: uint64(found.Tokens), Names: uint64(found.Names), Joined: uint64(found.Joined), Refused: found.Refused,
+		Own: events.Own, Brought: events.Brought, Asked: events.Asked, HandedOn: events.HandedOn, Unknown: events.Unknown,
+		Segments: events.Segments, Announcements: events.Announcements,
+	}, err
 }

@@ -60,7 +60,7 @@ func (p *shown) check(cmd *cobra.Command, args []string) error {
 	if p.number < 1 {
 		return fmt.Errorf("read --packet: must be 1 or more, is %d", p.number)
 	}
-	for _, name := range []string{"flags", "tsecr", "size", "protocol"} {
+	for _, name := range []string{"flags", "tsecr", "size", "protocol", "token"} {
 		if cmd.Flags().Changed(name) {
 			return fmt.Errorf("--%s describes a packet, and --pcap takes one from a file: use one of them", name)
 		}
@@ -125,6 +125,9 @@ func writeExplanation(w io.Writer, mux string, frame []byte, e *weirv1.PacketExp
 	}
 	if e.GetBackend() != "" {
 		line("Backend", "%s", table.HostPort(e.GetBackend(), e.GetBackendPort()))
+	}
+	if token, joins := joinedBy(frame); joins {
+		line("Joins", "%s: the host that has the connection gets it from that of the tunnel", token.String())
 	}
 	if e.GetWorkload() != "" {
 		line("Workload", "%s", e.GetWorkload())

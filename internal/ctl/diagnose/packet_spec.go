@@ -23,6 +23,7 @@ import (
 type described struct {
 	flags string // of TCP: "syn", "ack|psh"
 	tsecr int64  // of TCP's timestamp option; negative: no option
+	token token  // of a SYN that joins a connection; 0: it does not
 	size  int    // of the IP packet, in bytes; 0: headers only
 }
 
@@ -102,7 +103,40 @@ func (d described) transport(flow model.Flow, ip gopacket.NetworkLayer) (gopacke
 		}
 		length += 12
 	}
+	if d.token != 0 {
+		if !tcp.SYN || tcp.ACK {
+			return nil, 0, fmt.Errorf("read --token: it is in SYNs, and --flags is %q", d.flags)
+		}
+		tcp.Options = append(tcp.Options, joinOption(d.token))
+		length += joinLength
+	}
 	return tcp, length, tcp.SetNetworkLayerForChecksum(ip)
+}
+
+// A SYN that joins a connection of Multipath TCP (RFC 8684, section 3.2).
+const (
+	subtypeJoin = 1
+	joinLength  = 12
+)
+
+func joinOption(t token) layers.TCPOption {
+	data := binary.BigEndian.AppendUint32([]byte{subtypeJoin << 4, 1}, uint32(t))
+	return layers.TCPOption{OptionType: layers.TCPOptionKindMultipathTCP, OptionLength: joinLength, OptionData: append(data, 0, 0, 0, 1)}
+}
+
+// joinedBy is the token in the frame, if it is a SYN that joins a connection.
+func joinedBy(frame []byte) (token, bool) {
+	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
+	tcp, ok := packet.TransportLayer().(*layers.TCP)
+	if !ok || !tcp.SYN || tcp.ACK {
+		return 0, false
+	}
+	for _, option := range tcp.Options {
+		if join := option.OptionMPTCPMpJoin; join != nil && option.OptionLength == joinLength {
+			return token(join.ReceivToken), true
+		}
+	}
+	return 0, false
 }
 
 // frameOfFile reads the numbered packet, from 1 on, of a pcap or pcapng file.

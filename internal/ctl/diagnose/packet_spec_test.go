@@ -34,6 +34,13 @@ func TestDescribedFrames(t *testing.T) {
 				return !l.SYN && l.ACK && l.PSH && bytes.Equal(l.Contents[20:], []byte{1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0x40, 1})
 			}, 1414,
 		},
+		"join": {
+			described{flags: "syn", tsecr: -1, token: 0x1f5a2c07},
+			"tcp", "[2001:db8::7]:40000", "[2001:db8::1]:80",
+			func(l *layers.TCP) bool {
+				return l.SYN && bytes.Equal(l.Contents[20:], []byte{30, 12, 0x10, 1, 0x1f, 0x5a, 0x2c, 7, 0, 0, 0, 1})
+			}, 86,
+		},
 		"udp": {described{tsecr: -1}, "udp", "198.51.100.7:40000", "203.0.113.10:53", nil, 60},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,11 +55,32 @@ func TestDescribedFrames(t *testing.T) {
 			if got := describeFrame(frame); got != flow.String() || len(frame) != c.length {
 				t.Errorf("frame of %d bytes is %s, want %d of %s", len(frame), got, c.length, flow)
 			}
+			if joined, joins := joinedBy(frame); joins != (name == "join") || joined != c.packet.token {
+				t.Errorf("joins %s: %t", joined.String(), joins)
+			}
 			tcp, _ := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).TransportLayer().(*layers.TCP)
 			if c.check != nil && !c.check(tcp) {
 				t.Errorf("segment is %+v", tcp)
 			}
 		})
+	}
+}
+
+// A token is of a SYN, and of 32 bits.
+func TestTokens(t *testing.T) {
+	var read token
+	for text, want := range map[string]token{"0x1f5a2c07": 0x1f5a2c07, "7": 7, "": 0, "0": 0, "0x1f5a2c0700": 0, "1f5a2c07": 0, "-1": 0} {
+		read = 0
+		if err := read.Set(text); read != want || (err == nil) != (want != 0) {
+			t.Errorf("%q is %s, %v", text, read.String(), err)
+		}
+	}
+	flow, err := parseFlow("tcp", "198.51.100.7:40000", "203.0.113.10:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (described{flags: "ack", tsecr: -1, token: 7}).frame(flow); err == nil {
+		t.Error("a segment that is no SYN has a token")
 	}
 }
 

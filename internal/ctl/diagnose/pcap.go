@@ -78,6 +78,9 @@ func (t *pcapWriter) packet(p *weirv1.CapturedPacket) error {
 	if p.GetComment() != "" {
 		comment += ": " + p.GetComment()
 	}
+	if token, joins := joinedBy(p.GetFrame()); joins {
+		comment += ", joins " + token.String()
+	}
 	return t.writer.WritePacketWithOptions(info, p.GetFrame(), pcapgo.NgPacketOptions{Comments: []string{comment}})
 }
 

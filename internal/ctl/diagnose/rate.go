@@ -26,8 +26,9 @@ func (r *rate) add(other rate) {
 // gauge makes rates of the counters that muxes report. A mux's rates are those between its last two
 // reports, whenever they came.
 type gauge struct {
-	muxes map[string]*muxGauge
-	hosts map[string]*hostGauge
+	muxes    map[string]*muxGauge
+	hosts    map[string]*hostGauge
+	subflows map[string]*subflowGauge
 }
 
 type muxGauge struct {
@@ -102,7 +103,7 @@ func growth(from, to map[string]counted, seconds float64) map[string]rate {
 	return rates
 }
 
-// ready says whether every mux has rates, and every host with bypassed traffic.
+// ready says whether every mux has rates, and every host with bypassed traffic or subflows.
 func (g *gauge) ready() bool {
 	for _, m := range g.muxes {
 		if m.verdictRates == nil {
@@ -111,6 +112,11 @@ func (g *gauge) ready() bool {
 	}
 	for _, h := range g.hosts {
 		if h.rates == nil {
+			return false
+		}
+	}
+	for _, s := range g.subflows {
+		if s.rates == nil {
 			return false
 		}
 	}

@@ -41,10 +41,11 @@ func TopCommand(s *session.Session) *cobra.Command {
 		Long: `Show packets and bits a second: of muxes, of VIPs, and of verdicts, with the connections
 of every backend; of more than 256 VIPs, of those with the most packets. Of VIPs that are
 attached to virtual networks, show what their clients and backends do past the muxes, and
-the round trips between both. A rate is that between the last two reports of a mux or
-host, which come every two seconds.
+the round trips between both. Of endpoints with multipath, show what hosts know of their
+connections and do with SYNs that join them. A rate is that between the last two reports
+of a mux or host, which come every two seconds.
 
-In a terminal it goes on until q is pressed; tab, or 1 to 5, chooses what is shown. Else,
+In a terminal it goes on until q is pressed; tab, or 1 to 6, chooses what is shown. Else,
 or with --once, it shows everything once.`,
 		Args:              session.Arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -71,7 +72,7 @@ type top struct {
 	client *rpc.Client
 	gauge  *gauge
 	muxes  []*weirv1.Node
-	hosts  []*weirv1.Node // if a VIP is attached to a network
+	hosts  []*weirv1.Node // if a VIP is attached to a network, or has multipath
 	vips   []*weirv1.VIP
 	more   bool // there are VIPs that are not shown
 }
@@ -96,7 +97,7 @@ func (t *top) refresh(ctx context.Context, busiest []string) error {
 		return fmt.Errorf("list vips: %w", err)
 	}
 	t.hosts = nil
-	if anyAttached(vips.GetVips()) {
+	if anyAttached(vips.GetVips()) || anyMultipath(vips.GetVips()) {
 		hosts, err := t.client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleHost)})
 		if err != nil {
 			return fmt.Errorf("list nodes: %w", err)
@@ -106,6 +107,7 @@ func (t *top) refresh(ctx context.Context, busiest []string) error {
 	t.muxes, t.vips, t.more = muxes, vips.GetVips(), more
 	t.gauge.observe(muxes)
 	t.gauge.observeHosts(t.hosts)
+	t.gauge.observeSubflows(t.hosts)
 	return nil
 }
 
@@ -163,6 +165,7 @@ var topViews = []struct {
 	{"backends", (*top).backendTable},
 	{"verdicts", (*top).verdictTable},
 	{"networks", (*top).networkTable},
+	{"multipath", (*top).multipathTable},
 }
 
 func (t *top) muxTable() *table.Table {
@@ -303,6 +306,7 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			s.top.muxes, s.top.vips, s.top.more = m.muxes, m.vips, m.more
 			s.top.gauge.observe(m.muxes)
 			s.top.gauge.observeHosts(m.hosts)
+			s.top.gauge.observeSubflows(m.hosts)
 		}
 		return s, tea.Tick(lookTime, func(time.Time) tea.Msg { return lookAgain{} })
 	case lookAgain:
@@ -319,7 +323,7 @@ func (s *screen) press(key string) tea.Cmd {
 		s.view = (s.view + 1) % len(topViews)
 	case "shift+tab", "left":
 		s.view = (s.view + len(topViews) - 1) % len(topViews)
-	case "1", "2", "3", "4", "5":
+	case "1", "2", "3", "4", "5", "6":
 		s.view = int(key[0] - '1')
 	}
 	return nil

@@ -57,13 +57,13 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 		table := s.Tables.At(desired.Key(vip, e))
 		slots, draining, chainPeers := table.Slots(), table.Draining(), chainPeersOf(table)
 		var sources map[netip.Addr][]netip.Addr
-		multipath := hasMultipath(s, e)
+		multipath := HasMultipath(s, e)
 		if len(chainPeers) > 0 || multipath {
 			sources = sourcesOf(s, e)
 		}
 		var homes []netip.Addr
 		if multipath {
-			homes = homesOf(e, table)
+			homes = HomesOf(e, table)
 		}
 		all := everybody(e, sources)
 		leave, stay := fastpathClients(s.PrefixLists, vip.Fastpath, e)

@@ -13,7 +13,7 @@ func MuxEndpoint(s desired.State, vip model.VIP, e model.Endpoint) model.MuxEndp
 		Key: desired.Key(vip, e), Tenant: vip.Tenant, Buckets: table.MuxBuckets(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
-		SYNCookies: e.WhenSYNCookies(), Multipath: hasMultipath(s, e),
+		SYNCookies: e.WhenSYNCookies(), Multipath: HasMultipath(s, e),
 		Allow: e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		Limits: limits(s, vip), NAT: vnet.NATsInMux(vip), Hardware: len(s.SwitchesAt(vip.Address)) > 0,
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// hasMultipath says whether the hosts of e bring subflows to the host that has their connection: one of an older version
+// HasMultipath says whether the hosts of e bring subflows to the host that has their connection: one of an older version
 // would reset them. On a host that was never there nobody delivers anything.
-func hasMultipath(s desired.State, e model.Endpoint) bool {
+func HasMultipath(s desired.State, e model.Endpoint) bool {
 	return e.Multipath && !slices.ContainsFunc(e.Backends, func(b model.Backend) bool {
 		host, there := s.Nodes.Get(b.Host)
 		return there && !host.Multipath
 	})
 }
 
-// homesOf are the hosts that may be homes of tokens of e, each by one tunnel of the endpoint there, in order: those that
+// HomesOf are the hosts that may be homes of tokens of e, each by one tunnel of the endpoint there, in order: those that
 // have a backend which is not down, that is, which are not silent. If all of them seem silent, it is the managers who hear
 // nothing, and all are homes: hosts without would deliver joins where their buckets are.
-func homesOf(e model.Endpoint, t desired.Table) []netip.Addr {
+func HomesOf(e model.Endpoint, t desired.Table) []netip.Addr {
 	down := make(map[netip.AddrPort]bool, len(t.Rows))
 	for _, row := range t.Rows {
 		down[row.Backend] = row.Down

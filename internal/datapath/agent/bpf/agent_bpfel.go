@@ -198,6 +198,19 @@ const (
 	AgentMultipathCellMULTIPATH_CELL_SHIFT AgentMultipathCell = 24
 )
 
+type AgentMultipathEvent uint32
+
+const (
+	AgentMultipathEventMULTIPATH_JOIN_OWN             AgentMultipathEvent = 0
+	AgentMultipathEventMULTIPATH_JOIN_BROUGHT         AgentMultipathEvent = 1
+	AgentMultipathEventMULTIPATH_JOIN_ASKED           AgentMultipathEvent = 2
+	AgentMultipathEventMULTIPATH_JOIN_HANDED_ON       AgentMultipathEvent = 3
+	AgentMultipathEventMULTIPATH_JOIN_UNKNOWN         AgentMultipathEvent = 4
+	AgentMultipathEventMULTIPATH_SEGMENT_HANDED_ON    AgentMultipathEvent = 5
+	AgentMultipathEventMULTIPATH_ANNOUNCEMENT_REMOVED AgentMultipathEvent = 6
+	AgentMultipathEventMULTIPATH_EVENTS               AgentMultipathEvent = 7
+)
+
 type AgentMultipathFlow struct {
 	_          structs.HostLayout
 	Client     AgentAddress
@@ -1154,6 +1167,7 @@ const (
 	AgentMapControls             = "controls"
 	AgentMapFastpath             = "fastpath"
 	AgentMapLostDatagrams        = "lost_datagrams"
+	AgentMapMptcpEvents          = "mptcp_events"
 	AgentMapMptcpHomes           = "mptcp_homes"
 	AgentMapMptcpJoined          = "mptcp_joined"
 	AgentMapMptcpJoining         = "mptcp_joining"
@@ -1316,6 +1330,7 @@ type AgentMapSpecs struct {
 	Controls       *ebpf.MapSpec `ebpf:"controls"`
 	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	MptcpEvents    *ebpf.MapSpec `ebpf:"mptcp_events"`
 	MptcpHomes     *ebpf.MapSpec `ebpf:"mptcp_homes"`
 	MptcpJoined    *ebpf.MapSpec `ebpf:"mptcp_joined"`
 	MptcpJoining   *ebpf.MapSpec `ebpf:"mptcp_joining"`
@@ -1428,6 +1443,7 @@ type AgentMaps struct {
 	Controls       *ebpf.Map `ebpf:"controls"`
 	Fastpath       *ebpf.Map `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	MptcpEvents    *ebpf.Map `ebpf:"mptcp_events"`
 	MptcpHomes     *ebpf.Map `ebpf:"mptcp_homes"`
 	MptcpJoined    *ebpf.Map `ebpf:"mptcp_joined"`
 	MptcpJoining   *ebpf.Map `ebpf:"mptcp_joining"`
@@ -1484,6 +1500,7 @@ func (m *AgentMaps) Close() error {
 		m.Controls,
 		m.Fastpath,
 		m.LostDatagrams,
+		m.MptcpEvents,
 		m.MptcpHomes,
 		m.MptcpJoined,
 		m.MptcpJoining,

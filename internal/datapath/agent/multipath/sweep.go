@@ -31,6 +31,7 @@ const deadLife = multipath.RefreshEvery
 
 // Report is what a sweep found.
 type Report struct {
+	Endpoints                          int // with multipath
 	Tokens, Names, Joined, Unconfirmed int
 	Refused                            uint64 // rows that VIPs did not get, since the tables were made
 	Unserved                           int    // endpoints whose subflows find nobody: their tenant has its share
@@ -66,7 +67,7 @@ func now() (time.Duration, error) {
 func (d *Directory) SweepMultipath() (Report, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	report := Report{Unserved: d.unserved}
+	report := Report{Endpoints: len(d.endpoints), Unserved: d.unserved}
 	if len(d.endpoints) == 0 && (d.empty || !d.read) { // nothing is left of the last one; or nobody has said yet which there are
 		return report, nil
 	}
@@ -294,6 +295,24 @@ func (d *Directory) StaleTokens() ([]Stale, error) {
 
 func clientOf(row bpf.AgentMultipathHolder) netip.AddrPort {
 	return netip.AddrPortFrom(bpf.FromAddress(row.Client), abi.Port(row.ClientPort))
+}
+
+// HolderOf is the tunnel of the host that has a token, as far as this one knows; zero: it does not.
+func (d *Directory) HolderOf(name multipath.Name) (netip.Addr, error) {
+	clock, err := now()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, table := range []*ebpf.Map{d.objects.MptcpTokens, d.objects.MptcpNames} {
+		var row bpf.AgentMultipathHolder
+		switch err := table.Lookup(toName(name), &row); {
+		case err == nil && time.Duration(row.Until) > clock:
+			return bpf.FromAddress(row.Tunnel), nil
+		case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+			return netip.Addr{}, fmt.Errorf("read token: %w", err)
+		}
+	}
+	return netip.Addr{}, nil
 }
 
 // NoteName notes a token of this host's for which the host itself is a home.
