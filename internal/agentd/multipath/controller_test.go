@@ -23,11 +23,15 @@ type tables struct {
 }
 
 func (t *tables) SweepMultipath() (agentmultipath.Report, error) {
-	return agentmultipath.Report{Tokens: len(t.own)}, nil
+	return agentmultipath.Report{Tokens: len(t.own), Endpoints: min(len(t.own), 1)}, nil
 }
 func (t *tables) OwnTokens() ([]agentmultipath.Own, error)     { return t.own, nil }
 func (t *tables) StaleTokens() ([]agentmultipath.Stale, error) { return t.stale, nil }
 func (t *tables) HasTunnel(tunnel netip.Addr) bool             { return t.tunnels[tunnel] }
+func (t *tables) HolderOf(multipath.Name) (netip.Addr, error)  { return netip.Addr{}, nil }
+func (t *tables) MultipathEvents() (agentmultipath.Events, error) {
+	return agentmultipath.Events{Own: 1, Brought: 2, Asked: 3, HandedOn: 4, Unknown: 5, Segments: 6, Announcements: 7}, nil
+}
 func (t *tables) NoteName(own agentmultipath.Own) error {
 	t.noted = append(t.noted, own)
 	return nil
@@ -156,5 +160,24 @@ func TestAMessageThatFails(t *testing.T) {
 	}
 	if err := c.tell(began.Add(time.Second)); !errors.Is(err, failure) || err.Error() != "try 1: no route" || calls != 3 || c.sent != 1 || c.failed != 2 {
 		t.Errorf("%v after %d calls, %d sent, %d failed", err, calls, c.sent, c.failed)
+	}
+}
+
+// The manager is told nothing by a host whose endpoints have no multipath.
+func TestReports(t *testing.T) {
+	c, _ := controller(&tables{})
+	c.sweep()
+	if got, err := c.Report(); got != nil || err != nil {
+		t.Errorf("without endpoints: %v, %v", got, err)
+	}
+	c, _ = controller(&tables{own: []agentmultipath.Own{ownToken(1), ownToken(2)}})
+	c.sweep()
+	got, err := c.Report()
+	if err != nil || got.GetConnections() != 2 || got.GetOwn() != 1 || got.GetBrought() != 2 || got.GetAsked() != 3 || got.GetHandedOn() != 4 ||
+		got.GetUnknown() != 5 || got.GetSegments() != 6 || got.GetAnnouncements() != 7 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := (*Controller)(nil).Report(); got != nil || err != nil {
+		t.Errorf("without a controller: %v, %v", got, err)
 	}
 }
