@@ -114,21 +114,25 @@ func portsAreSignalled(t *testing.T, lab *netlab.Lab) {
 	})
 	for family, address := range map[string]netip.Addr{"v4": signalled4, "v6": signalled6} {
 		t.Run(family, func(t *testing.T) {
+			want := 0 // an announcement with a port of IPv6 does not fit beside timestamps: Linux sends none
+			if address.Is4() {
+				want = connections
+			}
 			t.Cleanup(func() { forget(t, lab) })
 			for i, n := range lab.Of(netlab.Workload) {
 				announce(t, lab, n.Name, address, firstPort+i)
 			}
 			before, wrong := counters(t, lab, "client1"), sums(t, lab, servers(lab)...)
 			all := dialAll(t, lab, address)
-			got := joined(t, lab, before, len(all))
+			got := joined(t, lab, before, max(want, 1))
 			after, refused := counters(t, lab, "client1"), sums(t, lab, servers(lab)...)
 			t.Logf("%d of %d joined; announcements sent %d, taken %d; SYNs %d", got, len(all), refused["AddAddrTx"]-wrong["AddAddrTx"],
 				after["AddAddr"]-before["AddAddr"], after["MPJoinSynTx"]-before["MPJoinSynTx"])
 			if n := refused["MPJoinNoTokenFound"] - wrong["MPJoinNoTokenFound"]; n != 0 {
 				t.Errorf("%d came to the wrong server", n)
 			}
-			if got != len(all) {
-				t.Errorf("%d of %d joined", got, len(all))
+			if got != want {
+				t.Errorf("%d of %d joined, want %d", got, len(all), want)
 			}
 			askAll(t, all)
 		})

@@ -21,7 +21,7 @@ func TestADaemonThatRestartsKnowsItsEndpoints(t *testing.T) {
 	var objects bpf.AgentObjects
 	for name, to := range map[string]**ebpf.Map{
 		"mptcp_homes": &objects.MptcpHomes, "mptcp_tokens": &objects.MptcpTokens, "mptcp_names": &objects.MptcpNames, "mptcp_joined": &objects.MptcpJoined,
-		"mptcp_usages": &objects.MptcpUsages, "mptcp_quotas": &objects.MptcpQuotas,
+		"mptcp_joining": &objects.MptcpJoining, "mptcp_usages": &objects.MptcpUsages, "mptcp_quotas": &objects.MptcpQuotas,
 	} {
 		if *to, err = ebpf.NewMap(spec.Maps[name]); err != nil {
 			t.Fatal(err)

@@ -169,15 +169,16 @@ func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, c
 	changed := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
 	left := 0
 	err := bpf.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
-		if live[tokenOf{key.Vip, key.Token}] {
-			if time.Duration(row.Until) < clock+multipath.NameLife/2 { // not each time: a host may have many
+		switch until := time.Duration(row.Until); {
+		case live[tokenOf{key.Vip, key.Token}]:
+			if until < clock+multipath.NameLife/2 { // not each time: a host may have many
 				row.Until = uint64(clock + multipath.NameLife)
 				changed[key] = row
 			}
-		} else if time.Duration(row.Until) <= clock {
+		case until <= clock:
 			gone = append(gone, key)
 			return
-		} else if live != nil && time.Duration(row.Until) > clock+deadLife {
+		case live != nil && until > clock+deadLife:
 			row.Until = uint64(clock + deadLife)
 			changed[key] = row
 		}
