@@ -245,8 +245,14 @@ func TestWhereMultipathIs(t *testing.T) {
 		backends       int
 		refused        bool
 	}{
-		{"auto", "TCP", 1, false}, {"off", "UDP", 1, false}, {"", "UDP", 1, false}, {"auto", "UDP", 1, true}, {"on", "TCP", 1, true},
-		{"auto", "TCP", maxMultipathBackends, false}, {"auto", "TCP", maxMultipathBackends + 1, true}, {"off", "TCP", maxMultipathBackends + 1, false},
+		{"auto", "TCP", 1, false},
+		{"off", "UDP", 1, false},
+		{"", "UDP", 1, false},
+		{"auto", "UDP", 1, true},
+		{"on", "TCP", 1, true},
+		{"auto", "TCP", maxMultipathBackends, false},
+		{"auto", "TCP", maxMultipathBackends + 1, true},
+		{"off", "TCP", maxMultipathBackends + 1, false},
 	} {
 		e := &weirv1.Endpoint{Protocol: c.protocol, Port: 80, Multipath: c.mode}
 		for i := range c.backends {

@@ -95,7 +95,28 @@ func wantedSwitches(state placementpolicy.State, vip model.VIP) []string {
 
 // placeText is where a VIP is of a switch, and a reason if it is not on its way.
 func placeText(s *store.State, vip model.VIP, name string, place placementpolicy.Place) (text, reason string) {
-	node, why := s.Nodes.At(name), ""
+	why, reason := notOnItsWay(s, vip, name, place)
+	if reason == "" && !s.Streams.At(name) {
+		if why = "the switch is not connected"; place.Phase != placementpolicy.Hardware {
+			reason = "SwitchNotConnected"
+		}
+	}
+	text = name + ": " + cmp.Or(string(place.Phase), "waits")
+	if place.TIP.IsValid() {
+		text += ", behind TIP " + place.TIP.String()
+	}
+	if place.Part.Of > 0 {
+		text += ", part " + place.Part.String()
+	}
+	if why != "" {
+		text += " (" + why + ")"
+	}
+	return text, reason
+}
+
+// notOnItsWay is why a VIP waits for a switch, and a reason.
+func notOnItsWay(s *store.State, vip model.VIP, name string, place placementpolicy.Place) (why, reason string) {
+	node := s.Nodes.At(name)
 	switch {
 	case node.Role != model.RoleSwitch:
 		why, reason = "no switch of that name is registered", "NoSwitch"
@@ -113,22 +134,7 @@ func placeText(s *store.State, vip model.VIP, name string, place placementpolicy
 	case place.Phase == "" && vip.InHardware() && len(vip.Hardware.TIPs) > 0 && !hardware.TIPAt(vip, name).IsValid():
 		why = "until a TIP is announced"
 	}
-	if reason == "" && !s.Streams.At(name) {
-		if why = "the switch is not connected"; place.Phase != placementpolicy.Hardware {
-			reason = "SwitchNotConnected"
-		}
-	}
-	text = name + ": " + cmp.Or(string(place.Phase), "waits")
-	if place.TIP.IsValid() {
-		text += ", behind TIP " + place.TIP.String()
-	}
-	if place.Part.Of > 0 {
-		text += ", part " + place.Part.String()
-	}
-	if why != "" {
-		text += " (" + why + ")"
-	}
-	return text, reason
+	return why, reason
 }
 
 // announcing is a connected mux that announces the VIP itself; empty: all announce an aggregate, which routers prefer the

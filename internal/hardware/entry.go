@@ -47,18 +47,8 @@ func (e Entry) Validate() error {
 	if e.Inner != (netip.Addr{}) && (!unicast(e.Inner) || e.Inner == e.VIP) {
 		return refuse("what is inside is for %s, which is not another unicast address", e.Inner)
 	}
-	if len(e.Sources) > entrySources {
-		return refuse("it takes packets from %d outer sources, more than %d", len(e.Sources), entrySources)
-	}
-	for i, source := range e.Sources {
-		switch {
-		case !e.Inner.IsValid():
-			return refuse("it has outer sources, and is no TIP")
-		case !unicast(source) || source.Is4() != e.VIP.Is4():
-			return refuse("outer source %s is not a unicast address of its family", source)
-		case i > 0 && !e.Sources[i-1].Less(source):
-			return refuse("outer source %s is not in order", source)
-		}
+	if err := e.validateSources(refuse); err != nil {
+		return err
 	}
 	if len(e.Members) == 0 {
 		return refuse("it has no members")
@@ -81,6 +71,23 @@ func (e Entry) Validate() error {
 			return refuse("tunnel %s leads back to it", m.Tunnel)
 		}
 		seen[m.Tunnel] = true
+	}
+	return nil
+}
+
+func (e Entry) validateSources(refuse func(format string, args ...any) error) error {
+	if len(e.Sources) > entrySources {
+		return refuse("it takes packets from %d outer sources, more than %d", len(e.Sources), entrySources)
+	}
+	for i, source := range e.Sources {
+		switch {
+		case !e.Inner.IsValid():
+			return refuse("it has outer sources, and is no TIP")
+		case !unicast(source) || source.Is4() != e.VIP.Is4():
+			return refuse("outer source %s is not a unicast address of its family", source)
+		case i > 0 && !e.Sources[i-1].Less(source):
+			return refuse("outer source %s is not in order", source)
+		}
 	}
 	return nil
 }

@@ -269,7 +269,7 @@ func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
 func startHostWith(t *testing.T, url, name string, has map[model.SNATKey]model.HostSNAT, addresses ...string) *fakeHost {
 	h := &fakeHost{name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: has}
 	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
-		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test"})
+		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test", Multipath: true})
 	}, h.apply)
 	return h
 }

@@ -32,6 +32,7 @@ func (t *tables) HolderOf(multipath.Name) (netip.Addr, error)  { return netip.Ad
 func (t *tables) MultipathEvents() (agentmultipath.Events, error) {
 	return agentmultipath.Events{Own: 1, Brought: 2, Asked: 3, HandedOn: 4, Unknown: 5, Segments: 6, Announcements: 7}, nil
 }
+
 func (t *tables) NoteName(own agentmultipath.Own) error {
 	t.noted = append(t.noted, own)
 	return nil

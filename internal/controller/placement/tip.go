@@ -45,7 +45,7 @@ func split(names []string, is func(name string) bool) (others, those []string) {
 func (w *Watch) name(s *store.State, vip model.VIP, address netip.Addr, next placementpolicy.State, stay map[string]bool, now time.Time) {
 	for name, place := range next.Places {
 		if place.TIP.IsValid() {
-			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime || place.Silent && !(s.Streams.At(name) && w.said[name].tells(place.TIP, s.PlacementWritten.At(address)))
+			place.Silent = w.silentFor(s, name, now) >= placementpolicy.SilentTime || place.Silent && (!s.Streams.At(name) || !w.said[name].tells(place.TIP, s.PlacementWritten.At(address)))
 			next.Places[name] = place
 		}
 	}

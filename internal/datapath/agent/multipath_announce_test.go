@@ -193,8 +193,19 @@ func drawOptions(draw *rapid.T, addresses []string) []byte {
 		flags := rapid.ByteRange(0, 15).Draw(draw, "flags")
 		part := rapid.SampledFrom([][]byte{
 			announcement(flags, address, tail...), announcement(flags, address, testHMAC...), announcement(0, address), announcement(0, "192.0.2.2"),
-			announcement(0, "192.0.2.2", testHMAC...), {1}, {0}, {1, 1}, stamps, stamps, lost, dss, dss,
-			{30, 4, 3 << 4, 1}, {30, 3, 3 << 4}, {30, 2}, {30, 1}, {30, 0}, {30}, {254, 4, 1, 2}, {5, 0},
+			announcement(0, "192.0.2.2", testHMAC...),
+			{1},
+			{0},
+			{1, 1},
+			stamps, stamps, lost, dss, dss,
+			{30, 4, 3 << 4, 1},
+			{30, 3, 3 << 4},
+			{30, 2},
+			{30, 1},
+			{30, 0},
+			{30},
+			{254, 4, 1, 2},
+			{5, 0},
 		}).Draw(draw, "part")
 		part = slices.Clone(part)
 		if rapid.IntRange(0, 7).Draw(draw, "damage") == 0 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -164,11 +163,7 @@ func TestMergedSegmentsOfSubflows(t *testing.T) {
 			if got := r.verdict("from_uplink", ack.Inside(fromTo(stranger, w.tunnel))); got != "drop_not_a_mux" {
 				t.Errorf("comes from a stranger: %s", got)
 			}
-			var plain []model.HostBackend
-			for _, b := range multipathRules(w.vip, nil) {
-				plain = append(plain, b)
-			}
-			if err := r.Replace(plain); err != nil {
+			if err := r.Replace(multipathRules(w.vip, nil)); err != nil {
 				t.Fatal(err)
 			}
 			if got := r.verdict("from_uplink", ack.Inside(comes)); got != "drop_not_a_mux" {

@@ -109,7 +109,7 @@ func StartDownload(ns *netns.NS, from netip.AddrPort) (*Download, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, err := c.request(fmt.Sprintf("/bytes/%d", int64(1)<<40))
+	response, err := c.request(fmt.Sprintf("/bytes/%d", int64(1)<<40)) //nolint:bodyclose // read has it until the connection is closed
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
