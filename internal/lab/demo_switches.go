@@ -141,6 +141,14 @@ func (d *switchesDemo) serve(ctx context.Context) error {
 	if err := d.lab.WaitHealthy(ctx, healthyTime); err != nil {
 		return err
 	}
+	// The router has the route a moment after core-1 announces it.
+	err := netlab.Poll(ctx, healthyTime, func() error {
+		_, err := d.lab.Run(demoClient, "curl", "--silent", "--fail", "--max-time", "1", "http://"+switchesVIP.String()+"/")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reach the VIP: %w", err)
+	}
 	for _, network := range []stream.Network{stream.TCP, stream.UDP} {
 		run, err := netload.StartStreams(ctx, d.lab, demoClient, stream.Config{
 			Network: network, Target: netip.AddrPortFrom(switchesVIP, 80), Streams: switchesStreams, Interval: 200 * time.Millisecond, Patience: switchesPatience,
