@@ -58,6 +58,7 @@ func Run(cmd *cobra.Command) int {
 	cmd.Version = Version
 	cmd.SilenceErrors = true
 	cmd.SilenceUsage = true
+	cmd.AddCommand(manualCommand(cmd))
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), err)
 		var coded interface{ ExitCode() int }
