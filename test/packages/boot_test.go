@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,28 +58,24 @@ mount -t tmpfs -o mode=755 tmpfs run
 mount -t tmpfs tmpfs tmp
 mount --bind "$2" mnt
 ip link set lo up
-ip link add eth0 type veth peer name eth1
-ip link set eth0 up
-ip link set eth1 up
-ip address add 10.99.0.2/24 dev eth0
 mkdir old
 # A process in a chroot may make no user namespace, as PrivateUsers= does: the room becomes the root.
 pivot_root . old
 exec chroot . /bin/sh -c 'umount -l /old && exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=stage.target'
 `
 
-// bootRoom makes a room in which systemd runs, with a folder of this machine at /mnt.
-func bootRoom(t *testing.T, folder string) *room {
+// bootRoom makes a room in which systemd runs, with a folder of this machine at /mnt. It has no network but loopback.
+// The process id is that of its systemd.
+func bootRoom(t *testing.T, folder string) (r *room, pid int) {
 	t.Helper()
 	cmd := exec.Command("unshare", "--mount", "bash", "-c", stage, "stage", folder, boot)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var printed strings.Builder
 	cmd.Stdout, cmd.Stderr = &printed, &printed
-	if err := cmd.Start(); err != nil {
+	ended, err := startTied(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 	first := 0
 	t.Cleanup(func() {
 		if first != 0 {
@@ -96,7 +93,7 @@ func bootRoom(t *testing.T, folder string) *room {
 			t.Fatalf("systemd does not begin: %s", printed.String())
 		}
 	}
-	r := newShell(t, exec.Command("nsenter", "--all", "--root", "--wd", "--target", strconv.Itoa(first), "bash"))
+	r = newShell(t, exec.Command("nsenter", "--all", "--root", "--wd", "--target", strconv.Itoa(first), "bash"))
 	r.soon("systemctl is-system-running --wait; systemctl is-active stage.target")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -104,7 +101,22 @@ func bootRoom(t *testing.T, folder string) *room {
 			t.Logf("the journal says:\n%s", log)
 		}
 	})
-	return r
+	return r, first
+}
+
+// startTied starts a command from a thread that lives as long as it. The kernel sends Pdeathsig when the thread ends that
+// was the parent, not the process; and threads end that were in another network namespace.
+func startTied(cmd *exec.Cmd) (ended <-chan error, err error) {
+	started, end := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			end <- cmd.Wait()
+		}
+	}()
+	return end, <-started
 }
 
 // systemdBelow finds the systemd that a process has brought forth; 0: there is none yet.
@@ -142,7 +154,8 @@ func (r *room) soon(command string) string {
 // The units as they are, under systemd: with all that they take from the programs, these load their data planes, adopt
 // them after a crash, a restart and an upgrade, and let go when they are stopped.
 func TestUnitsUnderSystemd(t *testing.T) {
-	r := bootRoom(t, versions(t))
+	r, _ := bootRoom(t, versions(t))
+	r.run("ip link add eth0 type veth peer name eth1 && ip link set eth0 up && ip link set eth1 up && ip address add 10.99.0.2/24 dev eth0")
 	r.run("dpkg -i /mnt/1.0.0/*.deb")
 	r.run(`
 echo 'insecure: true' >/etc/weir/manager.yaml
