@@ -16,12 +16,18 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
+.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install missing packages (root; Debian 12 and later)
+machine: ## Say whether this machine can run tests and the lab, and what to do if not
+	@scripts/machine.sh
+
+bare: ## Make TARGETS (default: demo) on a Debian 13 that has nothing but git and make, in a folder, on this kernel
+	@scripts/bare.sh $(TARGETS)
+
+setup: ## Install missing packages (root; Debian 13, or 12 with Go from backports)
 	@scripts/setup.sh
 
 bpf: $(BPF_O) ## Compile the eBPF programs
@@ -36,13 +42,23 @@ packages: build ## Write deb and rpm packages into out/packages
 	@scripts/packages.sh $(BIN) out/packages
 	@ls out/packages
 
+release: build ## Write packages, archives, images, bills of materials and repositories of amd64 and arm64 into out/release
+	@scripts/release.sh out/release
+	@cat out/release/SHA256SUMS
+
+site: ## Make a site of docs/ in out/site, and check its links
+	@scripts/site.sh
+
+print-ldflags:
+	@echo "$(LDFLAGS)"
+
 generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate
 	@$(BUF) build --output - | $(GO) run ./api/schema
 	@$(MAKE) --no-print-directory build
 	@for name in manager mux agent switch; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 
-test: build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
+test: machine build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target labs schemathesis
 	@$(MAKE) --no-print-directory alone
 
@@ -74,7 +90,7 @@ schemathesis: build ## Send the manager what its OpenAPI document allows and wha
 faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
 	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)
 
-demo: build ## Raise a lab, balance real traffic, cut a mux's power, clean up
+demo: machine build ## Raise a lab, balance real traffic, cut a mux's power, clean up
 	@$(BIN)/weir lab demo
 
 bench-mux: build ## Time the mux's program against the floor; writes out/bench/mux.json

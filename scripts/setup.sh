@@ -2,6 +2,7 @@
 # Installs what building, testing and the lab need and this machine lacks. Does nothing when all
 # is there. Debian 12 and later install by apt; elsewhere it says which packages are missing.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 # command:package, as Debian names them
 needs=(
@@ -24,6 +25,9 @@ needs=(
 	tshark:tshark
 	rpm:rpm
 	redis-server:redis-server
+	apt-ftparchive:apt-utils
+	createrepo_c:createrepo-c
+	/usr/sbin/bird:bird2
 	/usr/sbin/lldpd:lldpd
 )
 
@@ -43,14 +47,23 @@ missing_packages() {
 	} | sort -u
 }
 
+# Any Go from 1.21 on fetches the toolchain that go.mod names by itself, unless GOTOOLCHAIN forbids it.
 check_go() {
-	command -v go >/dev/null 2>&1 ||
-		fail "go is not installed: install Go 1.26 or later and put it into PATH"
-	local version minor
-	version=$(go env GOVERSION) # go1.26.8
-	minor=${version#go1.}
-	minor=${minor%%.*}
-	[ "${minor:-0}" -ge 26 ] 2>/dev/null || fail "$version is too old: install Go 1.26 or later"
+	if ! command -v go >/dev/null 2>&1; then
+		command -v apt-get >/dev/null 2>&1 || fail "go is not installed: install Go 1.26, or any from 1.21 on, and put it into PATH"
+		echo "setup: installing golang-go"
+		install_packages golang-go
+	fi
+	local version
+	version=$(GOTOOLCHAIN=local go env GOVERSION) # go1.26.8
+	newer "$version" 1.26 && return
+	newer "$version" 1.21 || fail "$version is too old: install Go 1.26, or any from 1.21 on (Debian 12: apt-get install -t bookworm-backports golang-go)"
+	version=$(go env GOVERSION) || fail "go could not fetch the toolchain that go.mod names: let it reach $(go env GOPROXY), or install Go 1.26"
+	newer "$version" 1.26 || fail "$version is too old, and GOTOOLCHAIN is $(go env GOTOOLCHAIN): set it to auto, or install Go 1.26"
+}
+
+newer() { # go1.26.8 1.21
+	[ "$(printf '%s\n' "$2" "${1#go}" | sort -V | head -n 1)" = "$2" ]
 }
 
 # A package's service must not start: the lab runs its own, and a web server on this machine is
@@ -69,9 +82,10 @@ install_packages() {
 	[ "$status" = 0 ] || fail "apt-get could not install: $*"
 }
 
-# Of the package prometheus only promtool is wanted, and no service: it is taken out, not installed.
+# Of Debian 12's package prometheus only promtool is wanted, and no service: it is taken out, not installed. Later ones
+# have a package of that name.
 fetch_promtool() {
-	local bin folder
+	local bin folder package
 	bin=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bin
 	if command -v promtool >/dev/null 2>&1 || [ -x "$bin/promtool" ]; then
 		return
@@ -79,9 +93,12 @@ fetch_promtool() {
 	command -v apt-get >/dev/null 2>&1 || fail "missing promtool: install it from Prometheus' release"
 	echo "setup: fetching promtool"
 	folder=$(mktemp -d)
-	(cd "$folder" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } &&
-		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool) ||
-		fail "could not fetch promtool from the package prometheus"
+	[ -n "$(apt-cache pkgnames prometheus)" ] || apt-get update -q
+	package=prometheus
+	[ -z "$(apt-cache pkgnames promtool)" ] || package=promtool
+	(cd "$folder" && { apt-get download -q "$package" || { apt-get update -q && apt-get download -q "$package"; }; } &&
+		dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x ./usr/bin/promtool) ||
+		fail "could not fetch promtool from the package $package"
 	mkdir -p "$bin"
 	mv "$folder/usr/bin/promtool" "$bin/promtool"
 	rm -rf "$folder"
