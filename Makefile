@@ -87,8 +87,9 @@ alone: build ## Run those that bound how long something may take or flood, which
 schemathesis: build ## Send the manager what its OpenAPI document allows and what it does not, unless the tool can't be installed (in CI it must)
 	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
 
-faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
+faults: build ## Break the control plane, and switches that serve VIPs, in every way, with SEEDS seeds each (default 1)
 	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)
+	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/hardware -seeds $(or $(SEEDS),1) -seed $(or $(FIRST),1)
 
 demo: machine build ## Raise a lab, balance real traffic, cut a mux's power, clean up
 	@$(BIN)/weir lab demo

@@ -9,5 +9,12 @@
 // muxes.
 //
 // In a Clos fabric of ten switches faults are drawn from a seed: -faults 0 has all happen, -seed draws their order. In a
-// smaller one cores are Linux routers.
+// smaller one cores are Linux routers. In another one what tells switches and hosts fails, and each scenario draws how:
+//
+//	managers   killed in each phase of a move; frozen through an election
+//	agents     frozen for minutes
+//	switches   weir-switch frozen for minutes; BGP to a neighbor cut while the link goes on; tables full
+//	muxes      all away
+//
+// With -seeds N all of it happens for minutes, with N seeds from -seed on (make faults); without, a short selection.
 package hardware

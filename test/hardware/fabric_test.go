@@ -14,8 +14,9 @@ import (
 )
 
 var (
-	seed   = flag.Uint64("seed", 1, "draws the faults of the fabric")
-	faults = flag.Int("faults", 4, "so many faults of the fabric; 0: all, once each")
+	seed   = flag.Uint64("seed", 1, "the first seed, which draws faults")
+	seeds  = flag.Int("seeds", 0, "run all scenarios in full, with so many seeds each; 0: the short selection, with the first")
+	faults = flag.Int("faults", 4, "so many faults of the fabric; 0, or with -seeds: all")
 )
 
 // Faults of a fabric of ten switches break no connection, whichever switch serves the VIP.
@@ -29,9 +30,13 @@ func TestConnectionsSurviveFaultsOfTheFabric(t *testing.T) {
 	testlab.Must(t, w.Hold(ctx, "begun by the muxes", load))
 	testlab.Must(t, w.Place(ctx, "core-1"))
 	testlab.Must(t, w.Hold(ctx, "begun by a core", load))
-	order := slices.Clone(fabriclab.Faults)
-	draw.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	if *faults > 0 {
+	var order []fabriclab.Fault
+	for range max(1, *seeds) {
+		all := slices.Clone(fabriclab.Faults)
+		draw.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		order = append(order, all...)
+	}
+	if *faults > 0 && *seeds == 0 {
 		order = order[:*faults]
 	}
 	for _, f := range order {

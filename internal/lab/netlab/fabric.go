@@ -157,7 +157,9 @@ func (l *programs) startSwitchRouter(n Node) error {
 			config.Neighbors = append(config.Neighbors, mux.IPv4)
 		}
 	}
-	if l.SwitchDriver == linuxDriver { // it takes no VIP that the kernel has a route to by another's
+	// A Linux router takes no VIP that the kernel has a route to by another's. A router beside muxes would send what comes to their
+	// aggregate back to routers that have heard before it that a VIP is withdrawn.
+	if l.SwitchDriver == linuxDriver || len(config.Neighbors) > 0 {
 		config.HostRoutes = []netip.Prefix{VIPs4, VIPs6}
 	}
 	return switches.InFabric(ns, n.Number, l.fabric().FRR(n.Name, routerAS, bfdInterval, config))

@@ -72,6 +72,11 @@ func (s *Streams) WaitOpened(ctx context.Context, bound time.Duration) error {
 	case <-s.opened:
 		return nil
 	case <-s.ended:
+		select {
+		case <-s.opened: // all have begun, and broken since: Stop tells
+			return nil
+		default:
+		}
 		return fmt.Errorf("hold streams: ended at once: %s", s.errors.String())
 	case <-time.After(bound):
 		return fmt.Errorf("hold streams: not all have begun after %v", bound)
