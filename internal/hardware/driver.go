@@ -34,6 +34,12 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
+// Router is a Driver of a switch that routes what it sends into tunnels by this machine's tables.
+type Router interface {
+	// Unreachable are those of the tunnels that there is no route to. It runs beside the other methods.
+	Unreachable(ctx context.Context, tunnels []netip.Addr) ([]netip.Addr, error)
+}
+
 // Entry is a VIP in a switch.
 type Entry struct {
 	VIP     netip.Addr

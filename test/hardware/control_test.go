@@ -23,13 +23,17 @@ import (
 // core is the switch that serves the VIP which moves. Another VIP stays with the muxes.
 const core = "core-1"
 
+// tolerated is how many new connections may meet a failure that the design names: as many as there are in a second and a half.
+const tolerated = 30
+
 // plane is a fabric with three managers, of which what tells switches and hosts fails.
 type plane struct {
 	*fabriclab.World
-	t    *testing.T
-	draw *rand.Rand
-	full bool   // not the short selection
-	last string // VIP whose move is looked at
+	t     *testing.T
+	draw  *rand.Rand
+	full  bool   // not the short selection
+	last  string // VIP whose move is looked at
+	named string // a failure of new connections that the design names; empty: none
 }
 
 // scenario breaks something, lets time pass and mends it.
@@ -45,12 +49,14 @@ var scenarios = []scenario{
 	{"agent frozen", true, (*plane).agentFrozen},
 	{"weir-switch frozen", true, (*plane).switchFrozen},
 	{"muxes away", true, (*plane).muxesAway},
-	{"BGP of a switch cut", true, (*plane).bgpCut},
+	{"BGP to the border cut", true, (*plane).cutAbove},
+	{"BGP to hosts cut", true, (*plane).cutBelow},
 	{"tunnels full", true, (*plane).tunnelsFull},
 }
 
 // What tells switches and hosts may fail in any way: no connection breaks, a new one is answered, and each move ends.
 func TestConnectionsSurviveTheControlPlane(t *testing.T) {
+	t.Parallel()
 	plan := fabriclab.Plan("hwcontrol", "1x1x1x2", 3)
 	plan.Managers = 3
 	w, err := fabriclab.New(t.Context(), testlab.Up(t, netlab.Config{Plan: plan}), 2)
@@ -82,13 +88,20 @@ func (p *plane) play(s scenario) {
 		URL: fmt.Sprintf("http://%s:%d/", p.VIPs[0].Address, fabriclab.Port), Duration: time.Hour, Rate: 20, Timeout: 10 * time.Second,
 	})
 	p.must(err)
+	before := p.dropped()
 	s.run(p)
 	p.must(p.WaitPlaced(p.t.Context()))
 	p.must(p.WaitFabric(p.t.Context()))
 	answers, err := asked.Stop()
 	p.must(err)
 	p.log("%d requests, %d failed, slowest %s", answers.Requests, answers.Failed, answers.Slowest.Round(time.Millisecond))
-	if answers.Requests == 0 || answers.Failed > 0 {
+	for name, packets := range p.dropped() {
+		if packets > before[name] {
+			p.log("hosts: %d packets met %s", packets-before[name], name)
+		}
+	}
+	failures := slices.DeleteFunc(slices.Clone(answers.Failures), func(f load.Failure) bool { return p.named != "" && strings.Contains(f.Error, p.named) })
+	if answers.Requests == 0 || len(failures) > 0 || answers.Failed > tolerated {
 		p.t.Errorf("%d of %d requests failed: %+v", answers.Failed, answers.Requests, answers.Failures[:min(3, len(answers.Failures))])
 	}
 	all, err := p.Release()
@@ -100,6 +113,22 @@ func (p *plane) play(s scenario) {
 			p.t.Errorf("%s: %d opened; broken: %+v", h.Name, r.Opened, r.Breaks[:min(3, len(r.Breaks))])
 		}
 	}
+}
+
+// dropped is how many packets hosts have dropped, by verdict.
+func (p *plane) dropped() map[string]uint64 {
+	p.t.Helper()
+	all := map[string]uint64{}
+	for _, n := range p.Of(netlab.Host) {
+		verdicts, err := p.Verdicts(n.Name)
+		p.must(err)
+		for name, packets := range verdicts {
+			if strings.HasPrefix(name, "drop_") {
+				all[name] += packets
+			}
+		}
+	}
+	return all
 }
 
 func (p *plane) must(err error) {
@@ -126,7 +155,7 @@ func (p *plane) minutes() time.Duration {
 	if p.full {
 		return 2 * time.Minute
 	}
-	return 12 * time.Second
+	return 10 * time.Second
 }
 
 // want says which switches are to serve the VIP, and waits for nothing: phases are short.

@@ -56,7 +56,8 @@ func TestConnectionsSurviveFaultsOfTheFabric(t *testing.T) {
 	}
 }
 
-// Linux routers as cores serve a VIP in turns, and muxes.
+// Linux routers as cores serve a VIP in turns, and muxes, also where their FRR gives the kernel host routes of VIPs. Cables that are
+// otherwise than the fabric says are told.
 func TestLinuxRoutersServeInAFabric(t *testing.T) {
 	ctx := t.Context()
 	plan := fabriclab.Plan("fabric", "1x2x2x2", 3)
@@ -65,9 +66,23 @@ func TestLinuxRoutersServeInAFabric(t *testing.T) {
 	testlab.Must(t, err)
 	load := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: patience}
 	testlab.Must(t, w.Hold(ctx, "begun by the muxes", load))
+	hearLLDP(t, w)
+	declare(t, w, map[string]string{"core-1 agg-1-1": "agg-1-2"})
 	for _, switches := range [][]string{{"core-1"}, {"core-2"}, {"core-1", "core-2"}, nil, {"core-1"}} {
 		testlab.Must(t, w.Place(ctx, switches...))
 		time.Sleep(time.Second)
+	}
+	forgetHostRoutes(t, w, "core-1")
+	forgetHostRoutes(t, w, "core-2")
+	testlab.Must(t, w.Hold(ctx, "begun by a core", load))
+	for _, switches := range [][]string{{"core-2"}, nil, {"core-1"}} {
+		testlab.Must(t, w.Place(ctx, switches...))
+		time.Sleep(time.Second)
+	}
+	toldOfLinks(t, w, "LinkMissing", "agg-1-2", "core-1")
+	toldOfLinks(t, w, "LinkUnexpected", "agg-1-1", "core-1")
+	if declare(t, w, nil); *seeds > 0 { // it takes half a minute more
+		toldOfLinks(t, w, "LinksRestored")
 	}
 	served, err := w.Run("core-1", "ip", "nexthop", "show", "protocol", "87")
 	if err != nil || !strings.Contains(served, "encap seg6") {

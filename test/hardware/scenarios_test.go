@@ -126,7 +126,7 @@ func (p *plane) leaderFrozen() {
 	p.waitPhase(next, final)
 	p.thaw(leader, weirManager)
 	p.must(p.pollPhase(leader, testlab.Bound, final))
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		for _, manager := range p.managers() {
 			if is, err := p.phase(manager); err == nil && is != final {
 				p.t.Errorf("%s says that the VIP is %s, which was %s", manager, is, final)
@@ -213,11 +213,21 @@ func (p *plane) muxesAway() {
 	}
 }
 
-// bgpCut cuts the switch's session with the border, whose link goes on, as bad filters do; with BFD or without.
-func (p *plane) bgpCut() {
-	far, ok := p.Address(string(netlab.Router), core)
+// cutAbove cuts the switch's session with the border, which then sends the VIP to the muxes.
+func (p *plane) cutAbove() { p.cutBGP(string(netlab.Router)) }
+
+// cutBelow cuts its session with the switch below, its only way to the hosts: it attracts nothing that it can't bring there, from
+// when it has seen that.
+func (p *plane) cutBelow() {
+	p.named = unix.ENETUNREACH.Error()
+	p.cutBGP("agg-1-1")
+}
+
+// cutBGP cuts the switch's session with a neighbor, while the link goes on, as bad filters do; with BFD or without.
+func (p *plane) cutBGP(neighbor string) {
+	far, ok := p.Address(neighbor, core)
 	if !ok {
-		p.t.Fatalf("%s has no link to the border", core)
+		p.t.Fatalf("%s has no link to %s", core, neighbor)
 	}
 	drops := []string{"tcp dport 179", "tcp sport 179"}
 	bfd := p.draw.IntN(2) == 0
@@ -228,7 +238,7 @@ func (p *plane) bgpCut() {
 	for _, d := range drops {
 		p.nft(fmt.Sprintf("add rule inet cut out ip daddr %s %s drop", far, d))
 	}
-	p.log("%s says nothing to the border; BFD goes on: %t", core, bfd)
+	p.log("%s says nothing to %s; BFD goes on: %t", core, neighbor, bfd)
 	p.waitRoute(false)
 	p.hold(p.minutes() / 4)
 	p.nft("delete table inet cut")

@@ -20,12 +20,12 @@ import (
 // A core sends a VIP's packets to two ToRs without machines, behind TIPs; one of these dies, and comes back; the VIP goes back
 // to the core alone and to the muxes. No connection breaks, and packets of strangers to a TIP go nowhere.
 func TestConnectionsSurviveTIPs(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	w, err := fabriclab.New(ctx, testlab.Up(t, netlab.Config{Plan: fabriclab.Plan("fabrictip", "1x4x1x1", 2)}), 1)
 	testlab.Must(t, err)
 	behind := []string{"tor-1-3", "tor-1-4"}
-	// What is sent to a dead TIP is lost for up to seven seconds, and TCP sends again after twice as long.
-	load := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: 2 * patience}
+	load := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: patience}
 	testlab.Must(t, w.Hold(ctx, "begun by the muxes", load))
 	testlab.Must(t, w.PlaceBehind(ctx, behind, "core-1"))
 	testlab.Must(t, w.Hold(ctx, "begun by TIPs", load))
@@ -66,7 +66,7 @@ func TestConnectionsSurviveTIPs(t *testing.T) {
 	for _, held := range all {
 		r := held.Result
 		t.Logf("%s: %d of %d broken, %d answers, %d datagrams lost, slowest %s", held.Name, r.Broken, r.Opened, r.Blocks, r.Lost, r.Slowest.Round(time.Millisecond))
-		if r.Opened < streams || r.Broken > 0 || len(r.Backends) < 3 {
+		if r.Opened < streams || r.Broken > 0 || len(r.Backends) < 2 { // one TIP has a part of the backends
 			t.Errorf("%s: %d opened at %v; broken: %+v", held.Name, r.Opened, r.Backends, r.Breaks[:min(3, len(r.Breaks))])
 		}
 	}

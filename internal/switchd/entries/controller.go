@@ -78,6 +78,7 @@ type Controller struct {
 	held        map[netip.Addr]hardware.Entry
 	read        time.Time // when held was read; zero: never
 	others      disturbance
+	unreachable unreachable
 	good        map[netip.Addr]hardware.Entry // what the switch last took and was read back as
 	failures    map[netip.Addr]failure
 	leaving     map[netip.Addr]time.Time // when entries nobody wants may be removed
@@ -206,7 +207,7 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 	switch {
 	case c.stopped, c.leaseOver(now), now.Sub(c.read) > maxAge:
 		return false
-	case !there, !c.told[vip].Announce, !held.Equal(c.good[vip]):
+	case !there, !c.told[vip].Announce, !held.Equal(c.good[vip]), c.unreachable.all(c.told[vip]):
 		return false
 	case held.Equal(c.entry(vip)):
 		return true
@@ -215,13 +216,18 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 	return !failed && c.trouble.wait == 0
 }
 
-// entry is what the switch is to hold for a VIP. One without weights gives each member the same.
+// entry is what the switch is to hold for a VIP. One without weights gives each member the same. Members that it has no route to
+// are left out while there are others, whose hosts hand on what is not theirs.
 func (c *Controller) entry(vip netip.Addr) hardware.Entry {
 	told := c.told[vip]
 	e := hardware.Entry{VIP: vip, Inner: told.Inner, Sources: told.Sources, Source: c.config.Source6}
+	without := !c.unreachable.all(told)
 	for _, m := range told.Members {
 		if m.Tunnel.Is4() {
 			e.Source = c.config.Source4
+		}
+		if without && c.unreachable[m.Tunnel] {
+			continue
 		}
 		if c.able.Driver != "" && !c.able.Weights {
 			m.Entries = 1
@@ -267,12 +273,10 @@ func (c Config) check(e hardware.Entry) error {
 
 // Run keeps the switch until ctx ends. Start comes before.
 func (c *Controller) Run(ctx context.Context) error {
-	watching := make(chan struct{})
-	defer func() { <-watching }()
-	go func() {
-		defer close(watching)
-		watch(ctx, c)
-	}()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { watch(ctx, c) })
+	watching.Go(func() { watchRoutes(ctx, c) })
 	for {
 		next := c.step(ctx)
 		wake.After(ctx, minPause)

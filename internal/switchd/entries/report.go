@@ -65,6 +65,10 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 	if len(c.told) > 0 && c.leaseOver(now) {
 		lines = append(lines, fmt.Sprintf("no manager was heard for %s: no VIP is announced", c.config.Lease))
 	}
+	if n := len(c.unreachable); n > 0 {
+		first := slices.MinFunc(slices.Collect(maps.Keys(c.unreachable)), netip.Addr.Compare)
+		lines = append(lines, fmt.Sprintf("%d tunnels have no route, %s first: other members get their packets, and a VIP that has none is not announced", n, first))
+	}
 	if c.keeping != nil {
 		lines = append(lines, c.keeping.Error())
 	}

@@ -74,8 +74,9 @@ type rig struct {
 	mu        sync.Mutex
 	announced string // by the last call
 	events    []string
-	reads     int    // of the switch
-	othersDo  func() // what a driver calls that hears of it
+	reads     int          // of the switch
+	noRoute   []netip.Addr // to these tunnels
+	othersDo  func()       // what a driver calls that hears of it
 }
 
 func newRig(t *testing.T) *rig {
@@ -156,6 +157,21 @@ func (n noting) Watch(ctx context.Context, changed func()) error {
 	n.r.mu.Unlock()
 	<-ctx.Done()
 	return nil
+}
+
+// Unreachable implements hardware.Router.
+func (n noting) Unreachable(context.Context, []netip.Addr) ([]netip.Addr, error) {
+	n.r.mu.Lock()
+	defer n.r.mu.Unlock()
+	return n.r.noRoute, nil
+}
+
+// loseRoutes leaves the switch without routes to these tunnels alone, and lets that be seen.
+func (r *rig) loseRoutes(tunnels ...netip.Addr) {
+	r.mu.Lock()
+	r.noRoute = tunnels
+	r.mu.Unlock()
+	r.pass(2 * routePause)
 }
 
 func (n noting) Remove(ctx context.Context, vip netip.Addr) error {

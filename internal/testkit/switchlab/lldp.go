@@ -35,15 +35,10 @@ func (l *Lab) Port(t *testing.T) (port drivertest.Port, socket string) {
 		},
 		Hear: func(system, port string) {
 			t.Helper()
-			startLLDP(t, l.Switch, socket)
+			StartLLDP(t, l.Switch, socket, "switch")
 			client := socketPath(t)
-			startLLDP(t, l.Client, client)
-			for _, command := range []string{
-				"configure system hostname " + system, "configure ports eth0 lldp portidsubtype local " + port, "update",
-			} {
-				_, err := l.Client.Run("lldpcli", append([]string{"-u", client}, strings.Fields(command)...)...)
-				must(t, err)
-			}
+			StartLLDP(t, l.Client, client, system)
+			lldpcli(t, l.Client, client, "configure ports eth0 lldp portidsubtype local "+port, "update")
 		},
 	}, socket
 }
@@ -58,8 +53,17 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "socket")
 }
 
-// startLLDP runs lldpd in a namespace until the test ends.
-func startLLDP(t *testing.T, ns *netns.NS, socket string) {
+// lldpcli runs commands of lldpd's shell.
+func lldpcli(t *testing.T, ns *netns.NS, socket string, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		_, err := ns.Run("lldpcli", append([]string{"-u", socket}, strings.Fields(command)...)...)
+		must(t, err)
+	}
+}
+
+// StartLLDP runs lldpd in a namespace until the test ends, which tells neighbors the name of a system.
+func StartLLDP(t *testing.T, ns *netns.NS, socket, system string) {
 	t.Helper()
 	var log netns.Log
 	cmd := exec.Command("/usr/sbin/lldpd", "-d", "-u", socket, "-O", socket+".conf") // which is not there
@@ -71,10 +75,11 @@ func startLLDP(t *testing.T, ns *netns.NS, socket string) {
 	})
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if exec.Command("lldpcli", "-u", socket, "show", "configuration").Run() == nil {
-			return
+			break
 		}
 		if time.Now().After(end) {
 			t.Fatalf("lldpd does not answer: %s", log.String())
 		}
 	}
+	lldpcli(t, ns, socket, "configure system hostname "+system, "update")
 }
