@@ -12,10 +12,10 @@ for name in "${names[@]}"; do
 	share=$out/$name
 	section=8
 	[ "$name" != weir ] || section=1
-	mkdir -p "$share/man/man$section" "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
+	mkdir -p "$share/man/man$section" "$share/bash-completion/completions" "$share/zsh/site-functions" "$share/fish/vendor_completions.d"
 	"$bin/$name" man "$share/man/man$section"
 	gzip -9n "$share/man/man$section"/*
 	"$bin/$name" completion bash >"$share/bash-completion/completions/$name"
-	"$bin/$name" completion zsh >"$share/zsh/vendor-completions/_$name"
+	"$bin/$name" completion zsh >"$share/zsh/site-functions/_$name"
 	"$bin/$name" completion fish >"$share/fish/vendor_completions.d/$name.fish"
 done

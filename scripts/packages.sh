@@ -38,7 +38,9 @@ export WEIR_SHARE
 trap 'rm -rf "$WEIR_SHARE"' EXIT
 scripts/manuals.sh "${WEIR_NATIVE:-$WEIR_BIN}" "$WEIR_SHARE" "${names[@]}"
 for name in "${names[@]}"; do
-	for format in deb rpm; do
+	for format in rpm deb; do
+		# Debian's zsh looks for completions of packages elsewhere.
+		[ "$format" = rpm ] || mv "$WEIR_SHARE/$name/zsh/site-functions" "$WEIR_SHARE/$name/zsh/vendor-completions"
 		go tool -modfile=tools/nfpm/go.mod nfpm package --config "deploy/nfpm/$name.yaml" --packager "$format" --target "$out/" >"$out/log" 2>&1 || { cat "$out/log" >&2; exit 1; }
 	done
 done

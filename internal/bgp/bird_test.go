@@ -84,12 +84,12 @@ func birdNetwork(t *testing.T, file string) bird {
 }
 
 // pageConfig is that of the mux at 10.0.0.1i.
-func (n bird) pageConfig(i int) Config {
+func (b bird) pageConfig(i int) Config {
 	return Config{
 		AS: speakerAS, RouterID: netip.MustParseAddr(fmt.Sprintf("10.0.0.1%d", i)),
 		NextHop4: netip.MustParseAddr(fmt.Sprintf("10.0.0.1%d", i)), NextHop6: netip.MustParseAddr(fmt.Sprintf("2001:db8:10::1%d", i)),
 		HoldTime: 90 * time.Second, GracefulRestart: 30 * time.Second,
-		Peers: []Peer{{Address: netip.MustParseAddr("10.0.0.1"), AS: routerAS, PasswordFile: password(n.t, "change-me"), BFD: 100 * time.Millisecond}},
+		Peers: []Peer{{Address: netip.MustParseAddr("10.0.0.1"), AS: routerAS, PasswordFile: password(b.t, "change-me"), BFD: 100 * time.Millisecond}},
 	}
 }
 

@@ -114,6 +114,8 @@ func TestRPMLives(t *testing.T) {
 	r := newRoom(t, build(t, "1.0.0", "weir-mux"))
 	holds(t, r.run("rpm -i --nodeps /mnt/weir-mux-*.rpm"), "weir-mux: write /etc/weir/mux.yaml")
 	holds(t, r.run("rpm -qc weir-mux"), "/etc/weir/mux.yaml")
+	holds(t, r.run("rpm -ql weir-mux"), "/usr/share/man/man8/weir-mux.8.gz", "/usr/share/bash-completion/completions/weir-mux",
+		"/usr/share/zsh/site-functions/_weir-mux", "/usr/share/fish/vendor_completions.d/weir-mux.fish")
 	holds(t, r.run("rpm -V --nodeps weir-mux; weir-mux --version"), "weir-mux version")
 	r.run("echo 'interface: eth9' >> /etc/weir/mux.yaml && rpm -U --force --nodeps /mnt/weir-mux-*.rpm")
 	holds(t, r.run("cat /etc/weir/mux.yaml"), "interface: eth9")
@@ -137,7 +139,7 @@ func TestPackagesAreReproducible(t *testing.T) {
 
 var copied = regexp.MustCompile(`(?m)^COPY (\S+) (\S+)$`)
 
-// Container files are not built here. What can be checked: what they copy is there, and what they start was copied.
+// What all container files copy is there, and what they start was copied. TestRelease makes the image of one.
 func TestContainerFilesCopyWhatIsThere(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(root, "deploy/containers/Containerfile.*"))
 	if err != nil || len(paths) != 5 {

@@ -92,6 +92,7 @@ func unzip(t *testing.T, data []byte) []byte {
 
 // A release is what users get: each part is read as a user's tools would, apt by itself.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	out := release(t, "weir-agent")
 	t.Run("sums", func(t *testing.T) { sumsAreRight(t, out) })
 	t.Run("apt", func(t *testing.T) { aptInstalls(t, out) })

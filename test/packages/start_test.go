@@ -31,6 +31,7 @@ const walk = "docs/start/three-servers.md"
 var blockOfPage = regexp.MustCompile("(?m)^(?:<!-- on ([a-z0-9 ]+) -->\n```sh|<!-- ([a-z0-9]+) (/[a-z/.]+) -->\n```text)\n((?s:.*?))^```$")
 
 func TestThreeServers(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, walk))
 	if err != nil {
 		t.Fatal(err)
@@ -159,6 +160,23 @@ func (m *machines) reachBoth(t *testing.T) {
 		out, err := m.client.Run("bash", "-c", command)
 		if err != nil || !strings.Contains(out, "server2") || !strings.Contains(out, "server3") || strings.Contains(out, "curl") {
 			t.Errorf("%s: %v\n%s", url, err, out)
+		}
+	}
+}
+
+// No other page of docs/start has commands, for nobody would run them.
+func TestOnlyTheWalkHasCommands(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs/start/*.md"))
+	if err != nil || len(pages) < 6 {
+		t.Fatalf("found %q, %v", pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "```sh\n") && filepath.Base(page) != filepath.Base(walk) {
+			t.Errorf("%s has commands: move them to %s, or play the page too", page, walk)
 		}
 	}
 }
