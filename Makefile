@@ -16,7 +16,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt clean
+.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt ui ui-test clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,7 @@ generate: bpf ## Regenerate everything that is generated and committed
 
 test: machine build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target labs schemathesis
+	@scripts/ui.sh test --may-skip
 	@$(MAKE) --no-print-directory alone
 
 unit: build ## Run all tests but those in the lab; with the race detector where there is something for it to find
@@ -163,6 +164,12 @@ fmt: ## Format Go, C and protobuf
 	$(LINT) fmt ./...
 	clang-format-19 -i $(BPF_C)
 	$(BUF) format -w
+
+ui: ## Build the web page into internal/webui/dist, which is committed (Node 20 or later)
+	@scripts/ui.sh build
+
+ui-test: ## Open the web page in a browser (Node 20 or later, chromium)
+	@scripts/ui.sh test
 
 clean: ## Remove what was built
 	rm -rf $(BIN) out

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui"
 )
 
 // firstMessageKey is of the function that lifts the read deadline of a stream at its first message.
@@ -39,7 +40,8 @@ func (s *Server) admission(next http.Handler, procedureOf func(*http.Request) st
 			http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // not all writers have one
 		})
 		// What the request says of the caller has been read: nobody behind this reads it again.
-		r = r.WithContext(ctx)
+		r, unused := s.sessions.Use(r.WithContext(ctx))
+		defer unused()
 		answer := &watchedWriter{ResponseWriter: w, slow: s.SlowReader}
 		s.boundReading(w, r, caller)
 		leave, err := s.entered(w, r, caller, procedureOf(r))
@@ -150,6 +152,8 @@ func (s *Server) boundReading(w http.ResponseWriter, r *http.Request, caller tru
 func admissible(r *http.Request, caller trust.Identity) error {
 	joins := r.URL.Path == weirv1connect.TrustServiceJoinProcedure
 	switch {
+	case webui.FromForeignPage(r) && !webui.IsPage(r):
+		return connect.NewError(connect.CodePermissionDenied, errors.New("a page of another origin may not call this API"))
 	case caller.Anonymous() && !joins && !open(r.URL.Path):
 		return apierr.Unauthenticated(caller)
 	case caller.Anonymous() && r.ContentLength > limits.Unknown:
@@ -185,5 +189,7 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, pr
 	return size, nil
 }
 
-// open are the paths that anybody may read: they hold nothing of the installation.
-func open(path string) bool { return path == "/healthz" || path == "/openapi.json" }
+// open are the paths that anybody may read: they hold nothing of the installation, or ask who calls themselves.
+func open(path string) bool {
+	return path == "/healthz" || path == "/openapi.json" || webui.Serves(path)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui"
 )
 
 // authenticator says who makes a request, by what is trusted now.
@@ -20,6 +21,7 @@ type authenticator struct {
 	identity        *pki.Identity
 	store           *store.Store
 	unauthenticated *unauthenticated
+	sessions        *webui.Sessions
 	now             func() time.Time
 }
 
@@ -67,7 +69,7 @@ func (a *authenticator) shownTo(r *http.Request, trusted *truststore.Trust) (tru
 		if r.Header.Get(trust.OnBehalfHeader) != "" {
 			return trust.Identity{}, errors.New("only a manager may call on behalf of others")
 		}
-		return trust.Identity{}, nil
+		return a.userBySession(r, trusted)
 	}
 	caller, err := a.identity.ByCertificate(r.TLS.PeerCertificates[0], trusted, a.now())
 	if err != nil {
@@ -80,6 +82,28 @@ func (a *authenticator) shownTo(r *http.Request, trusted *truststore.Trust) (tru
 		return a.onBehalf(r.Context(), encoded, trusted)
 	}
 	return caller, nil
+}
+
+// userBySession is the user of the web page's session that r shows, if the token that it was begun with is in force.
+func (a *authenticator) userBySession(r *http.Request, trusted *truststore.Trust) (trust.Identity, error) {
+	began, shown := a.sessions.Caller(r)
+	if !shown {
+		return trust.Identity{}, nil
+	}
+	caller, err := pki.InForce(began, trusted)
+	if err != nil && !errors.As(err, new(*pki.UnknownUserError)) {
+		a.sessions.EndOf(r)
+	}
+	return caller, err
+}
+
+// userOf is the user whose token it is; nobody, with a reason, if it is not in force.
+func (a *authenticator) userOf(r *http.Request, token string) trust.Identity {
+	if a.identity.Insecure() {
+		return trust.Identity{Reason: "this manager runs without authentication: there is nobody to sign in"}
+	}
+	shows := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}, RemoteAddr: r.RemoteAddr}
+	return a.identify(shows.WithContext(r.Context()))
 }
 
 // userByToken finds the user whose bearer token the header holds.

@@ -147,6 +147,7 @@ func (f forwarder) proxy() *httputil.ReverseProxy {
 			r.Out.Header.Set(trust.ForwardedByHeader, f.Name)
 			// The leader believes this manager, not what the caller showed to it.
 			r.Out.Header.Del("Authorization")
+			r.Out.Header.Del("Cookie")
 			if encoded, err := trust.FromContext(r.In.Context()).Encode(); err == nil {
 				r.Out.Header.Set(trust.OnBehalfHeader, encoded)
 			} else {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/nodesync"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/snatalloc"
+	"github.com/weirlb/weir/internal/webui"
 )
 
 // minCompressed is the size of an answer from which on packing it pays, in bytes.
@@ -50,7 +51,20 @@ func (s *Server) Handler() (http.Handler, error) {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", healthz(s.Replica.StoreError))
-	return s.admission(s.observer.rest(mux, forwarder{s.Config}.forward(mux)), procedureOf(mux)), nil
+	page, err := webui.New(s.sessions, s.callers.userOf, s.Log)
+	if err != nil {
+		return nil, err
+	}
+	api := s.observer.rest(mux, forwarder{s.Config}.forward(mux))
+	// The page is of this manager, whoever leads, and is there while the store is not.
+	both := func(w http.ResponseWriter, r *http.Request) {
+		if webui.Serves(r.URL.Path) {
+			page.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}
+	return s.admission(http.HandlerFunc(both), procedureOf(mux)), nil
 }
 
 // bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing.

@@ -3,11 +3,13 @@
 //	connlimit ─▶ TLS ─▶ admission: who calls, is there room ─▶ forward: to the leader, what writes
 //	                          ─▶ gRPC, Connect ─▶ guard: rules, rates, bounds ─▶ services
 //	                          ─▶ REST ─▶ gateway ─▶ in process ─▶ guard ─▶ the same
+//	                          ─▶ /ui/: the web page (package webui), which calls this API
 //
 // Invariants:
 //   - nothing of a stranger's request is read, inflated or parsed before it has a place;
 //   - each message of each call passes guard, whatever it came by;
-//   - a stream ends when its caller is revoked or may do other things.
+//   - a stream ends when its caller is revoked or may do other things;
+//   - what a page of another origin makes a browser ask for is refused, whatever the browser shows.
 package apiserver
 
 import (
@@ -29,6 +31,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trustservice"
+	"github.com/weirlb/weir/internal/webui"
 )
 
 // Config is what a Server serves, and by what it decides.
@@ -66,11 +69,16 @@ type Server struct {
 	open            openStreams
 	requests        inflight.Limit // of known callers, streams left out
 	large           inflight.Limit // likewise, of those that need much memory
+	sessions        *webui.Sessions
 }
 
 // New returns a Server, which serves nothing before Run.
 func New(cfg *Config, metrics *Metrics) *Server {
-	s := &Server{Config: cfg, observer: observer{metrics, cfg.Tracer}, open: openStreams{trusted: cfg.Store.Trust.Watch}}
-	s.callers = authenticator{identity: cfg.Identity, store: cfg.Store, unauthenticated: &s.unauthenticated, now: cfg.Now}
+	s := &Server{
+		Config: cfg, observer: observer{metrics, cfg.Tracer}, open: openStreams{trusted: cfg.Store.Trust.Watch}, sessions: webui.NewSessions(cfg.Now),
+	}
+	s.callers = authenticator{
+		identity: cfg.Identity, store: cfg.Store, unauthenticated: &s.unauthenticated, sessions: s.sessions, now: cfg.Now,
+	}
 	return s
 }

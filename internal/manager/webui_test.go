@@ -1,0 +1,144 @@
+package manager
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"strings"
+	"testing"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/webui"
+)
+
+// browser calls a manager as a browser does that trusts its CA.
+type browser struct {
+	t      *testing.T
+	client *http.Client
+	url    string
+}
+
+func newBrowser(t *testing.T, m *Manager, url string) *browser {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(m.identity.Authority().Certificate)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true} //nolint:gosec // the default is 1.2
+	t.Cleanup(transport.CloseIdleConnections)
+	return &browser{t, &http.Client{Transport: transport, Jar: jar}, url}
+}
+
+// send makes a request as a script of the page does, unless change says otherwise.
+func (b *browser) send(method, path, body string, change ...func(*http.Request)) (status int, answer string) {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set("Content-Type", "application/json")
+	for _, do := range change {
+		do(r)
+	}
+	w, err := b.client.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer w.Body.Close()
+	text, err := io.ReadAll(w.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return w.StatusCode, string(text)
+}
+
+func (b *browser) whoAmI(change ...func(*http.Request)) (int, string) {
+	b.t.Helper()
+	return b.send(http.MethodPost, "/weir.v1.TrustService/WhoAmI", "{}", change...)
+}
+
+// expect holds that a request was answered so.
+func (b *browser) expect(what string, status int, answer string, want int, has string) {
+	b.t.Helper()
+	if status != want || !strings.Contains(answer, has) {
+		b.t.Errorf("%s: got %d %s, want %d with %q", what, status, answer, want, has)
+	}
+}
+
+// A user signs in by a token, reads what the API lets it read, and is signed out everywhere when the token is replaced.
+func TestWebPageSessions(t *testing.T) {
+	m, admin, url := secure(t, Config{})
+	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
+		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "red", Role: "viewer"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, m, url)
+	got, text := b.send(http.MethodGet, "/ui/", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	b.expect("the page, from a link elsewhere", got, text, http.StatusOK, "<title>Weir</title>")
+	got, text = b.whoAmI()
+	b.expect("nobody", got, text, http.StatusUnauthorized, "unauthenticated")
+	got, text = b.send(http.MethodPost, "/ui/session", `{"token": "`+made.GetToken()+`x"}`)
+	b.expect("a wrong token", got, text, http.StatusUnauthorized, "is no user's token")
+	signIn := func(b *browser) {
+		t.Helper()
+		got, text := b.send(http.MethodPost, "/ui/session", `{"token": "`+made.GetToken()+`"}`)
+		b.expect("signed in", got, text, http.StatusNoContent, "")
+	}
+	signIn(b)
+	got, text = b.whoAmI()
+	b.expect("with a session", got, text, http.StatusOK, `"user/vic"`)
+	got, text = b.send(http.MethodPost, "/weir.v1.TrustService/ListUsers", "{}")
+	b.expect("what takes another role", got, text, http.StatusForbidden, "that takes the role admin")
+	b.strangers()
+
+	other := newBrowser(t, m, url)
+	signIn(other)
+	got, text = other.send(http.MethodGet, "/ui/sessions", "")
+	other.expect("the list", got, text, http.StatusOK, `"current":true`)
+	if strings.Count(text, `"id"`) != 2 {
+		t.Errorf("the user's sessions: %s", text)
+	}
+	got, text = other.send(http.MethodDelete, "/ui/session", "")
+	other.expect("signed out", got, text, http.StatusNoContent, "")
+	got, text = other.whoAmI()
+	other.expect("after it", got, text, http.StatusUnauthorized, "unauthenticated")
+
+	if _, err := admin.RotateUser(t.Context(), &weirv1.RotateUserRequest{Name: "vic"}); err != nil {
+		t.Fatal(err)
+	}
+	got, text = b.whoAmI()
+	b.expect("after the token was replaced", got, text, http.StatusUnauthorized, "was revoked")
+}
+
+// strangers are other pages in the browser of a user with a session, and cookies that nobody gave out.
+func (b *browser) strangers() {
+	b.t.Helper()
+	from := func(site, origin string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", site)
+			r.Header.Set("Origin", origin)
+		}
+	}
+	got, text := b.whoAmI(from("cross-site", "https://evil.example"))
+	b.expect("a page elsewhere", got, text, http.StatusForbidden, "a page of another origin")
+	got, text = b.send(http.MethodDelete, "/ui/session", "", from("same-site", "https://sub.example"))
+	b.expect("a sibling that signs the user out", got, text, http.StatusForbidden, "a page of another origin")
+	got, text = b.send(http.MethodPost, "/v1/vips", "{}", from("cross-site", "https://evil.example"))
+	b.expect("a form elsewhere", got, text, http.StatusForbidden, "a page of another origin")
+	got, text = b.send(http.MethodGet, "/v1/whoami", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
+	b.expect("an address that was typed", got, text, http.StatusUnauthorized, "credential")
+	forged := &browser{b.t, &http.Client{Transport: b.client.Transport}, b.url}
+	got, text = forged.whoAmI(func(r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: webui.CookieName, Value: strings.Repeat("A", 43)})
+	})
+	b.expect("a forged cookie", got, text, http.StatusUnauthorized, "unauthenticated")
+	got, text = forged.whoAmI(func(r *http.Request) { r.Header.Set("Weir-On-Behalf-Of", "x") })
+	b.expect("a header of managers", got, text, http.StatusUnauthorized, "on behalf of others")
+}

@@ -1,0 +1,158 @@
+package webui
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Root is below what the page is served.
+const Root = "/ui/"
+
+// Serves says whether a path is of this package.
+func Serves(path string) bool { return path == "/" || path == "/ui" || strings.HasPrefix(path, Root) }
+
+// IsPage says whether a request reads a file of the page: anybody may, from a link anywhere.
+func IsPage(r *http.Request) bool {
+	return Serves(r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != sessionsPath
+}
+
+const (
+	sessionPath  = Root + "session"
+	sessionsPath = Root + "sessions"
+)
+
+// policy lets the page load its own files and call its own origin, and nothing else. Nobody may frame it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
+// Handler serves the page and its sessions.
+type Handler struct {
+	Sessions *Sessions
+	// Identify is whose the token is; nobody, with a reason, if it is not in force.
+	Identify func(r *http.Request, token string) trust.Identity
+	Log      *slog.Logger
+
+	routes *http.ServeMux
+}
+
+// New returns a Handler that serves the files that are embedded.
+func New(sessions *Sessions, identify func(*http.Request, string) trust.Identity, log *slog.Logger) (*Handler, error) {
+	h := &Handler{Sessions: sessions, Identify: identify, Log: log, routes: http.NewServeMux()}
+	page, err := newFiles(dist)
+	if err != nil {
+		return nil, err
+	}
+	toPage := http.RedirectHandler(Root, http.StatusTemporaryRedirect)
+	h.routes.Handle("GET /{$}", toPage)
+	h.routes.Handle("GET /ui", toPage)
+	h.routes.Handle("GET "+Root, page)
+	h.routes.HandleFunc("POST "+sessionPath, h.signIn)
+	h.routes.HandleFunc("DELETE "+sessionPath, h.signOut)
+	h.routes.HandleFunc("GET "+sessionsPath, h.listSessions)
+	h.routes.HandleFunc("DELETE "+sessionsPath+"/{id}", h.endSession)
+	return h, nil
+}
+
+// ServeHTTP serves a path that Serves names.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "DENY")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cross-Origin-Opener-Policy", "same-origin")
+	header.Set("Cross-Origin-Resource-Policy", "same-origin")
+	header.Set("Cache-Control", "no-store")
+	h.routes.ServeHTTP(w, r)
+}
+
+// refuse answers with the reason, as the API does in JSON.
+func refuse(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]string{"message": err.Error()}) //nolint:errcheck // the client is gone
+}
+
+var errTooMany = errors.New("too many sessions are open with this manager: end some, or sign in to another manager")
+
+// signIn exchanges a token for a session.
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Token string `json:"token"`
+	}
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !FromOwnPage(r) {
+		refuse(w, http.StatusForbidden, errors.New("only the page of this manager may sign users in"))
+		return
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {
+		refuse(w, http.StatusBadRequest, errors.New("send {\"token\": \"...\"}"))
+		return
+	}
+	caller := h.Identify(r, strings.TrimSpace(body.Token))
+	if caller.Anonymous() {
+		refuse(w, http.StatusUnauthorized, errors.New(caller.Reason))
+		return
+	}
+	h.Sessions.EndOf(r) // a browser has one
+	from, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		from = r.RemoteAddr
+	}
+	secret := h.Sessions.begin(caller, from, r.UserAgent())
+	if secret == "" {
+		refuse(w, http.StatusTooManyRequests, errTooMany)
+		return
+	}
+	h.Log.Info("user signed in to the web page", "user", caller.String(), "from", from)
+	setCookie(w, secret, int(maxAge.Seconds()))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func setCookie(w http.ResponseWriter, value string, seconds int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: CookieName, Value: value, Path: "/", MaxAge: seconds, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// signOut ends the session of the request.
+func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
+	h.Sessions.EndOf(r)
+	setCookie(w, "", -1)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// own is the caller, if it is a user; else the request is answered.
+func own(w http.ResponseWriter, r *http.Request) (user string, ok bool) {
+	caller := trust.FromContext(r.Context())
+	if caller.Kind != trust.User {
+		refuse(w, http.StatusUnauthorized, errors.New("sign in first"))
+		return "", false
+	}
+	return caller.String(), true
+}
+
+// listSessions lists the caller's sessions.
+func (h *Handler) listSessions(w http.ResponseWriter, r *http.Request) {
+	if user, ok := own(w, r); ok {
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{"sessions": h.Sessions.list(user, r)}) //nolint:errcheck // the client is gone
+	}
+}
+
+// endSession ends one of the caller's sessions.
+func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) {
+	user, ok := own(w, r)
+	switch {
+	case !ok:
+	case h.Sessions.endByID(user, r.PathValue("id")):
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		refuse(w, http.StatusNotFound, errors.New("there is no such session of yours: it may have ended"))
+	}
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the web page, or tests it in a browser: ui.sh build | test [--may-skip]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+major=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')
+if [ "${major:-0}" -lt 20 ]; then
+	[ "${2:-}" = --may-skip ] && { echo "ui: skipped, Node 20 or later is not installed"; exit 0; }
+	echo "ui: Node 20 or later is not installed: the page needs it to be built and tested, a manager does not" >&2
+	exit 1
+fi
+if [ ! -e web/node_modules/.package-lock.json ] || [ web/package-lock.json -nt web/node_modules/.package-lock.json ]; then
+	(cd web && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund)
+	touch web/node_modules/.package-lock.json
+fi
+case "$1" in
+build)
+	go tool -modfile=tools/buf/go.mod buf generate --template buf.gen.ui.yaml
+	(cd web && npm run --silent check && npm run --silent build)
+	;;
+test)
+	WEIR_UI=1 go test -count=1 -timeout 10m ./test/webui
+	;;
+esac

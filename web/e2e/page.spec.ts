@@ -1,0 +1,155 @@
+import { expect, test, type Page } from "@playwright/test";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+
+const admin = process.env.WEIR_ADMIN ?? "";
+const viewer = process.env.WEIR_VIEWER ?? "";
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const pages = [
+  ["#/overview", "Overview"], ["#/topology", "Topology"], ["#/topology?vip=red-shop", "Topology"], ["#/vips", "VIPs"], ["#/vips/red-shop", "red-shop"],
+  ["#/nodes", "Nodes"], ["#/nodes/mux1", "mux1"], ["#/nodes/host1", "host1"],
+  ["#/explain?protocol=TCP&from=192.0.2.1&fromPort=4000&to=203.0.113.10&toPort=80", "Explain"],
+  ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
+] as const;
+
+async function signIn(page: Page, token: string) {
+  await page.goto("/ui/");
+  await page.getByLabel("Your token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
+}
+
+async function open(page: Page, hash: string, title: string) {
+  await page.goto(`/ui/${hash}`);
+  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
+}
+
+test("every page is there, loads nothing from elsewhere, and has no fault of accessibility in either theme", async ({ page, baseURL }) => {
+  const problems: string[] = [];
+  page.on("console", (message) => message.type() === "error" && !message.text().includes("401") && problems.push(message.text()));
+  page.on("pageerror", (err) => problems.push(String(err)));
+  page.on("request", (request) => request.url().startsWith(baseURL ?? "-") || request.url().startsWith("data:") || problems.push(`asks for ${request.url()}`));
+  await signIn(page, admin);
+  for (const [hash, title] of pages) {
+    await open(page, hash, title);
+    await expect(page.locator("main .sheet, main .warnings").first()).toBeVisible();
+    for (const scheme of ["light", "dark"] as const) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.evaluate(axe); // the debugger's, which the policy does not hold
+      const found = await page.evaluate(async () => {
+        const { violations } = await (window as never as { axe: { run(): Promise<{ violations: { id: string; nodes: { html: string }[] }[] }> } }).axe.run();
+        return violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(" ")}`);
+      });
+      expect(found, `${hash}, ${scheme}`).toEqual([]);
+    }
+  }
+  expect(problems).toEqual([]);
+});
+
+test("markup in texts of nodes is text", async ({ page }) => {
+  await signIn(page, admin);
+  await expect(page.getByText("<img src=x onerror=").first()).toBeVisible();
+  for (const [hash, title] of pages) {
+    await open(page, hash, title);
+    await expect(page.locator("main .sheet").first()).toBeVisible();
+    expect(await page.evaluate(() => [(window as never as { ran?: number }).ran, document.querySelectorAll("main img, main script").length])).toEqual([undefined, 0]);
+  }
+  await open(page, "#/vips/red-shop", "red-shop");
+  await expect(page.getByRole("cell", { name: "<img src=x onerror=" }).first()).toBeVisible();
+});
+
+test("a viewer of one tenant sees nothing of another", async ({ page }) => {
+  await signIn(page, viewer);
+  const answers: string[] = [];
+  page.on("response", async (response) => {
+    if (response.url().includes("/weir.v1.") && !response.url().includes("Watch")) answers.push(await response.text().catch(() => ""));
+  });
+  for (const [hash, title] of pages) {
+    await open(page, hash, title);
+    await page.waitForLoadState("networkidle").catch(() => undefined);
+    expect(await page.locator("body").innerText(), hash).not.toContain("blue");
+  }
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  await expect(page.getByRole("alert")).toContainText("there is no VIP");
+  await open(page, "#/vips", "VIPs");
+  await expect(page.getByRole("link", { name: "red-shop" })).toBeVisible();
+  expect(answers.length).toBeGreaterThan(10);
+  expect(answers.filter((a) => a.includes("203.0.113.20") || a.includes("10.3.1.20"))).toEqual([]);
+});
+
+test("the keyboard alone suffices: sign in, a VIP, explain", async ({ page }) => {
+  await page.goto("/ui/");
+  const field = page.getByLabel("Your token");
+  await expect(field).toBeVisible();
+  const reach = async (name: string) => {
+    for (let i = 0; i < 60; i++) {
+      await page.keyboard.press("Tab");
+      const at = await page.evaluate(() => document.activeElement?.textContent?.trim() || (document.activeElement as HTMLInputElement | null)?.name);
+      if (at === name) return;
+    }
+    throw new Error(`Tab does not come to ${name}`);
+  };
+  await page.keyboard.press("Tab");
+  await expect(field).toBeFocused();
+  await page.keyboard.insertText(viewer);
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: "Overview" })).toBeVisible();
+  await reach("VIPs");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("link", { name: "red-shop" })).toBeVisible();
+  await reach("red-shop");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: "red-shop" })).toBeVisible();
+  await reach("Explain");
+  await page.keyboard.press("Enter");
+  for (const [name, value] of [["from", "192.0.2.1"], ["fromPort", "4000"], ["to", "203.0.113.10"], ["toPort", "80"]] as const) {
+    await reach(name);
+    await page.keyboard.insertText(value);
+  }
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: "Steps" })).toBeVisible();
+});
+
+test("sessions end: signed out, no script reads the cookie", async ({ page, context }) => {
+  await signIn(page, admin);
+  expect(await page.evaluate(() => document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage))).toBe("{}{}");
+  const cookie = (await context.cookies()).find((c) => c.name === "__Host-weir");
+  expect(cookie).toMatchObject({ httpOnly: true, secure: true, sameSite: "Strict", path: "/" });
+  await open(page, "#/access", "Access");
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await expect(page.getByLabel("Your token")).toBeVisible();
+  // The secret that was is worth nothing now.
+  await context.addCookies([cookie!]);
+  await page.goto("/ui/#/vips");
+  await page.reload();
+  await expect(page.getByLabel("Your token")).toBeVisible();
+});
+
+test("a page of another origin gets nothing and frames nothing", async ({ page, context, baseURL }) => {
+  await signIn(page, admin);
+  const other = createServer((_, answer) => answer.setHeader("Content-Type", "text/html").end(`<!doctype html><title>other</title><iframe src="${baseURL}/ui/"></iframe>`));
+  await new Promise<void>((done) => other.listen(0, "127.0.0.1", done));
+  try {
+    const stranger = await context.newPage();
+    await stranger.goto(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
+    const got = await stranger.evaluate(async (url) => {
+      const ask = (path: string, init: RequestInit) => fetch(url + path, { credentials: "include", ...init }).then((r) => `${r.type} ${r.status}`, () => "refused");
+      return [
+        await ask("/v1/vips", {}),
+        await ask("/v1/vips", { mode: "no-cors" }),
+        await ask("/weir.v1.TrustService/WhoAmI", { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" }),
+        await ask("/v1/vips", { method: "POST", mode: "no-cors", body: "{}" }),
+        await ask("/ui/session", { method: "DELETE" }),
+      ];
+    }, baseURL);
+    expect(got).toEqual(["refused", "opaque 0", "refused", "opaque 0", "refused"]);
+    expect(stranger.frames().slice(1).map((f) => f.url())).toEqual(["chrome-error://chromewebdata/"]);
+  } finally {
+    other.close();
+  }
+  // The session is still there.
+  await page.reload();
+  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
+});

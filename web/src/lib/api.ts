@@ -1,0 +1,118 @@
+// The Connect protocol in JSON, with the types that are generated from the protos. Types cost nothing at run time; a
+// client with descriptors of all messages would be most of the page.
+
+import type {
+  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetStatusResponseJson, GetVIPResponseJson, ListEventsRequestJson,
+  ListFabricsResponseJson, ListNodesResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
+  WatchEventsRequestJson, WatchEventsResponseJson, WatchVIPsRequestJson, WatchVIPsResponseJson, ListEventsResponseJson,
+} from "../gen/v1/weir_pb";
+import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
+import type {
+  ListAuditRequestJson, ListAuditResponseJson, ListPrincipalsResponseJson, ListTenantsResponseJson, ListTokensResponseJson, ListUsersResponseJson, WhoAmIResponseJson,
+} from "../gen/v1/trust_pb";
+
+/** A call that was refused, by the words of Connect: "unauthenticated", "permission_denied". */
+export class ApiError extends Error {
+  constructor(readonly code: string, message: string) {
+    super(message);
+  }
+}
+
+type None = Record<string, never>;
+type Calls = {
+  "WeirService/GetStatus": [None, GetStatusResponseJson];
+  "WeirService/ListNodes": [{ role?: string }, ListNodesResponseJson];
+  "WeirService/ListVIPs": [ListVIPsRequestJson, ListVIPsResponseJson];
+  "WeirService/GetVIP": [{ name: string }, GetVIPResponseJson];
+  "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
+  "WeirService/ListEvents": [ListEventsRequestJson, ListEventsResponseJson];
+  "WeirService/ListVirtualNetworks": [None, ListVirtualNetworksResponseJson];
+  "WeirService/ListFabrics": [None, ListFabricsResponseJson];
+  "WeirService/Explain": [ExplainRequestJson, ExplainResponseJson];
+  "WeirService/ExplainPacket": [{ mux: string; frame: string }, ExplainPacketResponseJson];
+  "ClusterService/ListManagers": [None, ListManagersResponseJson];
+  "TrustService/WhoAmI": [None, WhoAmIResponseJson];
+  "TrustService/ListTenants": [None, ListTenantsResponseJson];
+  "TrustService/ListUsers": [None, ListUsersResponseJson];
+  "TrustService/ListTokens": [None, ListTokensResponseJson];
+  "TrustService/ListPrincipals": [None, ListPrincipalsResponseJson];
+  "TrustService/ListAudit": [ListAuditRequestJson, ListAuditResponseJson];
+};
+type Streams = {
+  "WeirService/WatchVIPs": [WatchVIPsRequestJson, WatchVIPsResponseJson];
+  "WeirService/WatchEvents": [WatchEventsRequestJson, WatchEventsResponseJson];
+};
+
+const headers = { "Connect-Protocol-Version": "1" };
+
+async function failure(response: Response): Promise<ApiError> {
+  const body = (await response.json().catch(() => ({}))) as { code?: string; message?: string };
+  return new ApiError(body.code ?? (response.status === 401 ? "unauthenticated" : "unavailable"), body.message ?? `the manager answered ${response.status}`);
+}
+
+/** Makes a call. */
+export async function call<M extends keyof Calls>(method: M, request: Calls[M][0], signal?: AbortSignal): Promise<Calls[M][1]> {
+  let response: Response;
+  try {
+    response = await fetch(`/weir.v1.${method}`, {
+      method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(request), signal,
+    });
+  } catch (err) {
+    if (signal?.aborted) throw err;
+    throw new ApiError("unavailable", "the manager does not answer");
+  }
+  if (!response.ok) throw await failure(response);
+  return (await response.json()) as Calls[M][1];
+}
+
+/** Opens a stream and calls each for every message, until signal ends it or it fails. A frame is a flag, four bytes of length, JSON. */
+export async function stream<M extends keyof Streams>(method: M, request: Streams[M][0], each: (message: Streams[M][1]) => void, signal: AbortSignal): Promise<void> {
+  const text = new TextEncoder().encode(JSON.stringify(request));
+  const body = new Uint8Array(5 + text.length);
+  new DataView(body.buffer).setUint32(1, text.length);
+  body.set(text, 5);
+  const response = await fetch(`/weir.v1.${method}`, { method: "POST", headers: { ...headers, "Content-Type": "application/connect+json" }, body, signal });
+  if (!response.ok || !response.body) throw await failure(response);
+  const reader = response.body.getReader();
+  let left = new Uint8Array(0);
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new ApiError("unavailable", "the manager ended the stream");
+    const all = new Uint8Array(left.length + value.length);
+    all.set(left);
+    all.set(value, left.length);
+    left = all;
+    while (left.length >= 5) {
+      const size = new DataView(left.buffer, left.byteOffset).getUint32(1);
+      if (left.length < 5 + size) break;
+      const message = JSON.parse(new TextDecoder().decode(left.subarray(5, 5 + size)));
+      const last = (left[0] ?? 0) & 2;
+      left = left.slice(5 + size);
+      if (!last) each(message as Streams[M][1]);
+      else if (message.error) throw new ApiError(message.error.code ?? "unknown", message.error.message ?? "");
+    }
+  }
+}
+
+/** Exchanges a token for a session, which scripts never see. */
+export async function signIn(token: string): Promise<void> {
+  const response = await fetch("/ui/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
+  if (!response.ok) throw await failure(response);
+}
+
+export async function signOut(): Promise<void> {
+  await fetch("/ui/session", { method: "DELETE" });
+}
+
+export type Session = { id: string; from: string; agent: string; created: string; lastUsed: string; current: boolean };
+
+export async function sessions(): Promise<Session[]> {
+  const response = await fetch("/ui/sessions");
+  if (!response.ok) throw await failure(response);
+  return ((await response.json()) as { sessions: Session[] }).sessions;
+}
+
+export async function endSession(id: string): Promise<void> {
+  const response = await fetch(`/ui/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
+  if (!response.ok) throw await failure(response);
+}

@@ -1,0 +1,74 @@
+// What a page shows is read anew while the page is seen: a value, how old it is, and why it is not newer.
+
+import { ApiError } from "./api";
+
+/** Of the whole page: who calls, and whether the manager answers. */
+export const app = $state({ signedOut: false, lost: "" });
+
+function note(err: unknown): string {
+  if (err instanceof ApiError) {
+    if (err.code === "unauthenticated") app.signedOut = true;
+    else if (err.code === "unavailable") app.lost = err.message;
+    return err.message;
+  }
+  app.lost = "the manager does not answer";
+  return app.lost;
+}
+
+export class Live<T> {
+  value = $state.raw<T>();
+  error = $state("");
+
+  /** Reads every so many seconds, from an $effect: what it returns ends it. */
+  poll(seconds: number, read: (signal: AbortSignal) => Promise<T>): () => void {
+    const ended = new AbortController();
+    let timer = 0;
+    const again = async () => {
+      if (!document.hidden) {
+        try {
+          const value = await read(ended.signal);
+          if (ended.signal.aborted) return;
+          this.value = value;
+          this.error = app.lost = "";
+        } catch (err) {
+          if (ended.signal.aborted) return;
+          this.error = note(err);
+        }
+      }
+      if (!app.signedOut) timer = window.setTimeout(again, seconds * 1000);
+    };
+    const seen = () => {
+      if (document.hidden) return;
+      clearTimeout(timer);
+      void again();
+    };
+    document.addEventListener("visibilitychange", seen);
+    void again();
+    return () => {
+      ended.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }
+}
+
+/** Keeps a stream open, from an $effect: open is called again, a little later each time, when it fails. */
+export function follow(open: (signal: AbortSignal) => Promise<void>, failed: (why: string) => void): () => void {
+  const ended = new AbortController();
+  void (async () => {
+    for (let wait = 500; !ended.signal.aborted; wait = Math.min(wait * 2, 4000)) {
+      const began = Date.now();
+      try {
+        await open(ended.signal);
+      } catch (err) {
+        if (ended.signal.aborted) return;
+        failed(note(err));
+        if (app.signedOut) return;
+        if (err instanceof ApiError && err.code === "permission_denied") return;
+      }
+      if (Date.now() - began > 10000) wait = 500;
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  })();
+  return () => ended.abort();
+}
