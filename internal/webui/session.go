@@ -158,7 +158,7 @@ func (s *Sessions) Use(r *http.Request) (within *http.Request, leave func()) {
 		return r, func() {}
 	}
 	one.open++
-	ctx, cancel := context.WithDeadline(r.Context(), one.created.Add(maxAge))
+	ctx, cancel := context.WithTimeout(r.Context(), maxAge-s.now().Sub(one.created))
 	stop := context.AfterFunc(one.ended, cancel)
 	return r.WithContext(ctx), func() {
 		stop()

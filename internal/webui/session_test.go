@@ -68,7 +68,11 @@ func TestEndedSessionEndsItsStreams(t *testing.T) {
 		t.Fatal("a stream of a session that goes on has ended")
 	}
 	s.EndOf(showing(secret))
-	<-within.Context().Done()
+	select {
+	case <-within.Context().Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("a stream of a session that was ended goes on")
+	}
 	if _, known := s.Caller(showing(secret)); known {
 		t.Error("a session that was ended is known")
 	}
