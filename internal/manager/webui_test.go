@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/webui"
 )
 
@@ -115,6 +117,27 @@ func TestWebPageSessions(t *testing.T) {
 	}
 	got, text = b.whoAmI()
 	b.expect("after the token was replaced", got, text, http.StatusUnauthorized, "was revoked")
+}
+
+// A browser that has a user's certificate is signed in by it. It shows the certificate to pages elsewhere too, which get
+// nothing by it.
+func TestWebPageByCertificate(t *testing.T) {
+	m, _, url := secure(t, Config{})
+	access, err := rpc.ReadConfig(pki.AdminFile(m.cfg.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, m, url)
+	b.client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{*access.Current().TLS()}
+	got, text := b.whoAmI()
+	b.expect("with a certificate", got, text, http.StatusOK, `"user/admin"`)
+	for _, path := range []string{"/v1/users", "/weir.v1.TrustService/CreateUser"} {
+		got, text = b.send(http.MethodPost, path, `{"user": {"name": "eve"}}`, func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Content-Type", "text/plain") // asks for no leave
+		})
+		b.expect("a form elsewhere, "+path, got, text, http.StatusForbidden, "a page of another origin")
+	}
 }
 
 // strangers are other pages in the browser of a user with a session, and cookies that nobody gave out.
