@@ -109,7 +109,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusTooManyRequests, errTooMany)
 		return
 	}
-	h.Log.Info("user signed in to the web page", "user", caller.String(), "from", from)
+	h.Log.Info("user signed in to the web page", "identity", caller.String(), "remote", from)
 	setCookie(w, secret, int(maxAge.Seconds()))
 	w.WriteHeader(http.StatusNoContent)
 }
