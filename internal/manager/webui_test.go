@@ -75,6 +75,9 @@ func (b *browser) expect(what string, status int, answer string, want int, has s
 // A user signs in by a token, reads what the API lets it read, and is signed out everywhere when the token is replaced.
 func TestWebPageSessions(t *testing.T) {
 	m, admin, url := secure(t, Config{})
+	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}}}); err != nil {
+		t.Fatal(err)
+	}
 	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
 		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "red", Role: "viewer"}},
 	}})

@@ -83,6 +83,9 @@ func token(t *testing.T, admin *rpc.Client, name, tenant, role string) string {
 // fill gives the cluster a mux and a host, whose texts are markup, and a VIP each of two tenants.
 func fill(t *testing.T, admin *rpc.Client, url string) {
 	t.Helper()
+	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}}}); err != nil {
+		t.Fatal(err)
+	}
 	mux := join(t, admin, url, "mux", trust.Mux, "mux1")
 	tables, err := mux.SyncMux(t.Context(), &weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.1.1.2"}, Version: markup})
 	if err != nil || !tables.Receive() {
