@@ -159,7 +159,7 @@ func (b *browser) strangers() {
 	got, text = b.send(http.MethodPost, "/v1/vips", "{}", from("cross-site", "https://evil.example"))
 	b.expect("a form elsewhere", got, text, http.StatusForbidden, "a page of another origin")
 	got, text = b.send(http.MethodGet, "/v1/whoami", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
-	b.expect("an address that was typed", got, text, http.StatusUnauthorized, "credential")
+	b.expect("an address that was typed", got, text, http.StatusUnauthorized, "show a client certificate")
 	forged := &browser{b.t, &http.Client{Transport: b.client.Transport}, b.url}
 	got, text = forged.whoAmI(func(r *http.Request) {
 		r.AddCookie(&http.Cookie{Name: webui.CookieName, Value: strings.Repeat("A", 43)})

@@ -24,6 +24,7 @@ export class Live<T> {
     const ended = new AbortController();
     let timer = 0;
     const again = async () => {
+      let wait = seconds;
       if (!document.hidden) {
         try {
           const value = await read(ended.signal);
@@ -33,9 +34,10 @@ export class Live<T> {
         } catch (err) {
           if (ended.signal.aborted) return;
           this.error = note(err);
+          wait = Math.min(seconds, 2);
         }
       }
-      if (!app.signedOut) timer = window.setTimeout(again, seconds * 1000);
+      if (!app.signedOut) timer = window.setTimeout(again, wait * 1000);
     };
     const seen = () => {
       if (document.hidden) return;
