@@ -125,7 +125,7 @@ func (r report) forStore() ([]byte, error) {
 	}
 	bare := proto.CloneOf(r.bare)
 	if host := bare.GetHost(); host != nil {
-		host.Snat = r.detail.GetHost().GetSnat()
+		host.Snat, host.Multipath = r.detail.GetHost().GetSnat(), r.detail.GetHost().GetMultipath()
 	}
 	for i, p := range r.detail.GetSwitch().GetPorts() {
 		kept := bare.GetSwitch().GetPorts()[i]
@@ -149,17 +149,20 @@ func (r report) equals(other report) bool {
 // what they like as often as they like, and would have each of it stored at once.
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	if mux := detail.GetMux(); mux != nil {
-		verdicts, endpoints, snat, flows := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows
-		mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = nil, nil, nil, nil // many: they are not copied
-		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
+		verdicts, endpoints, snat, flows, sessions := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions
+		mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions = nil, nil, nil, nil, nil // many: they are not copied
+		defer func() {
+			mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions = verdicts, endpoints, snat, flows, sessions
+		}()
 	}
 	if host := detail.GetHost(); host != nil {
 		verdicts, sessions, snat, networks := host.Verdicts, host.Sessions, host.Snat, host.Networks
-		tenants, tenantSNAT := host.TenantSessions, host.TenantSnat
+		tenants, tenantSNAT, multipath := host.TenantSessions, host.TenantSnat, host.Multipath
 		host.Verdicts, host.Sessions, host.Snat, host.Networks, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil, nil
+		host.Multipath = nil
 		defer func() {
 			host.Verdicts, host.Sessions, host.Snat, host.Networks = verdicts, sessions, snat, networks
-			host.TenantSessions, host.TenantSnat = tenants, tenantSNAT
+			host.TenantSessions, host.TenantSnat, host.Multipath = tenants, tenantSNAT, multipath
 		}()
 	}
 	if sw := detail.GetSwitch(); sw != nil {

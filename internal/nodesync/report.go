@@ -146,12 +146,6 @@ func (n *Service) takeReport(
 	}
 	n.unacked.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := n.Now()
-	switch refused := model.Generation(rejection.GetGeneration()); role {
-	case model.RoleMux:
-		n.Hub.AckMux(name, model.Generation(generation), refused)
-	case model.RoleHost:
-		n.Hub.AckHost(name, max(model.Generation(generation), refused))
-	}
 	next := report{detail: detail, bare: withoutCounters(detail), stored: now, Status: nodestatus.Status{
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), SessionCount: counted,
@@ -161,7 +155,7 @@ func (n *Service) takeReport(
 	// Which generation a host runs is told by the gate.
 	if on := role != model.RoleHost && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < StoreInterval {
 		next.stored = before.stored
-		n.Reports.setReport(name, next)
+		n.setReport(role, name, next)
 		return nil
 	}
 	if next.SessionCount.At.IsZero() {
@@ -170,9 +164,21 @@ func (n *Service) takeReport(
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		n.Log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	n.Reports.setReport(name, next)
+	n.setReport(role, name, next)
 	n.putStatus(name, next, news)
 	return nil
+}
+
+// setReport keeps a report, then acknowledges what it says that the node runs: who waits for that finds what the node says
+// of it, such as VIPs that it does not steer.
+func (n *Service) setReport(role model.Role, name string, r report) {
+	n.Reports.setReport(name, r)
+	switch role {
+	case model.RoleMux:
+		n.acks.AckMux(name, r.Generation, r.Rejected)
+	case model.RoleHost:
+		n.acks.AckHost(name, max(r.Generation, r.Rejected))
+	}
 }
 
 // putStatus writes a report to the store.

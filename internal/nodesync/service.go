@@ -64,9 +64,16 @@ type Service struct {
 
 	metrics *Metrics
 	unacked *unacked
+	acks    acks // Hub
+}
+
+// acks are told which generations nodes have.
+type acks interface {
+	AckMux(name string, runs, answered model.Generation) (here bool)
+	AckHost(name string, generation model.Generation)
 }
 
 // New makes a service, which counts in metrics.
 func New(cfg Config, metrics *Metrics) *Service {
-	return &Service{Config: cfg, metrics: metrics, unacked: newUnacked(metrics)}
+	return &Service{Config: cfg, metrics: metrics, unacked: newUnacked(metrics), acks: cfg.Hub}
 }
