@@ -43,8 +43,8 @@ func (f flaps) observe(plan *cabling.Plan, reported map[string][]cabling.Port, n
 				at.peer, _ = plan.Name(p.Neighbour)
 			}
 			more := p.Changes - at.changes
-			if p.Changes < at.changes { // its daemon restarted
-				more = p.Changes
+			if p.Changes < at.changes { // its daemon restarted, or the port is another one: which changes are new is not known
+				more = 0
 			}
 			at.changes = p.Changes
 			for range min(more, flapChanges) {

@@ -245,6 +245,22 @@ func TestLinksThatFlapAreTold(t *testing.T) {
 	}
 }
 
+// Daemons that restart, and count anew what ports did before, make no link flap.
+func TestFewerChangesAddNothing(t *testing.T) {
+	s := newSite(t)
+	s.fine()
+	s.flap("core", "tor-1", 50)
+	s.expect("all is as declared", time.Minute, "")
+	for i := range uint64(4) {
+		for _, of := range []string{"core", "tor-1"} {
+			s.ports[of][0].Changes = 12 - 3*i
+		}
+		s.expect("the daemons restart", 20*time.Second, "")
+	}
+	s.flap("core", "tor-1", 2)
+	s.expect("it failed twice", time.Minute, "")
+}
+
 // Whoever has links flap one after the other has an event a minute.
 func TestLinksThatFlapFillNoLog(t *testing.T) {
 	s := newSite(t, "a", "b", "c")
