@@ -48,7 +48,7 @@ type Controller struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	mu     sync.Mutex
+	turn   wake.Turn // guards what follows; it is held for as long as a choice and its writes take
 	view   view
 	choice *placechoice.Choice // nil: there is none yet
 	seen   uint64              // what led to it
@@ -59,9 +59,11 @@ type Controller struct {
 // Run chooses until ctx ends. What is not in the store begins anew with each leader: since when switches are silent, what
 // of traffic was seen, and what is left of the moves of weir placement optimize.
 func (c *Controller) Run(ctx context.Context) error {
-	c.mu.Lock()
+	if err := c.turn.Take(ctx); err != nil {
+		return nil //nolint:nilerr // it ends before it begins
+	}
 	c.view, c.choice = newView(), nil
-	c.mu.Unlock()
+	c.turn.Leave()
 	var measuring sync.WaitGroup
 	defer measuring.Wait()
 	measuring.Go(func() { // a manager that is away is waited for
@@ -93,8 +95,10 @@ type decision struct {
 
 // Step looks at switches and VIPs, chooses if something happened, and begins the moves that may begin.
 func (c *Controller) Step(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.turn.Take(ctx); err != nil {
+		return err
+	}
+	defer c.turn.Leave()
 	s, now := c.Store.State(), c.Now()
 	w, why := c.world(s, now)
 	if why != "" {
@@ -229,7 +233,7 @@ func (c *Controller) write(ctx context.Context, all []decision) error {
 
 // Plan is where VIPs would be if they were placed now, and the moves that lead there; anew: also those that may stay.
 func (c *Controller) Plan(ctx context.Context, anew bool) (*placechoice.Choice, []placechoice.Move, error) {
-	w, err := c.look()
+	w, err := c.World(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +251,7 @@ func plan(ctx context.Context, w placechoice.World, anew bool) (*placechoice.Cho
 
 // Optimize places all VIPs anew, and has them moved there.
 func (c *Controller) Optimize(ctx context.Context) (*placechoice.Choice, []placechoice.Move, error) {
-	w, err := c.look()
+	w, err := c.World(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -255,31 +259,35 @@ func (c *Controller) Optimize(ctx context.Context) (*placechoice.Choice, []place
 	if err != nil {
 		return nil, nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.turn.Take(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer c.turn.Leave()
 	c.choice, c.seen, c.due = choice, signature(w), c.Now().Add(repairInterval)
 	return choice, moves, nil
 }
 
 // World is what the leader would choose by now.
-func (c *Controller) World() (placechoice.World, error) { return c.look() }
-
-// WorldOf is what the leader would choose by if this were the state. It notes nothing.
-func (c *Controller) WorldOf(s *store.State) (placechoice.World, error) {
-	c.mu.Lock()
-	asIf := &Controller{Newest: c.Newest, view: c.view.copy(c.Now())}
-	c.mu.Unlock()
-	w, why := asIf.world(s, c.Now())
+func (c *Controller) World(ctx context.Context) (placechoice.World, error) {
+	if err := c.turn.Take(ctx); err != nil {
+		return placechoice.World{}, err
+	}
+	defer c.turn.Leave()
+	w, why := c.world(c.Store.State(), c.Now())
 	if why != "" {
 		return w, errors.New(why)
 	}
 	return w, nil
 }
 
-func (c *Controller) look() (placechoice.World, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w, why := c.world(c.Store.State(), c.Now())
+// WorldOf is what the leader would choose by if this were the state. It notes nothing.
+func (c *Controller) WorldOf(ctx context.Context, s *store.State) (placechoice.World, error) {
+	if err := c.turn.Take(ctx); err != nil {
+		return placechoice.World{}, err
+	}
+	asIf := &Controller{Newest: c.Newest, view: c.view.copy(c.Now())}
+	c.turn.Leave()
+	w, why := asIf.world(s, c.Now())
 	if why != "" {
 		return w, errors.New(why)
 	}

@@ -35,9 +35,11 @@ type rate struct {
 
 // measure reads what agents of all managers counted, now and then.
 func (c *Controller) measure(ctx context.Context) {
-	c.mu.Lock()
+	if c.turn.Take(ctx) != nil {
+		return
+	}
 	wait := c.Matrix == nil || c.Now().Sub(c.view.sources.since) < meterSpan
-	c.mu.Unlock()
+	c.turn.Leave()
 	var network *fabric.Fabric
 	for f := range c.Store.State().Fabrics.Values() {
 		network = f.Network
@@ -53,8 +55,10 @@ func (c *Controller) measure(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		c.Log.Warn("what agents count is not read, trying again", "err", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if c.turn.Take(ctx) != nil {
+		return
+	}
+	defer c.turn.Leave()
 	c.view.sources.observe(network, read, c.Now())
 }
 

@@ -50,17 +50,26 @@ func (m *Placements) wouldChoose(ctx context.Context, s *store.State, change sto
 	}
 	ctx, cancel := context.WithTimeout(ctx, chooseTime)
 	defer cancel()
-	_ = m.choose(func() error {
-		w, err := m.Chooser.WorldOf(next)
+	err := m.turns.compute(ctx, tenants(change), func(ctx context.Context) error {
+		w, err := m.Chooser.WorldOf(ctx, next)
 		if err == nil {
 			chosen, err = placechoice.Choose(ctx, w, false)
 		}
-		if err != nil {
-			chosen = nil
-		}
-		return nil
+		return err
 	})
+	if err != nil {
+		return nil
+	}
 	return chosen
+}
+
+// tenants are those that a change writes VIPs of.
+func tenants(change store.Change) (names []string) {
+	for _, vip := range change.VIPs {
+		names = append(names, vip.Tenant)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // named are the switches that an owner names and that take VIPs: they are registered and not drained.

@@ -1,6 +1,7 @@
 package placed
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -60,7 +61,9 @@ type leader struct {
 	world func(*store.State) (placechoice.World, error)
 }
 
-func (l leader) WorldOf(s *store.State) (placechoice.World, error) { return l.world(s) }
+func (l leader) WorldOf(_ context.Context, s *store.State) (placechoice.World, error) {
+	return l.world(s)
+}
 
 // moves is the move of a VIP that is applied.
 func moves(t *testing.T, s *store.State, vip model.VIP, world func(*store.State) (placechoice.World, error)) *weirv1.PlacementMove {

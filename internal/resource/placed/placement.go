@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"connectrpc.com/connect"
 
@@ -24,9 +23,9 @@ type Chooser interface {
 	// Optimize is Plan anew, and begins the moves.
 	Optimize(ctx context.Context) (*placechoice.Choice, []placechoice.Move, error)
 	// World is what is chosen by.
-	World() (placechoice.World, error)
+	World(ctx context.Context) (placechoice.World, error)
 	// WorldOf is what would be chosen by if this were the state.
-	WorldOf(s *store.State) (placechoice.World, error)
+	WorldOf(ctx context.Context, s *store.State) (placechoice.World, error)
 }
 
 // Placements are the calls about where VIPs are of switches.
@@ -34,22 +33,13 @@ type Placements struct {
 	Store   *store.Store
 	Chooser Chooser
 
-	choosing sync.Mutex // one placement is computed at a time: it takes seconds of a CPU
-}
-
-// choose has the leader compute a placement, unless it computes one for another call.
-func (m *Placements) choose(do func() error) error {
-	if !m.choosing.TryLock() {
-		return connect.NewError(connect.CodeResourceExhausted, errors.New("the leader computes a placement for another call: try again in some seconds"))
-	}
-	defer m.choosing.Unlock()
-	return do()
+	turns turns
 }
 
 // PlanPlacement says where VIPs would be.
 func (m *Placements) PlanPlacement(ctx context.Context, r *weirv1.PlanPlacementRequest) (*weirv1.PlanPlacementResponse, error) {
 	var plan *weirv1.PlanPlacementResponse
-	err := m.choose(func() (err error) {
+	err := m.turns.compute(ctx, nil, func(ctx context.Context) (err error) {
 		plan, err = planned(m.Chooser.Plan(ctx, r.GetOptimize()))
 		return err
 	})
@@ -59,7 +49,7 @@ func (m *Placements) PlanPlacement(ctx context.Context, r *weirv1.PlanPlacementR
 // OptimizePlacement places all VIPs anew.
 func (m *Placements) OptimizePlacement(ctx context.Context, _ *weirv1.OptimizePlacementRequest) (*weirv1.OptimizePlacementResponse, error) {
 	var plan *weirv1.PlanPlacementResponse
-	err := m.choose(func() (err error) {
+	err := m.turns.compute(ctx, nil, func(ctx context.Context) (err error) {
 		plan, err = planned(m.Chooser.Optimize(ctx))
 		return err
 	})
@@ -110,12 +100,12 @@ func (m *Placements) ExplainPlacement(ctx context.Context, r *weirv1.ExplainPlac
 		return p, nil
 	}
 	p.Placement, p.Switches = string(vip.Hardware.Placement), state.Chosen
-	return p, m.choose(func() error { return m.explainChoice(ctx, vip.Name, p) })
+	return p, m.turns.compute(ctx, nil, func(ctx context.Context) error { return m.explainChoice(ctx, vip.Name, p) })
 }
 
 // explainChoice adds what the leader would choose, and why.
 func (m *Placements) explainChoice(ctx context.Context, vip string, p *weirv1.ExplainPlacementResponse) error {
-	w, err := m.Chooser.World()
+	w, err := m.Chooser.World(ctx)
 	if err != nil {
 		p.Reason = err.Error()
 		return nil
