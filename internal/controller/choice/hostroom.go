@@ -24,11 +24,17 @@ type need struct {
 	chosen  bool
 
 	granted steering.Room // what it had room for last
+	had     []string      // at which hosts, in order
 	unfit   string        // why it has none
 }
 
-// grew says whether the VIP needs more than it had.
-func (n *need) grew() bool { return n.granted.Lacks(n.room) != nil }
+// grew says whether the VIP needs more than it had, or the same at other hosts.
+func (n *need) grew() bool {
+	return n.granted.Lacks(n.room) != nil || slices.ContainsFunc(n.hosts, func(host string) bool {
+		_, had := slices.BinarySearch(n.had, host)
+		return !had
+	})
+}
 
 // clone is a copy that shares nothing that is written.
 func (r rooms) clone() rooms {
@@ -76,8 +82,8 @@ func (r rooms) note(s *store.State, seen placechoice.VIP) (changed bool) {
 	}
 	room, hosts := desired.Steering(vip)
 	next := &need{written: written, room: room.Plus(desired.KeptRoom(s.State, vip)), hosts: slices.Sorted(hosts), chosen: chosen}
-	if next.granted = next.room; n != nil {
-		next.granted = n.granted
+	if next.granted, next.had = next.room, next.hosts; n != nil {
+		next.granted, next.had = n.granted, n.had
 	}
 	r[seen.Name] = next
 	return true
@@ -109,7 +115,7 @@ func (r rooms) grant(vips []placechoice.VIP) {
 		if n.unfit != "" {
 			continue
 		}
-		n.granted = n.room
+		n.granted, n.had = n.room, n.hosts
 		for _, host := range n.hosts {
 			taken[host] = taken[host].Plus(n.room)
 		}

@@ -106,3 +106,43 @@ func TestWhatGrewIsPutBack(t *testing.T) {
 		t.Errorf("a table that grew needs %+v, as before %+v", r["vip39"].room, room)
 	}
 }
+
+// One that goes to other hosts, and is no larger, takes no room there from those that have it.
+func TestWhatGoesToOtherHostsIsPutBack(t *testing.T) {
+	const most = 39
+	s, r := &store.State{}, rooms{}
+	elsewhere := wide(0, 512)
+	for b := range elsewhere.Endpoints[0].Backends {
+		elsewhere.Endpoints[0].Backends[b].Host += "-elsewhere"
+	}
+	s.PutVIP(elsewhere)
+	for i := range most {
+		s.PutVIP(wide(i+1, 512))
+	}
+	keep := func() (unfit []string) {
+		var vips []placechoice.VIP
+		for i := range most + 1 {
+			vips = append(vips, placechoice.VIP{Name: fmt.Sprint("vip", i), At: placechoice.At{Chosen: []string{"sw1"}}})
+		}
+		r.keep(s, vips)
+		for _, vip := range vips {
+			if vip.Unfit != "" {
+				unfit = append(unfit, vip.Name)
+			}
+		}
+		return unfit
+	}
+	if unfit := keep(); len(unfit) > 0 {
+		t.Fatalf("does not fit: %v", unfit)
+	}
+	s.PutVIP(wide(0, 512))
+	s.Written.Set("vip0", 7)
+	if unfit := keep(); !slices.Equal(unfit, []string{"vip0"}) {
+		t.Errorf("put back: %v", unfit)
+	}
+	s.PutVIP(elsewhere)
+	s.Written.Set("vip0", 8)
+	if unfit := keep(); len(unfit) > 0 {
+		t.Errorf("where it was, put back: %v", unfit)
+	}
+}
