@@ -10,6 +10,8 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -94,22 +96,44 @@ func (c *Controller) write(ctx context.Context, what string, vips []string, ende
 	var writes errgroup.Group
 	for _, some := range c.pieces(c.Store.State(), vips, ended) {
 		writes.Go(func() error {
-			wrote := false
-			generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-				change := c.follow(s, some, ended)
-				wrote = len(change.Tables) > 0
-				return change, nil
-			})
-			if err == nil && wrote {
-				c.Log.Info(what, "vips", some, "generation", generation)
+			for more := true; more; {
+				wrote := false
+				generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+					change := c.follow(s, some, ended)
+					more = cut(change)
+					wrote = len(change.Tables) > 0
+					return change, nil
+				})
+				if err != nil {
+					return err
+				}
+				if wrote {
+					c.Log.Info(what, "vips", some, "generation", generation)
+				}
 			}
-			return err
+			return nil
 		})
 	}
 	return writes.Wait()
 }
 
-// pieces are the VIPs whose tables are to be written, as many together as any etcd takes in one transaction.
+// cut leaves of a change what any etcd takes in one transaction, and says whether there was more: a VIP may have more endpoints
+// than that. Each table is right by itself.
+func cut(change store.Change) (more bool) {
+	room := etcd.SafeOperations
+	maps.DeleteFunc(change.Tables, func(model.EndpointKey, desired.Table) bool {
+		room--
+		return room < 0
+	})
+	maps.DeleteFunc(change.Ports, func(model.SNATKey, snatport.Allocation) bool {
+		room--
+		return room < 0
+	})
+	return room < 0
+}
+
+// pieces are the VIPs whose tables are to be written, as many together as any etcd takes in one transaction. One that has more
+// is a piece of its own.
 func (c *Controller) pieces(s *store.State, vips []string, ended desired.Ended) (pieces [][]string) {
 	room := 0
 	for _, vip := range vips {

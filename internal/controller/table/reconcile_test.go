@@ -73,3 +73,28 @@ func TestTablesOfManyVIPsInAnExternalEtcd(t *testing.T) {
 		t.Errorf("%d VIPs have a table, of %d", n, len(all))
 	}
 }
+
+// An external etcd takes the tables of a VIP that has more endpoints than it takes operations in one transaction.
+func TestTablesOfAVIPWithManyEndpointsInAnExternalEtcd(t *testing.T) {
+	s := teststore.Open(t, etcdtest.Start(t))
+	wide := model.VIP{Name: "wide", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1")}
+	for i := range 2*etcd.SafeOperations + 50 {
+		wide.Endpoints = append(wide.Endpoints, model.Endpoint{Protocol: model.TCP, Port: uint16(1 + i), Backends: []model.Backend{
+			{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 1},
+		}})
+	}
+	small := wide
+	small.Name, small.Address, small.Endpoints = "small", netip.MustParseAddr("203.0.113.2"), wide.Endpoints[:1]
+	if _, err := s.Update(t.Context(), func(*store.State) (store.Change, error) {
+		return store.Change{VIPs: []model.VIP{wide, small}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c := &Controller{Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+	if err := c.recompute(t.Context(), []string{"wide", "small"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.State().Tables.Len(); n != len(wide.Endpoints)+1 {
+		t.Errorf("%d endpoints have a table, of %d", n, len(wide.Endpoints)+1)
+	}
+}
