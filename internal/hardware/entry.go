@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	limits "github.com/weirlb/weir/internal/model/hardware"
 )
 
 // entryMembers bounds the members that any driver looks at.
 const entryMembers = 1 << 14
-
-// entrySources bounds the outer sources of a TIP.
-const entrySources = 256
 
 // Rows is how many rows of table ECMP the entry takes: the sum of its members' entries.
 func (e Entry) Rows() uint32 {
@@ -76,8 +75,8 @@ func (e Entry) Validate() error {
 }
 
 func (e Entry) validateSources(refuse func(format string, args ...any) error) error {
-	if len(e.Sources) > entrySources {
-		return refuse("it takes packets from %d outer sources, more than %d", len(e.Sources), entrySources)
+	if len(e.Sources) > limits.MaxSources {
+		return refuse("it takes packets from %d outer sources, more than %d", len(e.Sources), limits.MaxSources)
 	}
 	for i, source := range e.Sources {
 		switch {

@@ -8,8 +8,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// MaxSwitches bounds the switches of a VIP.
-const MaxSwitches = 64
+// MaxSwitches bounds the switches of a VIP, MaxSources the outer sources that a TIP takes packets from.
+const (
+	MaxSwitches = 64
+	MaxSources  = 256
+)
 
 // refusals collects all that is wrong, so that a user corrects a manifest in one go.
 type refusals []error
