@@ -124,6 +124,8 @@ func notOnItsWay(s *store.State, vip model.VIP, name string, place placementpoli
 		why, reason = "the VIP is flooded", "Flooded"
 	case !node.Drained.IsZero():
 		why, reason = "the switch is drained", "Drained"
+	case place.Refuses():
+		why, reason = place.Reason, "Refused"
 	case place.Phase == placementpolicy.Hardware:
 	case place.Host != "":
 		why, reason = place.Reason, "HostRefuses"

@@ -52,7 +52,7 @@ func (p Phase) Announced() bool { return p == Announcing || p == Hardware }
 type Place struct {
 	Phase    Phase     `json:"phase"`
 	Since    time.Time `json:"since"`              // for people: durations are measured by the leader that is
-	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted
+	Reason   string    `json:"reason,omitempty"`   // why it is on its way out, or evicted, or refuses
 	Attempts uint32    `json:"attempts,omitempty"` // refusals in a row
 	Host     string    `json:"host,omitempty"`     // that does not steer the VIP: the Place waits, or is on its way out, for it
 	Part     Part      `json:"part,omitzero"`      // of the VIP's members
@@ -61,6 +61,9 @@ type Place struct {
 	Named  bool       `json:"named,omitempty"`  // of a TIP: entries of other switches name it
 	Silent bool       `json:"silent,omitempty"` // of a TIP: its switch may be dead, so that others are named alone
 }
+
+// Refuses says whether the switch refused a change, and goes on with what it has because other switches send to its TIP.
+func (p Place) Refuses() bool { return p.Phase.Announced() && p.Reason != "" }
 
 // State is where a VIP is. It is read only.
 type State struct {
@@ -192,13 +195,8 @@ func (p Place) to(phase Phase, now time.Time) Place {
 func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 	back := map[Phase]Phase{Preparing: Leaving, Programming: Removing, Announcing: Withdrawing, Hardware: Withdrawing}[p.Phase]
 	switch {
-	case p.Phase != Preparing && seen.Runs && seen.Refused != "":
-		if p.Phase == Hardware && seen.For >= lastBackOff {
-			p.Attempts = 0
-		}
-		p.Reason, p.Host = seen.Refused, ""
-		p.Attempts++
-		return p.to(back, now), Refused
+	case p.Refuses(), p.Phase != Preparing && seen.Runs && seen.Refused != "":
+		return p.refused(back, seen, now)
 	case !seen.fits() && seen.Named && p.Phase.Announced():
 	case !seen.fits():
 		event := Event("")
@@ -218,6 +216,25 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		return p.to(Hardware, now), Placed
 	}
 	return p, ""
+}
+
+// refused is what follows when the switch refuses what it is told. It leaves, but for a TIP that other switches send to:
+// these stop first. That it refused stays known until it has left, whatever it says by then.
+func (p Place) refused(back Phase, seen Seen, now time.Time) (Place, Event) {
+	event := Refused
+	if p.Refuses() { // people were told
+		event = ""
+	} else {
+		if p.Phase == Hardware && seen.For >= lastBackOff {
+			p.Attempts = 0
+		}
+		p.Reason, p.Host = seen.Refused, ""
+	}
+	if seen.Named && p.Phase.Announced() {
+		return p, event
+	}
+	p.Attempts++
+	return p.to(back, now), event
 }
 
 // unsteered is what follows while a host does not steer the VIP: it waits, or leaves for longer each time. Of who it waits

@@ -91,7 +91,7 @@ func TestWhatAHostDoesNotSteer(t *testing.T) {
 	}
 }
 
-// What other switches send to does not withdraw, but for a refusal, and keeps its entry.
+// What other switches send to does not withdraw, and keeps its entry.
 func TestWhatIsNamedStays(t *testing.T) {
 	for _, c := range []struct {
 		from Phase
@@ -101,13 +101,31 @@ func TestWhatIsNamedStays(t *testing.T) {
 		{Hardware, Seen{Runs: true}, Hardware},
 		{Announcing, Seen{Runs: true}, Announcing},
 		{Programming, Seen{Runs: true}, Removing},
-		{Hardware, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing},
+		{Hardware, Seen{Wanted: true, Runs: true, Refused: "full"}, Hardware},
 		{Withdrawing, Seen{Runs: true, RunsFor: settle}, Withdrawing},
 	} {
 		c.seen.Named = true
 		if next, _ := (Place{Phase: c.from}).Next(c.seen, at); next.Phase != c.to {
 			t.Errorf("%s leads to %s, want %s", c.from, next.Phase, c.to)
 		}
+	}
+}
+
+// A switch that refused a change of what others send to leaves when they do not any more, whatever it says by then; people
+// are told once.
+func TestRefusedAndNamed(t *testing.T) {
+	said := Seen{Wanted: true, Runs: true, Refused: "full", Named: true}
+	p, event := (Place{Phase: Hardware, Attempts: 1}).Next(said, at)
+	if !p.Refuses() || p.Phase != Hardware || p.Attempts != 1 || event != Refused {
+		t.Errorf("it is %+v (%q)", p, event)
+	}
+	said.Refused = ""
+	if next, event := p.Next(said, at); next != p || event != "" {
+		t.Errorf("while others send there it is %+v (%q)", next, event)
+	}
+	said.Named = false
+	if next, event := p.Next(said, at); next.Phase != Withdrawing || next.Attempts != 2 || next.Reason != "full" || event != "" {
+		t.Errorf("then it is %+v (%q)", next, event)
 	}
 }
 

@@ -25,8 +25,11 @@ func (w *Watch) lookAt(s *store.State, now time.Time) []netip.Addr {
 	return w.due(s, now)
 }
 
-// observe notes since when switches are silent, and what they say.
+// observe notes since when switches are silent, and what they say. Which generation hosts have is read before what they say of
+// it, and both once a step, however many VIPs wait.
 func (w *Watch) observe(s *store.State, now time.Time) {
+	w.ready = w.Published()
+	clear(w.hosts.heard)
 	said := make(map[string]report, len(w.said))
 	for node := range s.Nodes.Values() {
 		if node.Role == model.RoleSwitch {
@@ -55,9 +58,8 @@ func (w *Watch) lookAtMoving(s *store.State, name string) {
 
 // lookAtWaiting adds the VIPs that wait for hosts, if these are ready for more, and now and then those that wait for a time.
 func (w *Watch) lookAtWaiting(now time.Time) {
-	published := w.Published()
-	more, tick := published != w.published, now.Sub(w.timed) >= lookInterval || now.Before(w.timed)
-	if w.published = published; tick {
+	more, tick := w.ready != w.published, now.Sub(w.timed) >= lookInterval || now.Before(w.timed)
+	if w.published = w.ready; tick {
 		w.timed = now
 	}
 	if !more && !tick {

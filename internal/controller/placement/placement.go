@@ -98,7 +98,8 @@ type Watch struct {
 	took   time.Duration       // that the last look did
 
 	moving    map[netip.Addr]awaits // VIPs on their way
-	published model.Generation      // at the last look
+	ready     model.Generation      // that hosts have, in this step
+	published model.Generation      // and at the last look
 	timed     time.Time             // when those that wait for a time were looked at
 
 	timers map[netip.Addr]map[string]timer // by VIP and switch
@@ -127,6 +128,11 @@ func (r report) equals(before report) bool {
 // tells says whether the switch has said what became of a VIP as of a generation.
 func (r report) tells(vip netip.Addr, of model.Generation) bool {
 	return r.generation >= of && (!r.more || r.refused[vip.String()] != "")
+}
+
+// took says whether the switch has said that it has a VIP as of a generation.
+func (r report) took(vip netip.Addr, of model.Generation) bool {
+	return r.tells(vip, of) && r.refused[vip.String()] == ""
 }
 
 // Watch begins to follow where VIPs are.
@@ -274,6 +280,7 @@ func (w *Watch) next(s *store.State, address netip.Addr, now time.Time) (step, b
 			seen.Unfit = w.unfitEntry(s, vip, name, before, d.next, stay)
 		}
 		is, event := was.Next(seen, now)
+		stay[name] = stay[name] && !is.Refuses()
 		if is.Phase == placementpolicy.Preparing && was.Phase != is.Phase {
 			is.TIP = hardware.TIPAt(vip, name)
 		}
@@ -365,7 +372,7 @@ func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name stri
 		return seen
 	}
 	seen.Named = was.TIP.IsValid() && w.isNamed(s, address, was, now)
-	seen.HostsReady = w.Published() >= s.PlacementWritten.At(address) && (was.TIP.IsValid() || w.tipsTakeSenders(s, address))
+	seen.HostsReady = w.ready >= s.PlacementWritten.At(address) && (was.TIP.IsValid() || w.tipsTakeSenders(s, address))
 	seen.For = now.Sub(t.since)
 	if seen.Runs = !t.runs.IsZero(); seen.Runs {
 		seen.RunsFor = now.Sub(t.runs)

@@ -29,6 +29,7 @@ type refusals struct {
 	of     map[netip.Addr]map[string]string // by VIP and host, why
 	named  map[string][]netip.Addr          // by host, its VIPs in of
 	more   map[string]bool                  // hosts that do not name all
+	heard  map[string]bool                  // hosts that were read in this step
 	putOut map[string]map[netip.Addr]bool   // by host, VIPs that are out of switches for it
 }
 
@@ -41,7 +42,7 @@ func newRefusals(source *reported.Source) *refusals {
 			}
 			return list
 		}),
-		of: map[netip.Addr]map[string]string{}, named: map[string][]netip.Addr{}, more: map[string]bool{}, putOut: map[string]map[netip.Addr]bool{},
+		heard: map[string]bool{}, of: map[netip.Addr]map[string]string{}, named: map[string][]netip.Addr{}, more: map[string]bool{}, putOut: map[string]map[netip.Addr]bool{},
 	}
 }
 
@@ -66,8 +67,12 @@ func (r *refusals) look(s *store.State, now time.Time, vips map[netip.Addr]bool)
 	r.said.Forget(s)
 }
 
-// read reads what a host says, and returns the VIPs of which it said something else before.
+// read reads what a host says, if it was not read in this step, and returns the VIPs of which it said something else before.
 func (r *refusals) read(s *store.State, host string, now time.Time) (changed []netip.Addr) {
+	if r.heard[host] {
+		return nil
+	}
+	r.heard[host] = true
 	var said []*weirv1.SteeringRefusal
 	if s.Streams.At(host) {
 		said = r.said.Of(s, host, now)
@@ -108,13 +113,23 @@ func (r *refusals) read(s *store.State, host string, now time.Time) (changed []n
 	return changed
 }
 
-// recount counts the VIPs that are out of switches by the hosts for which they are.
+// recount counts the VIPs that are out of switches by the hosts for which they are. One that comes back counts until a switch
+// serves it, though its place names the host no more: a host that changes its mind has no others leave meanwhile.
 func (r *refusals) recount(s *store.State) {
-	clear(r.putOut)
+	before := r.putOut
+	r.putOut = map[string]map[netip.Addr]bool{}
 	for vip, state := range s.Placements.All() {
 		for _, place := range state.Places {
 			if place.Host != "" && place.Attempts > 0 {
 				r.put(place.Host, vip)
+			}
+			if place.Attempts == 0 || !place.Phase.Serves() || place.Phase == placementpolicy.Hardware {
+				continue
+			}
+			for host, vips := range before {
+				if vips[vip] {
+					r.put(host, vip)
+				}
 			}
 		}
 	}
@@ -158,7 +173,7 @@ func (w *Watch) unsteered(s *store.State, vip model.VIP, was placementpolicy.Pla
 	return "", ""
 }
 
-// notReady is a host of the VIP that does not have what it needs to steer it, by its newest word.
+// notReady is a host of the VIP that does not have what it needs to steer it, by its word of this step.
 func (w *Watch) notReady(s *store.State, vip model.VIP, now time.Time) (host, why string) {
 	_, all := desired.Steering(vip)
 	for _, name := range slices.Sorted(all) {

@@ -22,6 +22,7 @@ type street struct {
 	watch *Watch
 	says  map[string]*weirv1.HostStatus
 	bad   map[string]nodestatus.Status // of hosts
+	heard map[string]int               // how often hosts were read
 }
 
 const each = 8 // VIPs of each tenant
@@ -29,7 +30,7 @@ const each = 8 // VIPs of each tenant
 func address(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}) }
 
 func newStreet(phase placementpolicy.Phase) *street {
-	s := &street{state: &store.State{Generation: 7}, now: time.Unix(1_700_000_000, 0), says: map[string]*weirv1.HostStatus{}, bad: map[string]nodestatus.Status{}}
+	s := &street{state: &store.State{Generation: 7}, now: time.Unix(1_700_000_000, 0), says: map[string]*weirv1.HostStatus{}, bad: map[string]nodestatus.Status{}, heard: map[string]int{}}
 	c := &Controller{
 		Events: nobody{}, Published: func() model.Generation { return s.state.Generation },
 		Latest: func(name string, _ nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
@@ -37,6 +38,7 @@ func newStreet(phase placementpolicy.Phase) *street {
 			return status, nil, there
 		},
 		Reports: &reported.Source{Stale: time.Minute, Newest: func(host string, _ nodestatus.Status) (time.Time, *weirv1.NodeStatus, bool) {
+			s.heard[host]++
 			return s.now, &weirv1.NodeStatus{Host: s.says[host]}, true
 		}},
 	}
@@ -139,6 +141,33 @@ func TestAHostRefusesItsOwnVIPsAlone(t *testing.T) {
 	}
 }
 
+// A VIP that comes back counts as one that is out until a switch serves it, and no longer.
+func TestWhatComesBackIsStillOut(t *testing.T) {
+	s := newStreet(placementpolicy.Hardware)
+	put := func(place placementpolicy.Place) {
+		for i := range mostPutOut {
+			s.state.Placements.Put(address(i), placementpolicy.State{VIP: fmt.Sprint("vip", i), Places: map[string]placementpolicy.Place{"sw1": place}})
+		}
+		s.now = s.now.Add(sweepInterval)
+	}
+	put(placementpolicy.Place{Phase: placementpolicy.Evicted, Host: "host1", Attempts: 1})
+	s.refuse("host1", false, span(mostPutOut, each)...)
+	for _, phase := range []placementpolicy.Phase{placementpolicy.Evicted, placementpolicy.Preparing, placementpolicy.Programming, placementpolicy.Announcing} {
+		place := placementpolicy.Place{Phase: phase, Attempts: 1}
+		if phase == placementpolicy.Evicted {
+			place.Host = "host1"
+		}
+		put(place)
+		if got := s.step(); len(got) > 0 {
+			t.Errorf("with four %s leave: %v", phase, got)
+		}
+	}
+	put(placementpolicy.Place{Phase: placementpolicy.Hardware, Attempts: 1})
+	if got := s.step(); !slices.Equal(got, span(mostPutOut, each)) {
+		t.Errorf("with all in hardware leave: %v", got)
+	}
+}
+
 // A host that refused the generation as a whole steers nothing of it.
 func TestAHostThatRefusesAGenerationIsNotReady(t *testing.T) {
 	s := newStreet(placementpolicy.Preparing)
@@ -169,5 +198,17 @@ func TestRefusedVIPsAreLookedAt(t *testing.T) {
 	s.refuse("host1", false)
 	if s.step(); !s.watch.look[address(2)] {
 		t.Error("what is not refused any more is not looked at")
+	}
+}
+
+// However many VIPs wait for a host, what it says is read once a step.
+func TestAHostIsHeardOnceAStep(t *testing.T) {
+	s := newStreet(placementpolicy.Preparing)
+	for i := range 3 {
+		clear(s.heard)
+		if s.step(); s.heard["host1"] != 1 || s.heard["host2"] != 1 {
+			t.Errorf("in step %d hosts are read %v times", i, s.heard)
+		}
+		s.refuse("host1", false, i)
 	}
 }

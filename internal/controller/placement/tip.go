@@ -64,7 +64,7 @@ func (w *Watch) tipsTakeSenders(s *store.State, vip netip.Addr) bool {
 	state := s.Placements.At(vip)
 	tips := state.TIPs()
 	for name, place := range state.Places {
-		if slices.Contains(tips, place.TIP) && !w.said[name].tells(place.TIP, s.PlacementWritten.At(vip)) {
+		if slices.Contains(tips, place.TIP) && !w.said[name].took(place.TIP, s.PlacementWritten.At(vip)) {
 			return false
 		}
 	}
@@ -72,14 +72,14 @@ func (w *Watch) tipsTakeSenders(s *store.State, vip netip.Addr) bool {
 }
 
 // isNamed says whether another switch may have an entry that names the TIP of a place: it is told so, or has not said since
-// that it was told otherwise.
+// that it has another one. One that refuses keeps what it had.
 func (w *Watch) isNamed(s *store.State, vip netip.Addr, tip placementpolicy.Place, now time.Time) bool {
 	if tip.Named {
 		return true
 	}
 	for name, place := range s.Placements.At(vip).Places {
 		gone := w.silentFor(s, name, now) >= placementpolicy.GoneTime
-		if !place.TIP.IsValid() && place.Phase.Occupies() && !gone && !w.said[name].tells(vip, s.PlacementWritten.At(vip)) {
+		if !place.TIP.IsValid() && place.Phase.Occupies() && !gone && !w.said[name].took(vip, s.PlacementWritten.At(vip)) {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func (w *Watch) unfitEntry(s *store.State, vip model.VIP, name string, before, n
 	}
 	some := false
 	for other, place := range next.Places {
-		some = some || place.Named && stay[other]
+		some = some || place.Named && place.Phase.Announced() && stay[other]
 	}
 	switch place := before.Places[name]; {
 	case some:

@@ -34,6 +34,8 @@ type device struct {
 	announced  bool
 	since      time.Time // it has announced it; or has not, if it has an entry
 	noTIPs     bool      // the owner wanted none, since it was told something
+	full       bool      // it refuses other entries than it has
+	refused    bool      // what it was told last
 	detail     *weirv1.NodeStatus
 }
 
@@ -155,7 +157,7 @@ func (p *plant) step(*rapid.T) {
 			if was.Silent && is.TIP == was.TIP && !is.Silent && !p.devices[name].connected {
 				p.t.Fatalf("the silent TIP of %s is named again, and it has no stream", name)
 			}
-			stays := is.Phase == placementpolicy.Hardware && is.TIP == was.TIP && is.TIP == hardware.TIPAt(vip, name)
+			stays := is.Phase == placementpolicy.Hardware && !is.Refuses() && is.TIP == was.TIP && is.TIP == hardware.TIPAt(vip, name)
 			if was.Named && !is.Named && stays && p.state.Nodes.At(name).Drained.IsZero() {
 				p.t.Fatalf("the TIP of %s is named no more, and stays: %+v", name, is)
 			}
@@ -177,16 +179,21 @@ func (p *plant) tell(name string) {
 	vip, _ := p.state.VIPAt(service)
 	place := state.Places[name]
 	if !place.Phase.Held() {
-		d.address, d.announced, d.members = netip.Addr{}, false, nil
+		d.address, d.announced, d.members, d.refused = netip.Addr{}, false, nil, false
 		return
 	}
-	if is := place.Phase.Announced(); is != d.announced || !d.address.IsValid() {
-		d.announced, d.since = is, p.now
+	address, sent := place.Address(service), d.sendsToTIPs()
+	senders := switchconfig.SendersTo(p.state.State, state, address)
+	members := switchconfig.GroupOf(p.state.State, vip).EntryOf(state, place).Members(0)
+	changes := address != d.address || !slices.Equal(members, d.members) || address != service && !slices.Equal(senders, d.senders)
+	d.refused = d.full && changes
+	if is := place.Phase.Announced() && (!d.refused || d.address != service); is != d.announced || !d.address.IsValid() {
+		d.announced, d.since = is && d.address.IsValid() || is && !d.refused, p.now
 	}
-	sent := d.sendsToTIPs()
-	d.address = place.Address(service)
-	d.senders = switchconfig.SendersTo(p.state.State, state, d.address)
-	d.members = switchconfig.GroupOf(p.state.State, vip).EntryOf(state, place).Members(0)
+	if d.refused { // what it has stays; of a TIP it goes on to tell routers
+		return
+	}
+	d.address, d.senders, d.members = address, senders, members
 	if sent && !d.sendsToTIPs() && !d.noTIPs {
 		p.t.Fatalf("%s is told the backends, and its owner wants TIPs: %v", name, d.members)
 	}
@@ -199,10 +206,20 @@ func (d *device) sendsToTIPs() bool {
 }
 
 func (p *plant) report(name string) {
-	if d := p.devices[name]; d.connected && d.said != d.runs {
-		d.said, d.detail = d.runs, &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Driver: "fake", Tips: true}}
+	d := p.devices[name]
+	if !d.connected || d.said == d.runs {
+		return
 	}
+	status := &weirv1.SwitchStatus{Driver: "fake", Tips: true}
+	if d.refused {
+		address := p.state.Placements.At(service).Places[name].Address(service)
+		status.Refused = []*weirv1.SwitchRefusal{{Vip: address.String(), Reason: "full"}}
+	}
+	d.said, d.detail = d.runs, &weirv1.NodeStatus{Switch: status}
 }
+
+// fill has a switch refuse other entries than it has, or take them again.
+func (p *plant) fill(name string) { p.devices[name].full = !p.devices[name].full }
 
 func (p *plant) settle(*rapid.T) {
 	for name := range p.devices {
@@ -282,6 +299,7 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 			"go on": p.goOn, "go on again": p.goOn,
 			"another leader": func(*rapid.T) { p.watch = p.watch.Watch() },
 
+			"fill":     p.any(p.fill),
 			"tell":     p.any(p.tell),
 			"report":   p.any(p.report),
 			"part":     p.any(func(name string) { p.connect(name, false) }),
@@ -291,6 +309,7 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		})
 		for name := range p.devices {
 			p.connect(name, true)
+			p.devices[name].full = false
 		}
 		p.write(func(s *store.State) {
 			for node := range p.state.Nodes.Values() {
@@ -308,6 +327,98 @@ func TestWhatIsSentToATIPArrives(t *testing.T) {
 		}
 		p.arrived()
 	})
+}
+
+// A TIP whose switch refuses a change serves until no switch sends to it: others have its part, or, if it is the last, muxes
+// serve the VIP. When its back-off is over, it comes back.
+func TestTheLastTIPsSwitchRefuses(t *testing.T) {
+	p := newPlant(nil)
+	p.write(func(s *store.State) {
+		s.PutVIP(vipWith(&model.Hardware{
+			Placement: model.PlacementRequire, Switches: []string{"core1"},
+			TIPs: []model.TIP{{Switch: "tor1", Address: netip.MustParseAddr("192.0.2.1")}, {Switch: "tor2", Address: netip.MustParseAddr("192.0.2.2")}},
+		}))
+		s.Written.Set("fast", s.Generation)
+	})
+	goOn := func(until string, of func(placementpolicy.State) bool) {
+		t.Helper()
+		for range 200 {
+			p.settle(nil)
+			p.step(nil)
+			p.check(nil)
+			p.now = p.now.Add(250 * time.Millisecond)
+			if of(p.state.Placements.At(service)) {
+				return
+			}
+		}
+		t.Fatalf("not %s: %+v", until, p.state.Placements.At(service).Places)
+	}
+	is := func(name string, phase placementpolicy.Phase) func(placementpolicy.State) bool {
+		return func(s placementpolicy.State) bool { return s.Places[name].Phase == phase }
+	}
+	goOn("both named", func(s placementpolicy.State) bool {
+		return len(s.TIPs()) == 2 && is("core1", placementpolicy.Hardware)(s)
+	})
+	for _, name := range []string{"tor1", "tor2"} {
+		p.devices[name].full = true
+		p.write(func(s *store.State) {
+			vip, _ := s.VIPAt(service)
+			table := s.Tables.At(desired.Key(vip, vip.Endpoints[0]))
+			table.Rows, table.Buckets = slices.Clone(table.Rows), slices.Clone(table.Buckets)
+			for range 2 { // each TIP's part changes
+				slot := model.Slot(len(table.Rows) + 1)
+				table.Rows = append(table.Rows, desired.Row{Slot: slot, Tunnel: netip.AddrFrom4([4]byte{10, 2, 0, byte(slot)})})
+				table.Buckets = append(table.Buckets, slot)
+			}
+			s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), table)
+			s.Written.Set("fast", s.Generation)
+		})
+		goOn(name+" evicted", is(name, placementpolicy.Evicted))
+		if place := p.state.Placements.At(service).Places[name]; place.Reason != "full" || place.Attempts != 1 {
+			t.Errorf("at %s it is %+v", name, place)
+		}
+		if name == "tor1" && !is("core1", placementpolicy.Hardware)(p.state.Placements.At(service)) {
+			t.Error("the first switch left, and another TIP is there")
+		}
+	}
+	if place := p.state.Placements.At(service).Places["core1"]; place.Phase.Occupies() {
+		t.Errorf("no TIP is left, and the first switch is %+v", place)
+	}
+	p.devices["tor1"].full, p.devices["tor2"].full = false, false
+	for range 20 {
+		p.now = p.now.Add(time.Minute)
+		p.settle(nil)
+		p.step(nil)
+	}
+	goOn("back", func(s placementpolicy.State) bool {
+		return len(s.TIPs()) == 2 && is("core1", placementpolicy.Hardware)(s)
+	})
+}
+
+// Of a TIP that withdraws, as a release before had it do when its switch refused, first switches leave.
+func TestATIPThatWithdrawsKeepsNoSwitch(t *testing.T) {
+	p := newPlant(nil)
+	tip := netip.MustParseAddr("192.0.2.1")
+	p.write(func(s *store.State) {
+		s.PutVIP(vipWith(&model.Hardware{
+			Placement: model.PlacementRequire, Switches: []string{"core1"}, TIPs: []model.TIP{{Switch: "tor1", Address: tip}},
+		}))
+		s.Written.Set("fast", s.Generation)
+		s.Placements.Put(service, placementpolicy.State{VIP: "fast", Places: map[string]placementpolicy.Place{
+			"core1": {Phase: placementpolicy.Hardware},
+			"tor1":  {Phase: placementpolicy.Withdrawing, TIP: tip, Named: true, Attempts: 1, Reason: "full"},
+		}})
+		s.PlacementWritten.Set(service, s.Generation)
+	})
+	for range 40 {
+		p.settle(nil)
+		p.step(nil)
+		p.now = p.now.Add(250 * time.Millisecond)
+	}
+	places := p.state.Placements.At(service).Places
+	if places["core1"].Phase.Occupies() || places["tor1"].Phase != placementpolicy.Evicted {
+		t.Errorf("after ten seconds: %+v", places)
+	}
 }
 
 // A first switch needs a source of the family of TIPs, and none of that of backends.

@@ -211,6 +211,8 @@ func (c *Controller) announceable(vip netip.Addr, now time.Time) bool {
 		return false
 	case held.Equal(c.entry(vip)):
 		return true
+	case held.Inner.IsValid() && held.Inner == c.told[vip].Inner: // a TIP: others send to it until the manager has them stop
+		return true
 	}
 	_, failed := c.failures[vip]
 	return !failed && c.trouble.wait == 0

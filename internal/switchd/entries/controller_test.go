@@ -359,6 +359,42 @@ func TestTIPs(t *testing.T) {
 	})
 }
 
+// A TIP stays announced with what the switch has when a change of it is refused, as other switches send to it, until the
+// manager says otherwise. One that the switch lost is withdrawn.
+func TestRefusedChangeOfATIPKeepsTheRoute(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		wantAnnounced := func(want string) {
+			t.Helper()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.announced != want {
+				t.Errorf("announced %s, want %s", r.announced, want)
+			}
+		}
+		r.start()
+		tip := entry(1, true, 1)
+		tip.VIP, tip.Inner = netip.MustParseAddr("192.0.2.1"), vip(1)
+		r.all(tip)
+		more := tip
+		more.Members = entry(1, true, 1, 2).Members
+		r.sw.Refuse(tip.VIP, &hardware.Refusal{VIP: tip.VIP, Table: hardware.ECMP, Need: 2, Free: 1})
+		r.change(more)
+		r.wantHeld(tip)
+		r.wantReport("192.0.2.1 ecmp 2 1")
+		wantAnnounced("[192.0.2.1]")
+		r.sw.RemoveByHand(tip.VIP)
+		r.pass(AuditInterval)
+		wantAnnounced("[]")
+		r.sw.Refuse(tip.VIP, nil)
+		r.change(tip)
+		wantAnnounced("[192.0.2.1]")
+		r.sw.Refuse(tip.VIP, &hardware.Refusal{VIP: tip.VIP, Reason: "full"})
+		more.Announce = false
+		r.change(more)
+		wantAnnounced("[]")
+	})
+}
+
 func TestMessageBeyondTheBoundsChangesNothing(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		r.start()
