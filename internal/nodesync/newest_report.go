@@ -35,12 +35,12 @@ func NewReports(log *slog.Logger) *Reports {
 
 type report struct {
 	nodestatus.Status
-	detail *weirv1.NodeStatus // mux and host only
-	bare   *weirv1.NodeStatus // detail without counters
-	stored time.Time
+	detail *weirv1.NodeStatus
+	bare   *weirv1.NodeStatus // detail without what is no news: counters, neighbours of ports
+	stored time.Time          // when the store was given a report of the node last
 }
 
-// get returns the newest report of a node that is at least as new as stored.
+// get returns what a node reported here last, and whether that is at least as new as what the store has of it.
 func (r *Reports) get(node string, stored nodestatus.Status) (report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -31,14 +31,16 @@ type Registry struct {
 
 	mu       sync.Mutex
 	open     map[string]streams
+	opened   int                  // streams of all nodes, ever
 	excluded map[string]exclusion // by node
 	ready    model.Generation     // 0: no host has its stream here
 	self     string               // this manager among those that use the store, by its lease
 	changed  chan struct{}        // closed when anything changes
 }
 
-// streams are those that a node has with this manager: how many are open, and how many ever were since one was first.
-type streams struct{ open, ever int }
+// streams are those that a node has with this manager: how many are open, and the number of the last one among those of all
+// nodes, so that a node which leaves and comes back between two writes has another one.
+type streams struct{ open, last int }
 
 // exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
 type exclusion struct{ reason, serves string }
@@ -48,9 +50,9 @@ type note struct {
 	value string
 	// serves is empty, or the node that must be connected, and not out, when this is written.
 	serves string
-	// streams of the node when this is written: each new one is noted, as another manager may have noted one in between,
-	// and taken it back.
-	streams int
+	// stream is the number of the node's last one when this is written: each new one is noted, as another manager may have
+	// noted one in between, and taken it back.
+	stream int
 }
 
 // New returns an empty registry.
@@ -78,7 +80,7 @@ func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 	none, err := codec.Encode(struct{}{})
 	errs = append(errs, err)
 	for node, are := range r.open {
-		notes[keyspace.Streams+node] = note{value: none, streams: are.ever}
+		notes[keyspace.Streams+node] = note{value: none, stream: are.last}
 	}
 	for node, out := range r.excluded {
 		value, err := codec.Encode(out.reason)
@@ -95,13 +97,14 @@ func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 func (r *Registry) Open(node string) (closed func()) {
 	r.change(func() bool {
 		are := r.open[node]
-		r.open[node] = streams{are.open + 1, are.ever + 1}
+		r.opened++
+		r.open[node] = streams{are.open + 1, r.opened}
 		return true
 	})
 	return func() {
 		r.change(func() bool {
 			are := r.open[node]
-			if r.open[node] = (streams{are.open - 1, are.ever}); are.open == 1 {
+			if r.open[node] = (streams{are.open - 1, are.last}); are.open == 1 {
 				delete(r.open, node)
 				delete(r.excluded, node)
 			}
