@@ -87,7 +87,7 @@ install_packages() {
 # have a package of that name.
 fetch_promtool() {
 	local bin folder package
-	bin=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bin
+	bin=$PWD/bin
 	if command -v promtool >/dev/null 2>&1 || [ -x "$bin/promtool" ]; then
 		return
 	fi
