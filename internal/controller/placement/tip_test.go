@@ -395,6 +395,45 @@ func TestTheLastTIPsSwitchRefuses(t *testing.T) {
 	})
 }
 
+// A first switch that refuses keeps the entry that it had: a TIP that is named no more waits until it has lost that.
+func TestATIPWaitsForAFirstSwitchThatRefuses(t *testing.T) {
+	p := newPlant(nil)
+	p.write(func(s *store.State) {
+		s.PutVIP(vipWith(&model.Hardware{
+			Placement: model.PlacementRequire, Switches: []string{"core1"},
+			TIPs: []model.TIP{{Switch: "tor1", Address: netip.MustParseAddr("192.0.2.1")}, {Switch: "tor2", Address: netip.MustParseAddr("192.0.2.2")}},
+		}))
+		s.Written.Set("fast", s.Generation)
+	})
+	pass := func() placementpolicy.State {
+		p.settle(nil)
+		p.step(nil)
+		p.now = p.now.Add(250 * time.Millisecond)
+		return p.state.Placements.At(service)
+	}
+	for range 40 {
+		pass()
+	}
+	if state := pass(); len(state.TIPs()) != 2 || len(p.devices["core1"].members) != 2 {
+		t.Fatalf("it is not named by all: %+v", state.Places)
+	}
+	p.devices["core1"].full = true
+	p.write(func(s *store.State) {
+		tor := s.Nodes.At("tor1")
+		tor.Drained = p.now
+		s.PutNode(tor)
+	})
+	for range 40 {
+		state := pass()
+		if is := state.Places["tor1"]; p.devices["core1"].address.IsValid() && !is.Phase.Announced() {
+			t.Fatalf("the switch has an entry that names it, and it is %+v", is)
+		}
+	}
+	if state := p.state.Placements.At(service); state.Places["core1"].Phase != placementpolicy.Evicted || state.Places["tor1"].Phase.Announced() {
+		t.Errorf("after ten seconds: %+v", state.Places)
+	}
+}
+
 // Of a TIP that withdraws, as a release before had it do when its switch refused, first switches leave.
 func TestATIPThatWithdrawsKeepsNoSwitch(t *testing.T) {
 	p := newPlant(nil)
