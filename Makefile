@@ -60,7 +60,6 @@ generate: bpf ## Regenerate everything that is generated and committed
 
 test: machine build unit ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target labs schemathesis
-	@scripts/ui.sh test --may-skip
 	@$(MAKE) --no-print-directory alone
 
 unit: build ## Run all tests but those in the lab; with the race detector where there is something for it to find

@@ -25,7 +25,8 @@ export class Live<T> {
     let timer = 0;
     const again = async () => {
       let wait = seconds;
-      if (!document.hidden) {
+      // The first time whether it is seen or not: a page may be shown without a word.
+      if (!document.hidden || this.value === undefined) {
         try {
           const value = await read(ended.signal);
           if (ended.signal.aborted) return;
