@@ -58,7 +58,7 @@ var scenarios = []scenario{
 func TestConnectionsSurviveTheControlPlane(t *testing.T) {
 	t.Parallel()
 	plan := fabriclab.Plan("hwcontrol", "1x1x1x2", 3)
-	plan.Managers = 3
+	plan.Managers, plan.Clients = 3, 3
 	w, err := fabriclab.New(t.Context(), testlab.Up(t, netlab.Config{Plan: plan}), 2)
 	testlab.Must(t, err)
 	for n := range max(1, *seeds) {
@@ -84,7 +84,7 @@ func (p *plane) play(s scenario) {
 	// Longer than the VIP of the muxes is away without them, and TCP waits after that.
 	held := fabriclab.Load{Streams: streams, Interval: 100 * time.Millisecond, Patience: 40 * time.Second}
 	p.must(p.Hold(p.t.Context(), "held", held))
-	asked, err := netload.StartLoad(p.t.Context(), p, "client1", load.Config{
+	asked, err := netload.StartLoad(p.t.Context(), p, "client3", load.Config{
 		URL: fmt.Sprintf("http://%s:%d/", p.VIPs[0].Address, fabriclab.Port), Duration: time.Hour, Rate: 20, Timeout: 10 * time.Second,
 	})
 	p.must(err)

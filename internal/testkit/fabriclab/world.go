@@ -77,6 +77,9 @@ func New(ctx context.Context, lab *netlab.Lab, vips int) (*World, error) {
 	if err := ns.Sysctl("net.ipv4.tcp_timestamps", "0"); err != nil {
 		return nil, err
 	}
+	if err := w.addSources(); err != nil {
+		return nil, err
+	}
 	if err := w.Apply(ctx); err != nil {
 		return nil, err
 	}
@@ -84,6 +87,38 @@ func New(ctx context.Context, lab *netlab.Lab, vips int) (*World, error) {
 		return nil, err
 	}
 	return w, lab.WaitHealthy(ctx, Bound)
+}
+
+// source is where a client's streams to a VIP come from: backends tell connections of two VIPs apart by nothing else.
+func (w *World) source(client string, v VIP) (netip.Addr, error) {
+	n, err := w.Node(client)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	number := slices.IndexFunc(w.VIPs, func(other VIP) bool { return other.Name == v.Name })
+	a := n.IPv4.As4()
+	a[3] += byte(number)
+	return netip.AddrFrom4(a), nil
+}
+
+// addSources gives clients an address for each VIP.
+func (w *World) addSources() error {
+	for _, client := range []string{classes[0].client, classes[1].client} {
+		ns, err := w.NS(client)
+		if err != nil {
+			return err
+		}
+		for _, v := range w.VIPs[1:] {
+			source, err := w.source(client, v)
+			if err != nil {
+				return err
+			}
+			if err := ns.AddAddress(netlab.Uplink, netip.PrefixFrom(source, 24)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // waitAggregate waits until all routers have heard of the muxes' aggregate.
@@ -245,8 +280,12 @@ func (w *World) HoldTimestamps(ctx context.Context, name string, load Load) erro
 func (w *World) hold(ctx context.Context, name string, load Load, classes []class) error {
 	for _, v := range w.VIPs {
 		for _, c := range classes {
+			source, err := w.source(c.client, v)
+			if err != nil {
+				return err
+			}
 			run, err := netload.StartStreams(ctx, w, c.client, stream.Config{
-				Network: c.network, Target: netip.AddrPortFrom(v.Address, Port), Streams: load.Streams, Interval: load.Interval, Patience: load.Patience,
+				Network: c.network, Source: source, Target: netip.AddrPortFrom(v.Address, Port), Streams: load.Streams, Interval: load.Interval, Patience: load.Patience,
 			})
 			if err != nil {
 				return err
