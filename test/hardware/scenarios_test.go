@@ -31,12 +31,20 @@ const (
 )
 
 var stops = []stop{
-	{"preparing", func(p *plane, manager string) { // for a second, of a VIP that hosts have not heard of
-		p.freeze(slowHost, weirAgent)
-		p.VIPs = append(p.VIPs, fabriclab.VIP{Name: fresh, Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + p.draw.IntN(100))}), Switches: []string{core}})
-		p.want(core)
-		p.last = fresh
-		p.waitPhase(manager, "preparing")
+	{"preparing", func(p *plane, manager string) { // for a second, of a VIP that hosts have not heard of: a busy machine misses it
+		for number := range byte(10) {
+			p.freeze(slowHost, weirAgent)
+			p.VIPs = append(p.VIPs, fabriclab.VIP{
+				Name: fresh, Address: netip.AddrFrom4([4]byte{203, 0, 113, 100 + 10*byte(p.draw.IntN(14)) + number}), Switches: []string{core},
+			})
+			p.want(core)
+			if p.last = fresh; p.pollPhase(manager, 2*time.Second, "preparing") == nil {
+				return
+			}
+			p.thaw(slowHost, weirAgent)
+			p.forget(fresh)
+		}
+		p.t.Fatal("the VIP was never seen preparing")
 	}, func(p *plane) { p.thaw(slowHost, weirAgent) }},
 	{"programming", func(p *plane, manager string) {
 		p.place()
