@@ -204,7 +204,7 @@ func writeImage(i image, out string) error {
 		Config: blob("config.v1+json", encode(c)), Layers: []descriptor{blob("layer.v1.tar+gzip", packed)},
 	}
 	top := blob("manifest.v1+json", encode(m))
-	top.Platform, top.Annotations = &of, map[string]string{"org.opencontainers.image.ref.name": name + ":" + i.version}
+	top.Platform, top.Annotations = &of, map[string]string{"org.opencontainers.image.ref.name": reference(name, i.version)}
 	files := map[string][]byte{
 		"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`),
 		"index.json": encode(index{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json", Manifests: []descriptor{top}}),
@@ -213,6 +213,11 @@ func writeImage(i image, out string) error {
 		files["blobs/"+strings.Replace(sum, ":", "/", 1)] = data
 	}
 	return a.writeAll(files, out)
+}
+
+// reference is an image's name and tag. A tag can't hold the + of a version between two releases.
+func reference(name, version string) string {
+	return name + ":" + strings.ReplaceAll(version, "+", "-")
 }
 
 // writeAll adds the files by name and writes the archive.
