@@ -48,15 +48,19 @@ struct {
 	__type(value, struct join_options);
 } join_options SEC(".maps");
 
-/* Is there the option of a SYN that joins among the bytes, which are followed by zeros? */
-static __always_inline bool join_search(const struct join_options *options)
+/*
+ * Is there the option of a SYN that joins among so many bytes? Not one that is cut off: hosts and
+ * workloads read it as none, so the SYN is one like any other.
+ */
+static __always_inline bool join_search(const struct join_options *options, __u32 length)
 {
 	__u32 at = 0, zero = unknown_zero;
 
 	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
 		__u8 kind, size;
 
-		if (at > TCP_OPTIONS_MAX - MULTIPATH_JOIN_LENGTH)
+		if (at > TCP_OPTIONS_MAX - MULTIPATH_JOIN_LENGTH ||
+		    at + MULTIPATH_JOIN_LENGTH > length)
 			return false;
 		kind = options->bytes[at];
 		if (kind == TCP_OPTION_END)
@@ -93,9 +97,8 @@ __noinline int join_admit(struct xdp_md *ctx, __u32 l4, __u32 endpoint)
 	length = (offset >> 4) * 4 - (__u32)sizeof(struct tcphdr);
 	if (length < MULTIPATH_JOIN_LENGTH || length > TCP_OPTIONS_MAX)
 		return JOIN_NONE;
-	__builtin_memset(options, 0, sizeof(*options));
 	if (bpf_xdp_load_bytes(ctx, l4 + sizeof(struct tcphdr), options->bytes, length) ||
-	    !join_search(options))
+	    !join_search(options, length))
 		return JOIN_NONE;
 	return ratelimit_take(tat, JOIN_INTERVAL, JOIN_BURST, bpf_ktime_get_coarse_ns(), &cfg_trace)
 		       ? JOIN_FORWARD

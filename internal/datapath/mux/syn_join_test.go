@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -29,6 +30,18 @@ func capable(syn pkt.Packet) pkt.Packet {
 	return syn
 }
 
+// cutJoin puts the first 8 bytes of a join's option in the place of the last of 12 bytes of padding: hosts read none, so it is to be
+// treated as other SYNs, of which those are dropped whose options contradict themselves.
+func cutJoin(t *testing.T, frame []byte) []byte {
+	t.Helper()
+	at := bytes.Index(frame, bytes.Repeat([]byte{1}, 12))
+	if at < 0 {
+		t.Fatal("the frame has no padding")
+	}
+	copy(frame[at+4:], []byte{30, 12, 1 << 4, 0, 0xab, 0xad, 0x1d, 0xea})
+	return frame
+}
+
 // TestJoinsAreForwarded has SYNs that join a connection of Multipath TCP go to a backend where others are answered: of
 // endpoints with multipath alone, and within a limit, beyond which they are lost.
 func TestJoinsAreForwarded(t *testing.T) {
@@ -44,18 +57,26 @@ func TestJoinsAreForwarded(t *testing.T) {
 				t.Fatal(err)
 			}
 			resolve(t, d)
+			joined := "reply_syn"
+			if multipath {
+				joined = "forward_syn"
+			}
 			for name, c := range map[string]struct {
-				syn  pkt.Packet
-				want bool
+				frame []byte
+				want  string
 			}{
-				"join": {joins(client, vip, 12, 1), multipath}, "capable": {joins(client, vip, 4, 0), false}, "no option": {pkt.TCP(client, vip, pkt.SYN), false},
-				"capable, then join": {capable(joins(client, vip, 12, 1)), multipath},
-				"another length":     {joins(client, vip, 10, 1), false}, "another subtype": {joins(client, vip, 12, 0), false},
+				"join":                      {joins(client, vip, 12, 1).Frame(), joined},
+				"capable":                   {joins(client, vip, 4, 0).Frame(), "reply_syn"},
+				"no option":                 {pkt.TCP(client, vip, pkt.SYN).Frame(), "reply_syn"},
+				"capable, then join":        {capable(joins(client, vip, 12, 1)).Frame(), joined},
+				"another length":            {joins(client, vip, 10, 1).Frame(), "reply_syn"},
+				"another subtype":           {joins(client, vip, 12, 0).Frame(), "reply_syn"},
+				"cut off":                   {cutJoin(t, pkt.TCP(client, vip, pkt.SYN, pkt.NOP(12)).Frame()), "drop_syn"},
+				"cut off, the rest is data": {cutJoin(t, pkt.TCP(client, vip, pkt.SYN, pkt.NOP(12), pkt.Payload(make([]byte, 8))).Frame()), "drop_syn"},
 			} {
 				before := verdicts(t, d)
-				run(t, d, c.syn.Frame())
-				after := verdicts(t, d)
-				if forwarded := after["forward_syn"] > before["forward_syn"]; forwarded != c.want || !forwarded && after["reply_syn"] == before["reply_syn"] {
+				run(t, d, c.frame)
+				if after := verdicts(t, d); after[c.want] != before[c.want]+1 {
 					t.Errorf("%s to %s, multipath %v: %v, then %v", name, vip, multipath, before, after)
 				}
 			}
