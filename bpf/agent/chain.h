@@ -44,13 +44,7 @@ static __always_inline bool chain_is_ended(const struct session *session)
 __noinline int chain_knows(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 			   const struct nat_rule *rule __arg_nonnull, bool first)
 {
-	struct session_key key = {
-		.client = p->source,
-		.dip = rule->dip,
-		.client_port = p->source_port,
-		.dip_port = rule->port,
-		.protocol = p->protocol,
-	};
+	struct session_key key = session_key_of(p, rule);
 	const struct session *session = session_lookup(&key);
 	const __u32 *workload;
 

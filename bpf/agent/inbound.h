@@ -161,14 +161,8 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 					       __u32 *ifindex)
 {
 	const __u32 *workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
+	struct session_key key = rx_session_key(a);
 	struct packet inner = a->inner;
-	struct session_key key = {
-		.client = inner.source,
-		.dip = a->rule.dip,
-		.client_port = inner.source_port,
-		.dip_port = a->rule.port,
-		.protocol = inner.protocol,
-	};
 	struct timestamps ts = {};
 	struct session *session;
 	enum verdict verdict;
@@ -213,13 +207,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
  */
 static __noinline bool inbound_has_room(const struct rx_ctx *a)
 {
-	struct session_key key = {
-		.client = a->inner.source,
-		.dip = a->rule.dip,
-		.client_port = a->inner.source_port,
-		.dip_port = a->rule.port,
-		.protocol = a->inner.protocol,
-	};
+	struct session_key key = rx_session_key(a);
 
 	if (a->inner.protocol == IPPROTO_TCP && !(a->inner.tcp_flags & TCP_FLAG_SYN))
 		return true;

@@ -218,13 +218,32 @@ static __noinline struct multipath_joined *multipath_find_joined(struct rx_ctx *
 	struct multipath_joined *row = bpf_map_lookup_elem(&mptcp_joined, &a->flow), *newer;
 
 	a->asks = a->inner.tcp_flags & (TCP_FLAG_FIN | TCP_FLAG_RST);
+	a->unconfirmed = false;
 	if (row && !row->closing)
 		return row;
 	newer = bpf_map_lookup_elem(&mptcp_joining, &a->flow);
 	if (!newer)
 		return row;
-	a->asks = true;
+	a->asks = a->unconfirmed = true;
 	return newer;
+}
+
+/*
+ * Is it the previous backend's turn: is it elsewhere and was not asked yet, or here, and knows the
+ * connection? A forged SYN must not take a connection from a backend that drains.
+ */
+static __noinline bool multipath_has_previous(struct __sk_buff *skb, const struct rx_ctx *a)
+{
+	struct nat_rule_key key = a->key;
+	struct nat_rule rule;
+
+	if (a->tunnel.step != GUE_CHAIN_QUERY)
+		return false;
+	if (!multipath_is_here(&a->tunnel.other))
+		return true;
+	key.tunnel = a->tunnel.other;
+	key.port = a->inner.destination_port;
+	return rule_find(&key, &rule) && chain_knows(skb, &a->inner, &rule, false);
 }
 
 /* A segment that names no backend of this host: of a subflow that another one has? */
@@ -236,11 +255,12 @@ __noinline int multipath_segment(struct __sk_buff *skb, struct rx_ctx *a __arg_n
 
 	multipath_set_flow(a);
 	row = multipath_find_joined(a);
-	if (!row || multipath_is_local(skb, a))
+	if (!row || multipath_is_local(skb, a) ||
+	    (a->unconfirmed && multipath_has_previous(skb, a)))
 		return VERDICT_NONE;
 	tunnel = row->tunnel;
 	now = bpf_ktime_get_coarse_ns();
-	if (now - row->last_seen >= SESSION_SEEN_STEP)
+	if (!a->unconfirmed && now - row->last_seen >= SESSION_SEEN_STEP)
 		row->last_seen = now;
 	if (a->asks && a->tunnel.kind == GUE_KIND_PACKET)
 		a->tunnel.source_port = MULTIPATH_ASKS;

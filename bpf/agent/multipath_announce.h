@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What a workload announces of its addresses (ADD_ADDR; RFC 8684, section 3.4.1). Clients must know
- * the VIP alone: another address is of no use to them, or leads past the muxes. Its announcement
- * becomes padding. It can't be rewritten: keys that the two ends alone know authenticate it. The
- * workload waits for an echo, says it again a few times, and then no more.
+ * the VIP alone: another address is of no use to them, or leads past the muxes; at another VIP of
+ * the workload no host knows their tokens. Its announcement becomes padding. It can't be rewritten:
+ * keys that the two ends alone know authenticate it. The workload waits for an echo, says it again
+ * a few times, and then no more.
  */
 #pragma once
 

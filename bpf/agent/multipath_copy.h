@@ -77,23 +77,9 @@ static __always_inline bool multipath_is_elsewhere(const struct address *home)
 	return address_is_set(home) && !multipath_is_here(home);
 }
 
-/* The session of a client's packet by the rule. */
-static __always_inline struct session_key multipath_session_key(const struct rx_ctx *a)
-{
-	struct session_key key = {
-		.client = a->inner.source,
-		.dip = a->rule.dip,
-		.client_port = a->inner.source_port,
-		.dip_port = a->rule.port,
-		.protocol = a->inner.protocol,
-	};
-
-	return key;
-}
-
 static __noinline struct session *multipath_session(const struct rx_ctx *a)
 {
-	struct session_key key = multipath_session_key(a);
+	struct session_key key = rx_session_key(a);
 
 	return session_lookup(&key);
 }
@@ -101,7 +87,7 @@ static __noinline struct session *multipath_session(const struct rx_ctx *a)
 /* Its segments without a cookie come by the buckets of another host. */
 static __noinline void multipath_note_elsewhere(const struct rx_ctx *a, struct session *session)
 {
-	struct session_key key = multipath_session_key(a);
+	struct session_key key = rx_session_key(a);
 
 	if (!(session->events & SESSION_JOINED))
 		session_note(&key, session, SESSION_JOINED);
@@ -244,6 +230,12 @@ static __always_inline void multipath_confirm(struct __sk_buff *skb, struct rx_c
 	multipath_note_joined(a);
 }
 
+/* Is a SYN the first of its session, or are its ports those of a connection that is over? */
+static __always_inline bool multipath_is_past(const struct session *session)
+{
+	return !(session->events & SESSION_WORKLOAD_ANSWER) || session_is_over(session);
+}
+
 /*
  * A packet of a multipath endpoint is about to be delivered in the session. A SYN that joins is
  * confirmed; the first segment that proves that the client is there begins the connection. Not
@@ -253,7 +245,7 @@ __noinline int multipath_delivered(struct __sk_buff *skb, struct rx_ctx *a __arg
 				   struct session *session __arg_nonnull)
 {
 	if (a->join) {
-		if (!(session->events & SESSION_WORKLOAD_ANSWER) && session->token != a->join)
+		if (session->token != a->join && multipath_is_past(session))
 			session->token = a->join;
 		if (a->tunnel.step >= GUE_CHAIN_HOME && !multipath_is_here(&a->tunnel.other)) {
 			multipath_note_elsewhere(a, session);

@@ -70,6 +70,7 @@ struct rx_ctx {
 	__be32 join; /* token of a SYN that joins a connection; 0: it does not */
 	__u32 proven; /* the client had proven that it is there before this packet */
 	bool asks; /* the host that has the subflow is to say so once more */
+	bool unconfirmed; /* it has said so of a SYN alone, which may be forged */
 	struct multipath_name name;
 	struct multipath_holder holder;
 	struct multipath_home_key home;
@@ -85,6 +86,12 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rx_ctx);
 } rx_ctxs SEC(".maps");
+
+/* The session of the packet inside, by a->rule. */
+static __always_inline struct session_key rx_session_key(const struct rx_ctx *a)
+{
+	return session_key_of(&a->inner, &a->rule);
+}
 
 /*
  * Finds the NAT rule for key: that of its port, else that of all ports, which keeps the port.

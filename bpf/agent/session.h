@@ -207,6 +207,21 @@ static __always_inline void session_go_on(struct __sk_buff *skb, const struct se
 		session_adopt(session, rule, ts);
 }
 
+/* The session of a client's packet that the rule is for. */
+static __always_inline struct session_key session_key_of(const struct packet *p,
+							 const struct nat_rule *rule)
+{
+	struct session_key key = {
+		.client = p->source,
+		.dip = rule->dip,
+		.client_port = p->source_port,
+		.dip_port = rule->port,
+		.protocol = p->protocol,
+	};
+
+	return key;
+}
+
 /* The session of key, wherever it is kept: also if it moved after the first lookup. */
 static __always_inline struct session *session_lookup(const struct session_key *key)
 {

@@ -87,10 +87,13 @@ func TestNoAddressButTheVIPIsAnnounced(t *testing.T) {
 		options func(w multipathWorld) []byte
 		removed bool
 	}{
-		"own":                {func(w multipathWorld) []byte { return announcement(0, w.dip, testHMAC...) }, true},
-		"own with port":      {func(w multipathWorld) []byte { return announcement(0, w.dip, slices.Concat(testPort, testHMAC)...) }, true},
-		"other family's":     {func(multipathWorld) []byte { return announcement(0, "fd01::99", testHMAC...) }, true},
-		"other":              {func(multipathWorld) []byte { return announcement(0, "192.0.2.1", testHMAC...) }, true},
+		"own":            {func(w multipathWorld) []byte { return announcement(0, w.dip, testHMAC...) }, true},
+		"own with port":  {func(w multipathWorld) []byte { return announcement(0, w.dip, slices.Concat(testPort, testHMAC)...) }, true},
+		"other family's": {func(multipathWorld) []byte { return announcement(0, "fd01::99", testHMAC...) }, true},
+		"other":          {func(multipathWorld) []byte { return announcement(0, "192.0.2.1", testHMAC...) }, true},
+		"another VIP of the workload": {func(multipathWorld) []byte {
+			return announcement(0, netip.MustParseAddrPort(otherVIP4).Addr().String(), testHMAC...)
+		}, true},
 		"version 0":          {func(multipathWorld) []byte { return announcement(4, "192.0.2.1") }, true},
 		"VIP":                {func(w multipathWorld) []byte { return announcement(0, vip(w), testHMAC...) }, false},
 		"VIP with port":      {func(w multipathWorld) []byte { return announcement(0, vip(w), slices.Concat(testPort, testHMAC)...) }, false},

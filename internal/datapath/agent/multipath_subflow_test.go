@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/multipath"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -198,4 +201,161 @@ func TestTheLastEndpointLeavesNothing(t *testing.T) {
 	if own, names, joined, unconfirmed := r.rowsOfMultipath(); own+names+joined+unconfirmed != 0 {
 		t.Errorf("left are %d, %d, %d, %d", own, names, joined, unconfirmed)
 	}
+}
+
+// TestAForgedSYNLeavesDrainingConnections has a segment that a SYN alone speaks for go to the backend before first, where the
+// connection may be that it is of, and no segment keep such a row alive.
+func TestAForgedSYNLeavesDrainingConnections(t *testing.T) {
+	for family, w := range multipathWorlds {
+		t.Run(family, func(t *testing.T) {
+			r := newRig(t)
+			r.setMultipath(w.vip, peer4, peer6)
+			from := fromPeerTo(w.tunnel)
+			say := step1(stepHolder, peer6)
+			say.kind = kindJoined
+			ack := pkt.TCP(w.client, w.vip, pkt.ACK)
+			toHolder := func(asks uint16) *pkt.Packet {
+				on := step1(stepHolder, w.tunnel)
+				on.sourcePort = asks
+				out := inGUE(ack, fromTo(sourceFor(w.tunnel, peer6), peer6), on)
+				return &out
+			}
+			ask, final := step1(stepAsk, peer4), step1(stepFinal, peer4)
+			r.check("forged", carried(joins(w.client, w.vip, 77), fromTo(from, w.tunnel), say, "join_noted", nil))
+			r.check("asks the backend before", carried(ack, outer(w.tunnel), ask, "chain_on", handed(ack, w.tunnel, peer4, stepChained)))
+			seen := r.ageJoining(20 * time.Second)
+			goes := func(what string, in pkt.Packet, with gue, asks uint16) {
+				t.Helper()
+				got := r.run("from_uplink", withoutChecksum(inGUE(in, fromTo(from, w.tunnel), with)), nil)
+				if wrong := differs(got.frame, toHolder(asks).Frame()); got.verdict != "join_on" || wrong != "" {
+					t.Errorf("%s: %s, %s", what, got.verdict, wrong)
+				}
+			}
+			goes("which does not know it", ack, final, 1)
+			if got := r.ageJoining(0); got != seen {
+				t.Errorf("the row was seen at %d, then at %d", seen, got)
+			}
+
+			// Another backend of this host had the bucket before.
+			before, dip, program, reply := native4, w.other(native4, native6), "to_uplink", "reply_native"
+			if w.program == "to_uplink" {
+				before, dip, program, reply = interface4, w.other(interface4, interface6), "from_workload", "reply_uplink"
+			}
+			got := r.run("from_uplink", withoutChecksum(inGUE(ack, outer(w.tunnel), step1(stepAsk, before))), nil)
+			if wrong := differs(got.frame, toHolder(1).Frame()); got.verdict != "join_on" || wrong != "" {
+				t.Errorf("the backend before is here and knows nothing: %s, %s", got.verdict, wrong)
+			}
+			if got := r.verdict("from_uplink", ack.Inside(outer(before))); got != "join_on" {
+				t.Errorf("no step: %s", got)
+			}
+			if err := abi.WriteTable(r.objects.MptcpJoining, map[bpf.AgentMultipathFlow]bpf.AgentMultipathJoined{}); err != nil {
+				t.Fatal(err)
+			}
+			deliver := r.verdict("from_uplink", ack.Inside(outer(before)))
+			if got := r.verdict(program, replyTo(delivered(ack, dip), pkt.ACK)); got != reply {
+				t.Fatalf("answer: %s", got)
+			}
+			r.check("forged", carried(joins(w.client, w.vip, 77), fromTo(from, w.tunnel), say, "join_noted", nil))
+			out := delivered(ack, dip)
+			r.check("the backend before is here and knows it", carried(ack, outer(w.tunnel), step1(stepAsk, before), deliver, &out))
+
+			// What the client has confirmed is its own.
+			r.forgetMultipath()
+			r.check("confirmed", carried(ack, fromTo(from, w.tunnel), say, "join_noted", nil))
+			got = r.run("from_uplink", withoutChecksum(inGUE(ack, outer(w.tunnel), ask)), nil)
+			if wrong := differs(got.frame, toHolder(0).Frame()); got.verdict != "join_on" || wrong != "" {
+				t.Errorf("of a subflow: %s, %s", got.verdict, wrong)
+			}
+		})
+	}
+}
+
+// other is the address of the world's family.
+func (w multipathWorld) other(v4, v6 string) string {
+	if netip.MustParseAddrPort(w.vip).Addr().Is6() {
+		return v6
+	}
+	return v4
+}
+
+// ageJoining lets time pass for the only subflow that a SYN alone speaks for, and returns when it was seen.
+func (r *rig) ageJoining(by time.Duration) uint64 {
+	r.t.Helper()
+	rows, err := abi.ReadTable[bpf.AgentMultipathFlow, bpf.AgentMultipathJoined](r.objects.MptcpJoining)
+	if err != nil || len(rows) != 1 {
+		r.t.Fatal(rows, err)
+	}
+	for key, row := range rows {
+		row.LastSeen -= uint64(by)
+		if err := r.objects.MptcpJoining.Put(key, row); err != nil {
+			r.t.Fatal(err)
+		}
+		return row.LastSeen
+	}
+	return 0
+}
+
+// TestASubflowOfPortsThatAreFree has the session of a join have its token, not that of a connection that had these ports and is over;
+// one that lives keeps its own, as the SYN may be forged.
+func TestASubflowOfPortsThatAreFree(t *testing.T) {
+	for family, w := range multipathWorlds {
+		for _, over := range []bool{true, false} {
+			r := newRig(t)
+			r.setMultipath(w.vip, peer4, peer6)
+			ack := w.shake(r, t)
+			ack.Seq = 0x1000_0000
+			first := multipath.TokenOf(testKey)
+			answer := replyTo(delivered(ack, w.dip), pkt.ACK)
+			answer.Ack = ack.Seq
+			for _, s := range []struct {
+				program string
+				p       pkt.Packet
+				want    string
+			}{
+				{"from_uplink", ack.Inside(outer(w.tunnel)), w.deliver}, {w.program, answer, w.reply},
+			} {
+				if got := r.verdict(s.program, s.p); got != s.want {
+					t.Fatalf("%s: %s, not %s", s.program, got, s.want)
+				}
+			}
+			if over {
+				reset := replyTo(delivered(ack, w.dip), pkt.RST|pkt.ACK)
+				if got := r.verdict(w.program, reset); got != w.reply {
+					t.Fatalf("RST: %s", got)
+				}
+			}
+			join := joins(w.client, w.vip, 77)
+			if got := r.run("from_uplink", withoutChecksum(inGUE(join, fromTo(fromPeerTo(w.tunnel), w.tunnel), step1(stepHolder, peer4))), nil); got.verdict != w.deliver {
+				t.Fatalf("join: %s", got.verdict)
+			}
+			want := first
+			if over {
+				want = 77
+			}
+			sessions, err := abi.ReadTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
+			if err != nil || len(sessions) != 1 {
+				t.Fatalf("%s: %v, %v", family, sessions, err)
+			}
+			for _, row := range sessions {
+				if got := tokenIn(row); got != want {
+					t.Errorf("%s, over: %t: the session has the token %08x, not %08x", family, over, got, want)
+				}
+			}
+		}
+	}
+}
+
+// tokenIn is the token of a session.
+func tokenIn(row bpf.AgentSession) multipath.Token {
+	var token [4]byte
+	binary.NativeEndian.PutUint32(token[:], row.Token)
+	return multipath.Token(binary.BigEndian.Uint32(token[:]))
+}
+
+// fromPeerTo is a peer of the tunnel's family.
+func fromPeerTo(tunnel string) string {
+	if netip.MustParseAddr(tunnel).Is6() {
+		return peer6
+	}
+	return peer4
 }

@@ -472,7 +472,8 @@ type AgentRxCtx struct {
 	Join        uint32
 	Proven      uint32
 	Asks        bool
-	_           [3]byte
+	Unconfirmed bool
+	_           [2]byte
 	Name        AgentMultipathName
 	_           [4]byte
 	Holder      AgentMultipathHolder
