@@ -23,6 +23,7 @@ type Directory struct {
 	mu        sync.Mutex
 	endpoints map[model.EndpointKey]endpoint // guarded by mu
 	unserved  int                            // guarded by mu: endpoints that there is no room for
+	refused   uint64                         // rows that there was no room for, and VIPs that are gone did not get; guarded by mu
 	read      bool                           // the tables hold nothing that endpoints does not know; guarded by mu
 	empty     bool                           // the last sweep left no row; guarded by mu
 }
@@ -34,8 +35,21 @@ type endpoint struct {
 	homes  *multipath.Homes
 	tenant string
 	idle   time.Duration
-	// tunnels are those of this host, by backend.
-	tunnels map[netip.AddrPort]netip.Addr
+	// tunnels are those of this host, by backend, and the other way round: a backend may have two.
+	tunnels  map[netip.AddrPort]netip.Addr
+	backends map[netip.Addr]netip.AddrPort
+}
+
+// with is the endpoint with a backend of this host.
+func (e endpoint) with(b model.HostBackend) endpoint {
+	if e.tunnels == nil {
+		e.tunnels, e.backends = map[netip.AddrPort]netip.Addr{}, map[netip.Addr]netip.AddrPort{}
+	}
+	e.tunnels[b.Backend], e.backends[b.Tunnel] = b.Tunnel, b.Backend
+	if !e.own.IsValid() || b.Tunnel.Less(e.own) {
+		e.own = b.Tunnel
+	}
+	return e
 }
 
 // New has no endpoints yet.
@@ -53,15 +67,8 @@ func (d *Directory) SetMultipath(rules map[model.HostBackendKey]model.HostBacken
 			continue
 		}
 		had := d.endpoints[key.Endpoint]
-		e := endpoint{hosts: b.Homes, own: key.Tunnel, homes: had.homes, tenant: b.Tenant, idle: b.IdleTimeout}
-		other := wanted[key.Endpoint]
-		if other.own.IsValid() && other.own.Less(e.own) {
-			e.own = other.own
-		}
-		if e.tunnels = other.tunnels; e.tunnels == nil {
-			e.tunnels = map[netip.AddrPort]netip.Addr{}
-		}
-		e.tunnels[b.Backend] = key.Tunnel
+		e := wanted[key.Endpoint].with(b)
+		e.hosts, e.homes, e.tenant, e.idle = b.Homes, had.homes, b.Tenant, b.IdleTimeout
 		if !slices.Equal(e.hosts, had.hosts) {
 			e.homes = nil
 		}
@@ -88,10 +95,9 @@ func (d *Directory) Read(rules map[model.HostBackendKey]model.HostBackend) error
 		d.endpoints[key] = endpoint{homes: homes}
 	}
 	for key, b := range rules {
-		e, there := d.endpoints[key.Endpoint]
-		if there && (!e.own.IsValid() || key.Tunnel.Less(e.own)) {
-			e.own, e.idle = key.Tunnel, b.IdleTimeout
-			d.endpoints[key.Endpoint] = e
+		if e, there := d.endpoints[key.Endpoint]; there {
+			e.idle = b.IdleTimeout
+			d.endpoints[key.Endpoint] = e.with(b)
 		}
 	}
 	d.read = true
@@ -210,8 +216,9 @@ func (d *Directory) countVIPs(endpoints map[model.EndpointKey]endpoint) error {
 	if err != nil {
 		return err
 	}
-	for vip := range made {
+	for vip, row := range made {
 		if _, wanted := tenants[vip]; !wanted {
+			d.refused += refusedOf(row)
 			if err := errors.Join(remove(d.objects.MptcpQuotas, bpf.ToAddress(vip)), remove(d.objects.MptcpUsages, bpf.ToAddress(vip))); err != nil {
 				return err
 			}

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/multipath"
@@ -14,24 +12,10 @@ import (
 
 // TestADaemonThatRestartsKnowsItsEndpoints has tokens be told and asked about before the manager has said anything.
 func TestADaemonThatRestartsKnowsItsEndpoints(t *testing.T) {
-	spec, err := bpf.LoadAgent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var objects bpf.AgentObjects
-	for name, to := range map[string]**ebpf.Map{
-		"mptcp_homes": &objects.MptcpHomes, "mptcp_tokens": &objects.MptcpTokens, "mptcp_names": &objects.MptcpNames, "mptcp_joined": &objects.MptcpJoined,
-		"mptcp_joining": &objects.MptcpJoining, "mptcp_usages": &objects.MptcpUsages, "mptcp_quotas": &objects.MptcpQuotas,
-	} {
-		if *to, err = ebpf.NewMap(spec.Maps[name]); err != nil {
-			t.Fatal(err)
-		}
-		defer (*to).Close()
-	}
-	at := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 3, 0, n}) }
-	key := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
+	objects := newObjects(t)
+	key := httpKey
 	hosts := []netip.Addr{at(1), at(2), at(3)}
-	if err := New(&objects).write(map[model.EndpointKey]endpoint{key: {hosts: hosts}}); err != nil {
+	if err := New(objects).write(map[model.EndpointKey]endpoint{key: {hosts: hosts}}); err != nil {
 		t.Fatal(err)
 	}
 	clock, err := now()
@@ -47,10 +31,11 @@ func TestADaemonThatRestartsKnowsItsEndpoints(t *testing.T) {
 	}
 	rules := map[model.HostBackendKey]model.HostBackend{}
 	for _, n := range []byte{9, 4} {
-		b := model.HostBackend{Endpoint: key, Tunnel: at(n), IdleTimeout: time.Minute}
+		b := backend(n)
+		b.IdleTimeout = time.Minute
 		rules[b.Key()] = b
 	}
-	d := New(&objects)
+	d := New(objects)
 	if err := d.Read(rules); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +47,13 @@ func TestADaemonThatRestartsKnowsItsEndpoints(t *testing.T) {
 	}
 	if e := d.endpoints[key]; e.idle != time.Minute {
 		t.Errorf("its flows are remembered for %s", e.idle)
+	}
+	connect(t, d, 40000, 9, 9, sessionOpen)
+	if _, err := d.SweepMultipath(); err != nil {
+		t.Fatal(err)
+	}
+	if tunnel, _ := held(t, objects.MptcpTokens, 9); tunnel != at(9) {
+		t.Errorf("the token that has no row is that of %s", tunnel)
 	}
 	if err := d.write(nil); err != nil {
 		t.Fatal(err)

@@ -1,11 +1,8 @@
 package multipath
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
@@ -18,9 +15,9 @@ type owner struct {
 	vipPort uint16
 }
 
-// restore puts back tokens of live connections that have no row: the program puts one but once, and there may have been no room, or
-// it was evicted. quotas shrink by what it puts.
-func (d *Directory) restore(owners map[tokenOf]owner, quotas map[netip.Addr]bpf.AgentMultipathQuota, made map[netip.Addr]bpf.AgentMultipathUsage) error {
+// restore puts back tokens of live connections that have no row: the program puts one but once, and there may have been no room, it
+// was evicted, or the row was that of an equal token, whose connection is over. owned have theirs. quotas shrink by what it puts.
+func (d *Directory) restore(owners map[tokenOf]owner, owned map[bpf.AgentMultipathName]bool, quotas map[netip.Addr]bpf.AgentMultipathQuota, made map[netip.Addr]bpf.AgentMultipathUsage) error {
 	const tokens = bpf.AgentMultipathTableMULTIPATH_TOKENS
 	clock, err := now()
 	if err != nil {
@@ -30,26 +27,17 @@ func (d *Directory) restore(owners map[tokenOf]owner, quotas map[netip.Addr]bpf.
 		vip := bpf.FromAddress(of.vip)
 		quota := quotas[vip]
 		name, tunnel, found := d.nameOf(of, owner)
-		if !found || quota.Limit[tokens] <= made[vip].Made[tokens] {
-			continue
-		}
-		var had bpf.AgentMultipathHolder
-		if err := d.objects.MptcpTokens.Lookup(name, &had); !errors.Is(err, ebpf.ErrKeyNotExist) {
-			if err != nil {
-				return fmt.Errorf("read token: %w", err)
-			}
+		if !found || owned[name] || quota.Limit[tokens] <= made[vip].Made[tokens] {
 			continue
 		}
 		row := bpf.AgentMultipathHolder{
 			Tunnel: bpf.ToAddress(tunnel), Until: uint64(clock + multipath.NameLife),
 			Client: owner.session.Client, ClientPort: owner.session.ClientPort,
 		}
-		switch err := d.objects.MptcpTokens.Update(name, row, ebpf.UpdateNoExist); {
-		case errors.Is(err, ebpf.ErrKeyExist): // the program just has
-			continue
-		case err != nil:
+		if err := d.objects.MptcpTokens.Put(name, row); err != nil {
 			return fmt.Errorf("restore token: %w", err)
 		}
+		owned[name] = true // of two equal ones
 		quota.Limit[tokens]--
 		quotas[vip] = quota
 		d.empty = false

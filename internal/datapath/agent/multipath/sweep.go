@@ -29,6 +29,9 @@ const (
 // Until then others are not told of it.
 const deadLife = multipath.RefreshEvery
 
+// coarse is more than the programs' clock is behind.
+const coarse = time.Second
+
 // Report is what a sweep found.
 type Report struct {
 	Endpoints                          int // with multipath
@@ -82,23 +85,30 @@ func (d *Directory) SweepMultipath() (Report, error) {
 	used := make(map[netip.Addr]*[tables]int, len(made))
 	for vip, row := range made {
 		used[vip] = &[tables]int{}
-		for _, n := range row.Refused {
-			report.Refused += n
-		}
+		report.Refused += refusedOf(row)
 	}
+	report.Refused += d.refused
 	count := func(vip bpf.AgentAddress, table bpf.AgentMultipathTable) {
 		if counts := used[bpf.FromAddress(vip)]; counts != nil {
 			counts[table]++
 		}
 	}
-	live, owners, err := d.liveTokens()
+	owners, err := d.liveTokens()
 	if err != nil {
 		return report, err
 	}
 	if len(d.endpoints) == 0 {
-		clock, live = math.MaxInt64, nil // nothing counts any more
+		clock, owners = math.MaxInt64, nil // nothing counts any more
 	}
-	report.Tokens, err = sweepHolders(d.objects.MptcpTokens, clock, live, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_TOKENS) })
+	owned := map[bpf.AgentMultipathName]bool{} // that have a row of a live connection
+	lives := func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) bool {
+		live := d.isLive(key, row, owners)
+		if live {
+			owned[key] = true
+		}
+		return live
+	}
+	report.Tokens, err = sweepHolders(d.objects.MptcpTokens, clock, lives, func(vip bpf.AgentAddress) { count(vip, bpf.AgentMultipathTableMULTIPATH_TOKENS) })
 	if err != nil {
 		return report, err
 	}
@@ -115,17 +125,25 @@ func (d *Directory) SweepMultipath() (Report, error) {
 		return report, err
 	}
 	d.empty = report.Tokens+report.Names+report.Joined+report.Unconfirmed == 0
-	return report, d.setQuotas(used, made, owners)
+	return report, d.setQuotas(used, made, owners, owned)
+}
+
+// refusedOf is how many rows a VIP did not get.
+func refusedOf(row bpf.AgentMultipathUsage) (refused uint64) {
+	for _, n := range row.Refused {
+		refused += n
+	}
+	return refused
 }
 
 // setQuotas sets quotas by the rows that VIPs have, and by tokens that it puts back.
-func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage, owners map[tokenOf]owner) error {
+func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.Addr]bpf.AgentMultipathUsage, owners map[tokenOf]owner, owned map[bpf.AgentMultipathName]bool) error {
 	tenants := map[netip.Addr]string{}
 	for key, e := range d.endpoints {
 		tenants[key.VIP] = e.tenant
 	}
 	quotas := d.quotas(tenants, used, made)
-	if err := d.restore(owners, quotas, made); err != nil {
+	if err := d.restore(owners, owned, quotas, made); err != nil {
 		return err
 	}
 	for vip, quota := range quotas {
@@ -136,41 +154,49 @@ func (d *Directory) setQuotas(used map[netip.Addr]*[tables]int, made map[netip.A
 	return nil
 }
 
-// tokenOf names a token of a VIP: sessions do not tell the endpoint.
+// tokenOf names a token of a workload's connection by a VIP: sessions do not tell the endpoint, and another workload may have the
+// same token.
 type tokenOf struct {
-	vip   bpf.AgentAddress
-	token uint32
+	vip, dip bpf.AgentAddress
+	token    uint32
 }
 
-// liveTokens are those of sessions; and of each, a session whose client has proven that it is there.
-func (d *Directory) liveTokens() (live map[tokenOf]bool, owners map[tokenOf]owner, failed error) {
-	live, owners = map[tokenOf]bool{}, map[tokenOf]owner{}
+// liveTokens are those of connections that live, each with one of its sessions: not of one that is over, or whose client has not
+// proven that it is there.
+func (d *Directory) liveTokens() (map[tokenOf]owner, error) {
+	owners := map[tokenOf]owner{}
 	for _, table := range []*ebpf.Map{d.objects.Sessions, d.objects.NewSessions} {
 		err := bpf.EachBatched(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) {
-			if row.Token == 0 {
-				return
-			}
-			live[tokenOf{row.Vip, row.Token}] = true
-			if session.StateOf(key.Protocol, row.Events) == session.StateEstablished {
-				owners[tokenOf{row.Vip, row.Token}] = owner{key, row.VipPort}
+			if row.Token != 0 && session.StateOf(key.Protocol, row.Events) == session.StateEstablished {
+				owners[tokenOf{row.Vip, key.Dip, row.Token}] = owner{key, row.VipPort}
 			}
 		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("read tokens of sessions: %w", err)
+			return nil, fmt.Errorf("read tokens of sessions: %w", err)
 		}
 	}
-	return live, owners, nil
+	return owners, nil
 }
 
-// sweepHolders removes rows that count no more. Those of live are prolonged; if it is not nil, others are a dead connection's, and end
-// sooner: its tokens may be in the way of new ones.
-func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, count func(vip bpf.AgentAddress)) (int, error) {
+// isLive says whether a row is of a live connection of the workload behind its tunnel.
+func (d *Directory) isLive(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder, owners map[tokenOf]owner) bool {
+	backend, found := d.endpoints[fromName(key).Endpoint].backends[bpf.FromAddress(row.Tunnel)]
+	if !found {
+		return false // the workload has moved
+	}
+	_, live := owners[tokenOf{key.Vip, bpf.ToAddress(backend.Addr()), key.Token}]
+	return live
+}
+
+// sweepHolders removes rows that count no more. Those that live are prolonged; if lives is not nil, others are a dead connection's,
+// and end sooner: its tokens may be in the way of new ones. Not those that were made after the sessions were read, at the clock's time.
+func sweepHolders(table *ebpf.Map, clock time.Duration, lives func(bpf.AgentMultipathName, bpf.AgentMultipathHolder) bool, count func(vip bpf.AgentAddress)) (int, error) {
 	var gone []bpf.AgentMultipathName
 	changed := map[bpf.AgentMultipathName]bpf.AgentMultipathHolder{}
 	left := 0
 	err := bpf.EachBatched(table, func(key bpf.AgentMultipathName, row bpf.AgentMultipathHolder) {
 		switch until := time.Duration(row.Until); {
-		case live[tokenOf{key.Vip, key.Token}]:
+		case lives != nil && lives(key, row):
 			if until < clock+multipath.NameLife/2 { // not each time: a host may have many
 				row.Until = uint64(clock + multipath.NameLife)
 				changed[key] = row
@@ -178,7 +204,7 @@ func sweepHolders(table *ebpf.Map, clock time.Duration, live map[tokenOf]bool, c
 		case until <= clock:
 			gone = append(gone, key)
 			return
-		case live != nil && until > clock+deadLife:
+		case lives != nil && until > clock+deadLife && until <= clock+multipath.NameLife-coarse:
 			row.Until = uint64(clock + deadLife)
 			changed[key] = row
 		}
@@ -316,7 +342,7 @@ func (d *Directory) HolderOf(name multipath.Name) (netip.Addr, error) {
 	return netip.Addr{}, nil
 }
 
-// NoteName notes a token of this host's for which the host itself is a home.
+// NoteName notes a token of this host's for which the host itself is a home, if the VIP has room for one more.
 func (d *Directory) NoteName(own Own) error {
 	clock, err := now()
 	if err != nil {
@@ -327,17 +353,44 @@ func (d *Directory) NoteName(own Own) error {
 		Client: bpf.ToAddress(own.Client.Addr()), ClientPort: abi.Port(own.Client.Port()),
 	}
 	key := toName(own.Name)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var had bpf.AgentMultipathHolder
 	switch err := d.objects.MptcpNames.Lookup(key, &had); {
-	case err == nil && had.Tunnel != row.Tunnel && time.Duration(had.Until) > clock:
-		return nil // another host's, which came first
-	case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		if room, err := d.takeRoom(key.Vip, bpf.AgentMultipathTableMULTIPATH_NAMES); err != nil || !room {
+			return err
+		}
+	case err != nil:
 		return fmt.Errorf("read token: %w", err)
+	case had.Tunnel != row.Tunnel && time.Duration(had.Until) > clock:
+		return nil // another host's, which came first
 	}
 	if err := d.objects.MptcpNames.Put(key, row); err != nil {
 		return fmt.Errorf("note token: %w", err)
 	}
 	return nil
+}
+
+// takeRoom takes the room of a row of a VIP, if there is any. The quota shrinks by it, as the counts are the programs' to write.
+func (d *Directory) takeRoom(vip bpf.AgentAddress, table bpf.AgentMultipathTable) (bool, error) {
+	var usage bpf.AgentMultipathUsage
+	var quota bpf.AgentMultipathQuota
+	err := errors.Join(d.objects.MptcpUsages.Lookup(vip, &usage), d.objects.MptcpQuotas.Lookup(vip, &quota))
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist): // the VIP has just lost its last endpoint with multipath
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read the quota of tokens of %s: %w", bpf.FromAddress(vip), err)
+	case usage.Made[table] >= quota.Limit[table]:
+		d.refused++
+		return false, nil
+	}
+	quota.Limit[table]--
+	if err := d.objects.MptcpQuotas.Put(vip, quota); err != nil {
+		return false, fmt.Errorf("set the quota of tokens of %s: %w", bpf.FromAddress(vip), err)
+	}
+	return true, nil
 }
 
 // HasTunnel says whether the host decapsulates for the tunnel.
