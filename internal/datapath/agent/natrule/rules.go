@@ -151,7 +151,7 @@ func (r *Rules) setRelays(prefixes []netip.Prefix) error {
 
 // setChainPeers makes the peers of the rules the only ones that may hand packets on to them.
 func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) error {
-	rows, beyond := make(map[bpf.AgentChainPeer]uint8), beyondShare(rules, int(r.c.Objects.ChainPeers.MaxEntries())/2)
+	rows, beyond := make(map[bpf.AgentChainPeer]uint8), beyondShare(rules, int(r.c.Objects.ChainPeers.MaxEntries()))
 	for key, backend := range rules {
 		if beyond[key.Endpoint] {
 			continue

@@ -1,18 +1,21 @@
 package natrule
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
 )
 
-// beyondShare are the endpoints with multipath whose peers do not fit into their tenant's share of the room: each of their
-// backends has each other one as a peer, for good. Nothing is handed on to them here, nor a SYN of a subflow delivered that belongs
-// elsewhere. What chaining needs of other endpoints has the other half of the table.
-func beyondShare(rules map[model.HostBackendKey]model.HostBackend, room int) map[model.EndpointKey]bool {
-	need, tenants := map[model.EndpointKey]int{}, map[string][]model.EndpointKey{}
+// beyondShare are the endpoints with multipath whose peers there is no room for: each of their backends has each other one as a peer,
+// for good. Nothing is handed on to them here, nor a SYN of a subflow delivered that belongs elsewhere. A tenant is sure of its share
+// of half of the table. The rest is first for what chaining needs of other endpoints; what is left of all is for those beyond their
+// share, the tenants by turns.
+func beyondShare(rules map[model.HostBackendKey]model.HostBackend, capacity int) map[model.EndpointKey]bool {
+	need, tenants, left := map[model.EndpointKey]int{}, map[string][]model.EndpointKey{}, capacity
 	for key, b := range rules {
 		if len(b.Homes) == 0 {
+			left -= len(b.ChainPeers)
 			continue
 		}
 		if _, known := need[key.Endpoint]; !known {
@@ -20,16 +23,28 @@ func beyondShare(rules map[model.HostBackendKey]model.HostBackend, room int) map
 		}
 		need[key.Endpoint] += len(b.ChainPeers)
 	}
-	beyond := map[model.EndpointKey]bool{}
-	for _, endpoints := range tenants {
-		slices.SortFunc(endpoints, model.EndpointKey.Compare) // the same each time
-		left := room / len(tenants)
-		for _, endpoint := range endpoints {
-			if need[endpoint] > left {
-				beyond[endpoint] = true
+	beyond, turns := map[model.EndpointKey]bool{}, [][]model.EndpointKey{}
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) { // the same each time, as is their order
+		slices.SortFunc(tenants[tenant], model.EndpointKey.Compare)
+		share, turn := capacity/2/len(tenants), 0
+		for _, endpoint := range tenants[tenant] {
+			if need[endpoint] <= share {
+				share -= need[endpoint]
+				left -= need[endpoint]
 				continue
 			}
+			beyond[endpoint] = true
+			if turn == len(turns) {
+				turns = append(turns, nil)
+			}
+			turns[turn] = append(turns[turn], endpoint)
+			turn++
+		}
+	}
+	for _, endpoint := range slices.Concat(turns...) {
+		if need[endpoint] <= left {
 			left -= need[endpoint]
+			delete(beyond, endpoint)
 		}
 	}
 	return beyond

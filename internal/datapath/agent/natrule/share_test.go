@@ -3,12 +3,13 @@ package natrule
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
 )
 
-// TestPeersOfATenantLeaveOthersRoom has endpoints whose peers are beyond a tenant's share get none, and all others theirs.
+// TestPeersOfATenantLeaveOthersRoom has endpoints whose peers are beyond a tenant's share get what nobody else needs, and all others theirs.
 func TestPeersOfATenantLeaveOthersRoom(t *testing.T) {
 	rules := map[model.HostBackendKey]model.HostBackend{}
 	add := func(tenant string, number byte, backends, peers int, multipath bool) model.EndpointKey {
@@ -23,14 +24,18 @@ func TestPeersOfATenantLeaveOthersRoom(t *testing.T) {
 		return endpoint
 	}
 	first, large, second := add("greedy", 1, 2, 20, true), add("greedy", 2, 3, 30, true), add("greedy", 3, 1, 10, true)
-	fair, plain := add("fair", 4, 1, 50, true), add("greedy", 5, 4, 100, false)
-	beyond := beyondShare(rules, 100)
-	for endpoint, want := range map[model.EndpointKey]bool{first: false, large: true, second: false, fair: false, plain: false} {
-		if beyond[endpoint] != want {
-			t.Errorf("%s is beyond: %v", endpoint, !want)
+	larger, small := add("greedy", 6, 4, 50, true), add("other", 7, 2, 50, true) // 200 and 100
+	fair, plain := add("fair", 4, 1, 50, true), add("greedy", 5, 4, 25, false)   // 50 and 100
+	for capacity, want := range map[int][]model.EndpointKey{
+		// Shares are 50. Of the rest chaining leaves 100, which the first two turns are for.
+		300: {larger, small}, 389: {larger, small},
+		390: {larger}, 589: {larger}, 590: {},
+	} {
+		beyond := beyondShare(rules, capacity)
+		for _, endpoint := range []model.EndpointKey{first, large, second, larger, small, fair, plain} {
+			if beyond[endpoint] != slices.Contains(want, endpoint) {
+				t.Errorf("with room for %d, %s is beyond: %v", capacity, endpoint, beyond[endpoint])
+			}
 		}
-	}
-	if more := beyondShare(rules, 300); len(more) != 0 {
-		t.Errorf("with room for all, %v are beyond", more)
 	}
 }
