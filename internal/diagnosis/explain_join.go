@@ -42,18 +42,24 @@ func (m *Service) explainJoin(ctx context.Context, s *store.State, vip model.VIP
 		step("no host of the endpoint is there to be a home of the token 0x%08x: only what is on %s itself is delivered", uint32(token), first)
 		return
 	}
-	step("the SYN joins the connection with the token 0x%08x: if that is on %s, it is delivered there", uint32(token), first)
+	step("the SYN joins the connection with the token 0x%08x: %s hands it on if it knows where that is", uint32(token), first)
 	step("else it goes to a home of cell %d of tokens: %s; that host hands it to the one that has the connection", token.Cell(), strings.Join(r.Homes, ", then "))
+	asked := []string{first}
 	for _, home := range r.Homes {
-		switch tunnel, err := m.holderOf(ctx, s, home, desired.Key(vip, e), token); {
+		if home != first {
+			asked = append(asked, home)
+		}
+	}
+	for _, host := range asked {
+		switch tunnel, err := m.holderOf(ctx, s, host, desired.Key(vip, e), token); {
 		case err != nil:
-			step("%s can't be asked whether it knows the token: %v", home, err)
+			step("%s can't be asked whether it knows the token: %v", host, err)
 		case !tunnel.IsValid():
-			step("%s does not know the token", home)
+			step("%s does not know the token", host)
 		case hosts[tunnel] == "":
-			step("%s says that the connection is behind %s, where the endpoint has no backend any more", home, tunnel)
+			step("%s says that the connection is behind %s, where the endpoint has no backend any more", host, tunnel)
 		default:
-			step("%s says that the connection is on %s, behind the tunnel %s", home, hosts[tunnel], tunnel)
+			step("%s says that the connection is on %s, behind the tunnel %s", host, hosts[tunnel], tunnel)
 			r.Holder = hosts[tunnel]
 			return
 		}

@@ -66,6 +66,16 @@ func TestExplainFollowsTheSettings(t *testing.T) {
 // holders are the tunnels of tokens that all hosts know.
 var holders = map[uint32]string{9: "10.3.1.13", 27: "10.9.9.9"}
 
+// explained are the hosts that have said whether they know a token.
+func explained(r *weirv1.ExplainResponse) (hosts []string) {
+	for _, step := range r.GetSteps() {
+		if host, what, _ := strings.Cut(step, " "); strings.HasPrefix(what, "says that") || strings.HasPrefix(what, "does not know") {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
 // A subflow of Multipath TCP goes by the homes of its token, where the endpoint has multipath.
 func TestExplainOfAJoin(t *testing.T) {
 	url, _ := start(t, Config{})
@@ -108,6 +118,9 @@ func TestExplainOfAJoin(t *testing.T) {
 		holder := ""
 		if token == 9 {
 			holder = "host3"
+		}
+		if first, said := r.GetBackend().GetHost(), explained(r); len(said) == 0 || said[0] != first || len(slices.Compact(slices.Sorted(slices.Values(said)))) != len(said) {
+			t.Errorf("0x%08x comes to %s first, asked are %v", token, first, said)
 		}
 		if r.Holder != holder {
 			t.Errorf("0x%08x is on %q, not %q:\n%s", token, r.Holder, holder, strings.Join(r.Steps, "\n"))
