@@ -211,12 +211,12 @@ func (c *Controller) send(from, to netip.Addr, message []byte) error {
 
 // Metrics are what a Controller tells.
 var Metrics = []telemetry.Metric{
-	{Name: "weir_agent_multipath_rows", Help: "Rows at the last sweep: tokens of own workloads (own), of any host's that this one keeps (names), subflows of other hosts that sent segments here (joined) and that did not (unconfirmed).", Labels: []string{"table"}},
-	{Name: "weir_agent_multipath_refused_total", Help: "Rows that a VIP did not get because it had its share."},
-	{Name: "weir_agent_multipath_told_total", Help: "Tokens that the daemon told homes, by result.", Labels: []string{"result"}},
+	{Name: "weir_agent_multipath_rows", Help: "Rows at the last sweep: tokens of own workloads (own), of any host's that this one keeps (names), subflows of other hosts that come by this one, where the client is there (joined), or of which a SYN alone was seen (unconfirmed).", Labels: []string{"table"}},
+	{Name: "weir_agent_multipath_refused_total", Help: "Rows that VIPs did not get because they had their share, of all tables."},
+	{Name: "weir_agent_multipath_told_total", Help: "Messages of the daemon about tokens, to homes that it told and hosts that it asked, by result.", Labels: []string{"result"}},
 	{Name: "weir_agent_multipath_joins_total", Help: "SYNs that join a connection: of this host, where muxes brought them (own) or another host (brought); to a home of their token (asked); to the host of their connection (handed_on); dropped, for no host has it (unknown).", Labels: []string{"result"}},
 	{Name: "weir_agent_multipath_segments_total", Help: "Segments without a cookie that went to the host of their subflow."},
-	{Name: "weir_agent_multipath_announcements_removed_total", Help: "Addresses that workloads announced by Multipath TCP, and clients were not told: any but the VIP."},
+	{Name: "weir_agent_multipath_announcements_removed_total", Help: "Segments of workloads that announced an address by Multipath TCP that clients were not told: any but the VIP."},
 }
 
 // Sample tells what the last sweep found. A nil Controller tells nothing.
