@@ -203,69 +203,80 @@ func TestTheLastEndpointLeavesNothing(t *testing.T) {
 	}
 }
 
+// forged is a world where peer6 has told of a SYN of the five-tuple of ack, which is of another connection.
+type forged struct {
+	*rig
+	w    multipathWorld
+	say  gue // what peer6 tells
+	from string
+	ack  pkt.Packet
+}
+
+func newForged(t *testing.T, w multipathWorld) forged {
+	f := forged{newRig(t), w, step1(stepHolder, peer6), fromPeerTo(w.tunnel), pkt.TCP(w.client, w.vip, pkt.ACK)}
+	f.say.kind = kindJoined
+	f.setMultipath(w.vip, peer4, peer6)
+	f.tell()
+	return f
+}
+
+func (f forged) tell() {
+	f.t.Helper()
+	f.check("forged", carried(joins(f.w.client, f.w.vip, 77), fromTo(f.from, f.w.tunnel), f.say, "join_noted", nil))
+}
+
+// goes has the segment, in GUE from there, go on to peer6, which is asked whether the client is there, or not.
+func (f forged) goes(what string, from pkt.IP, with gue, asks uint16) {
+	f.t.Helper()
+	on := step1(stepHolder, f.w.tunnel)
+	on.sourcePort = asks
+	want := inGUE(f.ack, fromTo(sourceFor(f.w.tunnel, peer6), peer6), on)
+	got := f.run("from_uplink", withoutChecksum(inGUE(f.ack, from, with)), nil)
+	if wrong := differs(got.frame, want.Frame()); got.verdict != "join_on" || wrong != "" {
+		f.t.Errorf("%s: %s, %s", what, got.verdict, wrong)
+	}
+}
+
 // TestAForgedSYNLeavesDrainingConnections has a segment that a SYN alone speaks for go to the backend before first, where the
 // connection may be that it is of, and no segment keep such a row alive.
 func TestAForgedSYNLeavesDrainingConnections(t *testing.T) {
 	for family, w := range multipathWorlds {
 		t.Run(family, func(t *testing.T) {
-			r := newRig(t)
-			r.setMultipath(w.vip, peer4, peer6)
-			from := fromPeerTo(w.tunnel)
-			say := step1(stepHolder, peer6)
-			say.kind = kindJoined
-			ack := pkt.TCP(w.client, w.vip, pkt.ACK)
-			toHolder := func(asks uint16) *pkt.Packet {
-				on := step1(stepHolder, w.tunnel)
-				on.sourcePort = asks
-				out := inGUE(ack, fromTo(sourceFor(w.tunnel, peer6), peer6), on)
-				return &out
-			}
+			r := newForged(t, w)
 			ask, final := step1(stepAsk, peer4), step1(stepFinal, peer4)
-			r.check("forged", carried(joins(w.client, w.vip, 77), fromTo(from, w.tunnel), say, "join_noted", nil))
-			r.check("asks the backend before", carried(ack, outer(w.tunnel), ask, "chain_on", handed(ack, w.tunnel, peer4, stepChained)))
+			r.check("asks the backend before", carried(r.ack, outer(w.tunnel), ask, "chain_on", handed(r.ack, w.tunnel, peer4, stepChained)))
 			seen := r.ageJoining(20 * time.Second)
-			goes := func(what string, in pkt.Packet, with gue, asks uint16) {
-				t.Helper()
-				got := r.run("from_uplink", withoutChecksum(inGUE(in, fromTo(from, w.tunnel), with)), nil)
-				if wrong := differs(got.frame, toHolder(asks).Frame()); got.verdict != "join_on" || wrong != "" {
-					t.Errorf("%s: %s, %s", what, got.verdict, wrong)
-				}
-			}
-			goes("which does not know it", ack, final, 1)
+			r.goes("which does not know it", fromTo(r.from, w.tunnel), final, 1)
 			if got := r.ageJoining(0); got != seen {
 				t.Errorf("the row was seen at %d, then at %d", seen, got)
 			}
+			// What the client has confirmed is its own.
+			r.check("confirmed", carried(r.ack, fromTo(r.from, w.tunnel), r.say, "join_noted", nil))
+			r.goes("of a subflow", outer(w.tunnel), ask, 0)
+		})
+	}
+}
 
-			// Another backend of this host had the bucket before.
+// TestAForgedSYNLeavesConnectionsOfThisHost has the same of a backend before that is on this host, too.
+func TestAForgedSYNLeavesConnectionsOfThisHost(t *testing.T) {
+	for family, w := range multipathWorlds {
+		t.Run(family, func(t *testing.T) {
+			r := newForged(t, w)
 			before, dip, program, reply := native4, w.other(native4, native6), "to_uplink", "reply_native"
 			if w.program == "to_uplink" {
 				before, dip, program, reply = interface4, w.other(interface4, interface6), "from_workload", "reply_uplink"
 			}
-			got := r.run("from_uplink", withoutChecksum(inGUE(ack, outer(w.tunnel), step1(stepAsk, before))), nil)
-			if wrong := differs(got.frame, toHolder(1).Frame()); got.verdict != "join_on" || wrong != "" {
-				t.Errorf("the backend before is here and knows nothing: %s, %s", got.verdict, wrong)
-			}
-			if got := r.verdict("from_uplink", ack.Inside(outer(before))); got != "join_on" {
-				t.Errorf("no step: %s", got)
-			}
+			r.goes("the backend before knows nothing", outer(w.tunnel), step1(stepAsk, before), 1)
 			if err := abi.WriteTable(r.objects.MptcpJoining, map[bpf.AgentMultipathFlow]bpf.AgentMultipathJoined{}); err != nil {
 				t.Fatal(err)
 			}
-			deliver := r.verdict("from_uplink", ack.Inside(outer(before)))
-			if got := r.verdict(program, replyTo(delivered(ack, dip), pkt.ACK)); got != reply {
+			deliver := r.verdict("from_uplink", r.ack.Inside(outer(before)))
+			if got := r.verdict(program, replyTo(delivered(r.ack, dip), pkt.ACK)); got != reply {
 				t.Fatalf("answer: %s", got)
 			}
-			r.check("forged", carried(joins(w.client, w.vip, 77), fromTo(from, w.tunnel), say, "join_noted", nil))
-			out := delivered(ack, dip)
-			r.check("the backend before is here and knows it", carried(ack, outer(w.tunnel), step1(stepAsk, before), deliver, &out))
-
-			// What the client has confirmed is its own.
-			r.forgetMultipath()
-			r.check("confirmed", carried(ack, fromTo(from, w.tunnel), say, "join_noted", nil))
-			got = r.run("from_uplink", withoutChecksum(inGUE(ack, outer(w.tunnel), ask)), nil)
-			if wrong := differs(got.frame, toHolder(0).Frame()); got.verdict != "join_on" || wrong != "" {
-				t.Errorf("of a subflow: %s, %s", got.verdict, wrong)
-			}
+			r.tell()
+			out := delivered(r.ack, dip)
+			r.check("the backend before knows it", carried(r.ack, outer(w.tunnel), step1(stepAsk, before), deliver, &out))
 		})
 	}
 }
