@@ -3412,7 +3412,11 @@ type MuxStatus struct {
 	// Flows that the mux remembers of tenants.
 	Flows []*TenantRows `protobuf:"bytes,9,rep,name=flows,proto3" json:"flows,omitempty"`
 	// Sessions of full NAT in the mux, by the tenants of networks; none while it has no NAT prefix.
-	NatSessions   []*TenantRows `protobuf:"bytes,10,rep,name=nat_sessions,json=natSessions,proto3" json:"nat_sessions,omitempty"`
+	NatSessions []*TenantRows `protobuf:"bytes,10,rep,name=nat_sessions,json=natSessions,proto3" json:"nat_sessions,omitempty"`
+	// How long routers keep the routes of a mux whose daemon ended, by BGP graceful restart; left out: not at all.
+	GracefulRestart *durationpb.Duration `protobuf:"bytes,11,opt,name=graceful_restart,json=gracefulRestart,proto3" json:"graceful_restart,omitempty"`
+	// When packets of VIPs last came, to within a report; left out: none since the daemon began.
+	LastPacket    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_packet,json=lastPacket,proto3" json:"last_packet,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3513,6 +3517,20 @@ func (x *MuxStatus) GetFlows() []*TenantRows {
 func (x *MuxStatus) GetNatSessions() []*TenantRows {
 	if x != nil {
 		return x.NatSessions
+	}
+	return nil
+}
+
+func (x *MuxStatus) GetGracefulRestart() *durationpb.Duration {
+	if x != nil {
+		return x.GracefulRestart
+	}
+	return nil
+}
+
+func (x *MuxStatus) GetLastPacket() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastPacket
 	}
 	return nil
 }
@@ -3738,7 +3756,11 @@ type BGPPeer struct {
 	// Routes announced to the peer.
 	Routes uint32 `protobuf:"varint,6,opt,name=routes,proto3" json:"routes,omitempty"`
 	// Why there is no session; empty while there is one.
-	LastError     string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastError string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// What becomes of routes, by family; none while there is no session.
+	Families []*BGPFamily `protobuf:"bytes,8,rep,name=families,proto3" json:"families,omitempty"`
+	// The router keeps routes while the daemon here restarts: it offered graceful restart too.
+	KeepsRoutes   bool `protobuf:"varint,9,opt,name=keeps_routes,json=keepsRoutes,proto3" json:"keeps_routes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3822,6 +3844,84 @@ func (x *BGPPeer) GetLastError() string {
 	return ""
 }
 
+func (x *BGPPeer) GetFamilies() []*BGPFamily {
+	if x != nil {
+		return x.Families
+	}
+	return nil
+}
+
+func (x *BGPPeer) GetKeepsRoutes() bool {
+	if x != nil {
+		return x.KeepsRoutes
+	}
+	return false
+}
+
+// A family of addresses of a BGP session.
+type BGPFamily struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "ipv4", "ipv6" or "evpn".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Both sides offered it. Routes of other families are not sent.
+	Negotiated bool `protobuf:"varint,2,opt,name=negotiated,proto3" json:"negotiated,omitempty"`
+	// That the mux has for the peer.
+	Routes        uint32 `protobuf:"varint,3,opt,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BGPFamily) Reset() {
+	*x = BGPFamily{}
+	mi := &file_v1_resource_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BGPFamily) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BGPFamily) ProtoMessage() {}
+
+func (x *BGPFamily) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BGPFamily.ProtoReflect.Descriptor instead.
+func (*BGPFamily) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *BGPFamily) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BGPFamily) GetNegotiated() bool {
+	if x != nil {
+		return x.Negotiated
+	}
+	return false
+}
+
+func (x *BGPFamily) GetRoutes() uint32 {
+	if x != nil {
+		return x.Routes
+	}
+	return 0
+}
+
 // What a host says of itself.
 type HostStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3859,7 +3959,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +3971,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +3984,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -3999,7 +4099,7 @@ type SteeringRefusal struct {
 
 func (x *SteeringRefusal) Reset() {
 	*x = SteeringRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4111,7 @@ func (x *SteeringRefusal) String() string {
 func (*SteeringRefusal) ProtoMessage() {}
 
 func (x *SteeringRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4124,7 @@ func (x *SteeringRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeringRefusal.ProtoReflect.Descriptor instead.
 func (*SteeringRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SteeringRefusal) GetVip() string {
@@ -4075,7 +4175,7 @@ type HostMultipath struct {
 
 func (x *HostMultipath) Reset() {
 	*x = HostMultipath{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4187,7 @@ func (x *HostMultipath) String() string {
 func (*HostMultipath) ProtoMessage() {}
 
 func (x *HostMultipath) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4200,7 @@ func (x *HostMultipath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostMultipath.ProtoReflect.Descriptor instead.
 func (*HostMultipath) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HostMultipath) GetConnections() uint64 {
@@ -4192,7 +4292,7 @@ type VIPFlood struct {
 
 func (x *VIPFlood) Reset() {
 	*x = VIPFlood{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4304,7 @@ func (x *VIPFlood) String() string {
 func (*VIPFlood) ProtoMessage() {}
 
 func (x *VIPFlood) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4317,7 @@ func (x *VIPFlood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
 func (*VIPFlood) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *VIPFlood) GetVip() string {
@@ -4269,7 +4369,7 @@ type SwitchStatus struct {
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4381,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4394,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4424,7 +4524,7 @@ type SwitchPort struct {
 
 func (x *SwitchPort) Reset() {
 	*x = SwitchPort{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4436,7 +4536,7 @@ func (x *SwitchPort) String() string {
 func (*SwitchPort) ProtoMessage() {}
 
 func (x *SwitchPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4449,7 +4549,7 @@ func (x *SwitchPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPort.ProtoReflect.Descriptor instead.
 func (*SwitchPort) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SwitchPort) GetName() string {
@@ -4526,7 +4626,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4638,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4651,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4585,7 +4685,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4597,7 +4697,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4610,7 +4710,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4666,7 +4766,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4678,7 +4778,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4691,7 +4791,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4751,7 +4851,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4763,7 +4863,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4776,7 +4876,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4853,7 +4953,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4865,7 +4965,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4878,7 +4978,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -5011,7 +5111,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5023,7 +5123,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5036,7 +5136,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -5133,7 +5233,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5145,7 +5245,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5158,7 +5258,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -5274,7 +5374,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5386,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5399,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -5342,7 +5442,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5354,7 +5454,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5367,7 +5467,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -5403,7 +5503,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5415,7 +5515,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5428,7 +5528,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{58}
+	return file_v1_resource_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -5464,7 +5564,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5476,7 +5576,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5489,7 +5589,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{59}
+	return file_v1_resource_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5551,7 +5651,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5563,7 +5663,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5576,7 +5676,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{60}
+	return file_v1_resource_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5717,7 +5817,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5729,7 +5829,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5742,7 +5842,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{61}
+	return file_v1_resource_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5806,7 +5906,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[62]
+	mi := &file_v1_resource_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5818,7 +5918,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[62]
+	mi := &file_v1_resource_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5831,7 +5931,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{62}
+	return file_v1_resource_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -6192,7 +6292,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb6\x03\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb9\x04\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -6204,7 +6304,10 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\tpressures\x18\b \x03(\v2\x14.weir.v1.VIPPressureR\tpressures\x12)\n" +
 	"\x05flows\x18\t \x03(\v2\x13.weir.v1.TenantRowsR\x05flows\x126\n" +
 	"\fnat_sessions\x18\n" +
-	" \x03(\v2\x13.weir.v1.TenantRowsR\vnatSessions\"N\n" +
+	" \x03(\v2\x13.weir.v1.TenantRowsR\vnatSessions\x12D\n" +
+	"\x10graceful_restart\x18\v \x01(\v2\x19.google.protobuf.DurationR\x0fgracefulRestart\x12;\n" +
+	"\vlast_packet\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastPacket\"N\n" +
 	"\n" +
 	"TenantRows\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
@@ -6221,7 +6324,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06ranges\x18\x02 \x01(\x04R\x06ranges\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\xc4\x01\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\x97\x02\n" +
 	"\aBGPPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
 	"\x02as\x18\x02 \x01(\rR\x02as\x12\x14\n" +
@@ -6230,7 +6333,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\x90\x05\n" +
+	"last_error\x18\a \x01(\tR\tlastError\x12.\n" +
+	"\bfamilies\x18\b \x03(\v2\x12.weir.v1.BGPFamilyR\bfamilies\x12!\n" +
+	"\fkeeps_routes\x18\t \x01(\bR\vkeepsRoutes\"W\n" +
+	"\tBGPFamily\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"negotiated\x18\x02 \x01(\bR\n" +
+	"negotiated\x12\x16\n" +
+	"\x06routes\x18\x03 \x01(\rR\x06routes\"\x90\x05\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -6440,7 +6551,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -6485,36 +6596,37 @@ var file_v1_resource_proto_goTypes = []any{
 	(*VIPPressure)(nil),           // 40: weir.v1.VIPPressure
 	(*MuxSNATStatus)(nil),         // 41: weir.v1.MuxSNATStatus
 	(*BGPPeer)(nil),               // 42: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 43: weir.v1.HostStatus
-	(*SteeringRefusal)(nil),       // 44: weir.v1.SteeringRefusal
-	(*HostMultipath)(nil),         // 45: weir.v1.HostMultipath
-	(*VIPFlood)(nil),              // 46: weir.v1.VIPFlood
-	(*SwitchStatus)(nil),          // 47: weir.v1.SwitchStatus
-	(*SwitchPort)(nil),            // 48: weir.v1.SwitchPort
-	(*SwitchTable)(nil),           // 49: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 50: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 51: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 52: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 53: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 54: weir.v1.Connection
-	(*SNATUse)(nil),               // 55: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 56: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 57: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 58: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 59: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 60: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 61: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 62: weir.v1.CapturedPacket
-	nil,                           // 63: weir.v1.VIP.LabelsEntry
-	nil,                           // 64: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 65: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 66: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 67: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*BGPFamily)(nil),             // 43: weir.v1.BGPFamily
+	(*HostStatus)(nil),            // 44: weir.v1.HostStatus
+	(*SteeringRefusal)(nil),       // 45: weir.v1.SteeringRefusal
+	(*HostMultipath)(nil),         // 46: weir.v1.HostMultipath
+	(*VIPFlood)(nil),              // 47: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 48: weir.v1.SwitchStatus
+	(*SwitchPort)(nil),            // 49: weir.v1.SwitchPort
+	(*SwitchTable)(nil),           // 50: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 51: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 52: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 53: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 54: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 55: weir.v1.Connection
+	(*SNATUse)(nil),               // 56: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 57: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 58: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 59: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 60: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 61: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 62: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 63: weir.v1.CapturedPacket
+	nil,                           // 64: weir.v1.VIP.LabelsEntry
+	nil,                           // 65: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 66: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 67: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 68: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	63, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	64, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
@@ -6523,92 +6635,95 @@ var file_v1_resource_proto_depIdxs = []int32{
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
 	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
 	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	68, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	68, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	69, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	69, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	69, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	69, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	69, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	70, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	70, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	70, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	69, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	70, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	69, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	70, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	69, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	69, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	70, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	70, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	52, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	53, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
 	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
-	44, // 30: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	68, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	68, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	64, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	45, // 30: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	69, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	69, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	65, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	20, // 34: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 35: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 36: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	21, // 37: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	21, // 38: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	65, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	66, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
 	23, // 40: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	66, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	67, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
 	26, // 42: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
 	27, // 43: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
 	25, // 44: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
 	28, // 45: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
 	29, // 46: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	67, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	68, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	68, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	68, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	69, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	69, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
 	34, // 50: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
 	36, // 51: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	68, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
-	68, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	69, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	69, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
 	37, // 54: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
 	38, // 55: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	43, // 56: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	47, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	44, // 56: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	48, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
 	42, // 58: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	57, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	58, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	58, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	59, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
 	41, // 61: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
 	40, // 62: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
 	39, // 63: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
 	39, // 64: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	59, // 65: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	68, // 66: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	57, // 67: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	55, // 68: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	39, // 69: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	39, // 70: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	52, // 71: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	51, // 72: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	46, // 73: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
-	44, // 74: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	45, // 75: weir.v1.HostStatus.multipath:type_name -> weir.v1.HostMultipath
-	49, // 76: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	49, // 77: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	49, // 78: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	42, // 79: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	50, // 80: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	48, // 81: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
-	59, // 82: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	69, // 83: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	53, // 84: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	69, // 85: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	56, // 86: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	59, // 87: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	59, // 88: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	68, // 89: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	90, // [90:90] is the sub-list for method output_type
-	90, // [90:90] is the sub-list for method input_type
-	90, // [90:90] is the sub-list for extension type_name
-	90, // [90:90] is the sub-list for extension extendee
-	0,  // [0:90] is the sub-list for field type_name
+	70, // 65: weir.v1.MuxStatus.graceful_restart:type_name -> google.protobuf.Duration
+	69, // 66: weir.v1.MuxStatus.last_packet:type_name -> google.protobuf.Timestamp
+	60, // 67: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	69, // 68: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	43, // 69: weir.v1.BGPPeer.families:type_name -> weir.v1.BGPFamily
+	58, // 70: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	56, // 71: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	39, // 72: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	39, // 73: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	53, // 74: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	52, // 75: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	47, // 76: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	45, // 77: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	46, // 78: weir.v1.HostStatus.multipath:type_name -> weir.v1.HostMultipath
+	50, // 79: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	50, // 80: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	50, // 81: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	42, // 82: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	51, // 83: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	49, // 84: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
+	60, // 85: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	70, // 86: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	54, // 87: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	70, // 88: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	57, // 89: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	60, // 90: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	60, // 91: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	69, // 92: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	93, // [93:93] is the sub-list for method output_type
+	93, // [93:93] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6629,7 +6744,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -5339,8 +5339,10 @@ type GetStatusResponse struct {
 	VipWarnings []string `protobuf:"bytes,10,rep,name=vip_warnings,json=vipWarnings,proto3" json:"vip_warnings,omitempty"`
 	// How many of those there are in all.
 	VipWarningsTotal uint32 `protobuf:"varint,11,opt,name=vip_warnings_total,json=vipWarningsTotal,proto3" json:"vip_warnings_total,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Name of the manager that answered.
+	Manager       string `protobuf:"bytes,12,opt,name=manager,proto3" json:"manager,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -5448,6 +5450,13 @@ func (x *GetStatusResponse) GetVipWarningsTotal() uint32 {
 		return x.VipWarningsTotal
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
 }
 
 // The backends on a host, by what becomes of new connections.
@@ -6380,7 +6389,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x14\n" +
 	"\x05total\x18\x03 \x01(\rR\x05total\"\x12\n" +
-	"\x10GetStatusRequest\"\x92\x03\n" +
+	"\x10GetStatusRequest\"\xac\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -6395,7 +6404,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\rhost_backends\x18\t \x03(\v2\x15.weir.v1.HostBackendsR\fhostBackends\x12!\n" +
 	"\fvip_warnings\x18\n" +
 	" \x03(\tR\vvipWarnings\x12,\n" +
-	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\"\xc0\x01\n" +
+	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\x12\x18\n" +
+	"\amanager\x18\f \x01(\tR\amanager\"\xc0\x01\n" +
 	"\fHostBackends\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x18\n" +

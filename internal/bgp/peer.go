@@ -21,8 +21,11 @@ type PeerState struct {
 	State     string // of the BGP state machine: "idle", "active", "established", ...
 	BFD       string // "up", "down" or "off"
 	Since     time.Time
-	Routes    int    // announced to the peer; 0 unless established
+	Routes    int    // sent to the peer; 0 unless established
 	LastError string // why there is no session; empty while there is one
+
+	Families    []Family // none unless established
+	KeepsRoutes bool     // while the speaker restarts: the peer offers graceful restart; false unless established
 }
 
 // Established says whether the peer has the routes.
@@ -45,7 +48,8 @@ type peer struct {
 	state string
 	since time.Time // of the last change between established and not
 	error string
-	told  bool // that there is no session
+	told  bool  // that there is no session
+	offer offer // of the peer's last OPEN that a session came of
 }
 
 func newPeer(config Peer, password string, now time.Time) *peer {
@@ -57,6 +61,7 @@ type event struct {
 	address netip.Addr
 	state   string
 	reason  string
+	offer   offer
 }
 
 // watch sends every change of a peer's state to events until ctx is done.
@@ -70,6 +75,7 @@ func watch(ctx context.Context, gobgp *server.BgpServer, events chan<- event) er
 				address: e.Peer.State.NeighborAddress,
 				state:   stateName(e.Peer.State.SessionState),
 				reason:  e.Peer.State.DisconnectMessage,
+				offer:   readOffer(e.Peer.State.RemoteCap),
 			}
 			select {
 			case events <- change:
@@ -183,7 +189,7 @@ func (p *peer) change(e event, now time.Time) transition {
 	is := p.state == established
 	switch {
 	case is && !was:
-		p.since, p.error, p.told = now, "", false
+		p.since, p.error, p.told, p.offer = now, "", false, e.offer
 		return cameUp
 	case was && !is:
 		p.since, p.error, p.told = now, "session lost: "+e.reason, false
@@ -251,11 +257,14 @@ func (s *Speaker) Peers() []PeerState {
 	}
 	states := make([]PeerState, 0, len(s.peers))
 	for _, p := range s.peers {
-		state := p.current()
+		state, offer := p.current()
 		if state.Established() {
-			state.Routes = len(s.announced)
-			if p.EVPN {
-				state.Routes += len(s.macs)
+			state.KeepsRoutes = offer.gracefulRestart
+			state.Families = s.familiesOf(p, offer)
+			for _, f := range state.Families {
+				if f.Negotiated {
+					state.Routes += f.Routes
+				}
 			}
 		}
 		if p.BFD > 0 {
@@ -269,8 +278,8 @@ func (s *Speaker) Peers() []PeerState {
 	return states
 }
 
-func (p *peer) current() PeerState {
+func (p *peer) current() (PeerState, offer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PeerState{Address: p.Address, AS: p.AS, State: p.state, BFD: "off", Since: p.since, LastError: p.error}
+	return PeerState{Address: p.Address, AS: p.AS, State: p.state, BFD: "off", Since: p.since, LastError: p.error}, p.offer
 }

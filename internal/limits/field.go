@@ -314,6 +314,8 @@ var Fields = map[protoreflect.FullName]Field{
 	"BGPPeer.state":                  {Text: word},
 	"BGPPeer.bfd":                    {Text: word},
 	"BGPPeer.last_error":             {Text: line},
+	"BGPPeer.families":               {List: 8},
+	"BGPFamily.name":                 {Text: word},
 	"NamedCounter.name":              {Text: name},
 	"VIPPressure.vip":                {Text: address},
 	"VIPPressure.tenant":             {Text: name},

@@ -91,9 +91,11 @@ type Config struct {
 	RoutesFile  string        // keeps the route overrides over restarts; empty: they are not kept
 	DrainTime   time.Duration // between the withdrawal of the routes and the end of forwarding
 	Lead        time.Duration // between the withdrawal of a VIP and the end of its endpoints
-	Datapath    Datapath      // owned by the Mux
-	Speaker     Speaker
-	NextHops    func(changed func(netlink.State)) (NextHops, error)
+	// GracefulRestart is how long routers keep the routes of a mux whose daemon ended; 0: not at all.
+	GracefulRestart time.Duration
+	Datapath        Datapath // owned by the Mux
+	Speaker         Speaker
+	NextHops        func(changed func(netlink.State)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
 	// SlowPath handles packets that the fast path can't, until ctx ends; nil: they are dropped.

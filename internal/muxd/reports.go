@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -27,6 +28,8 @@ const (
 type reports struct {
 	mux  *Mux
 	wake wake.Signal // sends a report at once
+
+	arrivals arrivals // of the goroutine of run
 
 	mu     sync.Mutex
 	events []*weirv1.MuxEvent // not reported yet
@@ -108,19 +111,20 @@ func (m *Mux) warnings() (lines []string) {
 func (m *Mux) status() *weirv1.MuxStatus {
 	status := &weirv1.MuxStatus{
 		XdpMode: m.config.Datapath.Mode(), Interface: m.config.Interface, Warnings: m.warnings(),
-		Pressures: append(m.loads.Pressures(), m.floods.Pressures()...), Snat: m.state.SNAT(),
+		GracefulRestart: durationpb.New(m.config.GracefulRestart),
+		Pressures:       append(m.loads.Pressures(), m.floods.Pressures()...), Snat: m.state.SNAT(),
 	}
 	for _, p := range m.config.Speaker.Peers() {
-		status.Peers = append(status.Peers, &weirv1.BGPPeer{
-			Address: p.Address.String(), As: p.AS, State: p.State, Bfd: p.BFD,
-			Since: timestamppb.New(p.Since), Routes: uint32(p.Routes), LastError: p.LastError,
-		})
+		status.Peers = append(status.Peers, p.ToProto())
 	}
 	verdicts, err := m.config.Datapath.Verdicts()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
 	status.Verdicts = wire.CountersToProto(verdicts)
+	if last := m.reports.arrivals.look(verdicts, time.Now()); !last.IsZero() {
+		status.LastPacket = timestamppb.New(last)
+	}
 	tenants, err := m.config.Datapath.TenantUsage()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("what tenants have of flows is missing: %v", err))

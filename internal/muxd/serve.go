@@ -78,7 +78,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 			Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, Prefix4: s.prefix4, Prefix6: s.prefix6,
 			Encapsulation: pool.Encapsulation(o.Encapsulation), MTU: s.link.MTU, MAC: s.link.MAC,
 		},
-		Aggregates: s.aggregates, NATPrefixes: s.natPrefixes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
+		Aggregates: s.aggregates, NATPrefixes: s.natPrefixes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, GracefulRestart: o.GracefulRestart, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
 		NextHops: func(changed func(netlink.State)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})

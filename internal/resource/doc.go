@@ -37,6 +37,7 @@ type Hub interface {
 
 // Config is what a Service works with.
 type Config struct {
+	Name    string // of this manager
 	Version string
 	Store   *store.Store
 	// StoreName is "embedded: 3 members".

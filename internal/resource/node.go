@@ -125,7 +125,7 @@ func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*wei
 	stored := m.Store.State()
 	s := m.Hub.WithProgress(stored)
 	response := &weirv1.GetStatusResponse{
-		Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: m.nodes(s, ""),
+		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: m.nodes(s, ""),
 	}
 	for _, n := range response.Nodes {
 		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
@@ -143,7 +143,7 @@ func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
 	return &weirv1.MuxStatus{
 		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
 		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
-		NatSessions: mux.GetNatSessions(),
+		NatSessions: mux.GetNatSessions(), GracefulRestart: mux.GetGracefulRestart(), LastPacket: mux.GetLastPacket(),
 	}
 }
 

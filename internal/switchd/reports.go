@@ -63,10 +63,7 @@ func (s *Switch) request() *weirv1.ReportSwitchRequest {
 	up := false
 	for _, p := range s.config.Speaker.Peers() {
 		up = up || p.Established()
-		status.Peers = append(status.Peers, &weirv1.BGPPeer{
-			Address: p.Address.String(), As: p.AS, State: p.State, Bfd: p.BFD,
-			Since: timestamppb.New(p.Since), Routes: uint32(p.Routes), LastError: p.LastError,
-		})
+		status.Peers = append(status.Peers, p.ToProto())
 	}
 	if !up {
 		status.Announced = 0
