@@ -93,7 +93,11 @@ func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*obse
 
 func (o *observation) write(w io.Writer) error {
 	s := o.status
-	fmt.Fprintf(w, "Manager     %s, version %s, store %s\n", o.managers, s.GetVersion(), s.GetStore())
+	manager := o.managers
+	if s.GetManager() != "" {
+		manager = s.GetManager() + ", of " + o.managers
+	}
+	fmt.Fprintf(w, "Manager     %s, version %s, store %s\n", manager, s.GetVersion(), s.GetStore())
 	fmt.Fprintf(w, "Generation  %d\n", s.GetGeneration())
 	fmt.Fprintf(w, "VIPs        %d, with %d endpoints and %d backends, %d of them unhealthy\n",
 		s.GetVips(), s.GetEndpoints(), s.GetBackends(), s.GetBackendsUnhealthy())
@@ -126,8 +130,11 @@ func (o *observation) muxes() *table.Table {
 		}
 		mux := n.GetStatus().GetMux()
 		verdicts := mux.GetVerdicts()
-		t.Add(n.GetName(), table.NodeState(n, o.now), table.NodeGeneration(n), mux.GetXdpMode(),
-			table.EstablishedPeers(mux), bfd(mux),
+		bgp, bfd := table.EstablishedPeers(mux), bfdPeers(mux)
+		if !n.GetStatus().GetConnected() {
+			bgp, bfd = "unknown", "unknown"
+		}
+		t.Add(n.GetName(), table.NodeState(n, o.now), table.NodeGeneration(n), mux.GetXdpMode(), bgp, bfd,
 			table.CountPackets(verdicts, table.VerdictForward), table.CountPackets(verdicts, table.VerdictDrop))
 	}
 	return t
@@ -156,8 +163,8 @@ func (o *observation) hosts() *table.Table {
 	return t
 }
 
-// bfd is "2/2" where sessions have BFD: those that are up, of all that have it.
-func bfd(mux *weirv1.MuxStatus) string {
+// bfdPeers is "2/2" where sessions have BFD: those that are up, of all that have it.
+func bfdPeers(mux *weirv1.MuxStatus) string {
 	up, all := 0, 0
 	for _, p := range mux.GetPeers() {
 		switch p.GetBfd() {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/ctl/table"
 )
 
 // warn collects what needs attention: the worst first.
@@ -22,7 +21,7 @@ func (o *observation) warn() {
 	case muxes == 0 && o.status.GetVips() > 0:
 		o.add("no mux is registered: nothing forwards packets, start weir-mux")
 	case muxes > 0 && connected == 0:
-		o.add("no mux is connected: they forward with the tables they have, and learn of no change")
+		o.add("no mux is connected: those that run forward with the tables they have, and learn of no change")
 	}
 	for _, warning := range o.status.GetVipWarnings() {
 		o.add("%s", warning)
@@ -50,12 +49,7 @@ func (o *observation) warnNode(n *weirv1.Node) {
 	}
 	switch {
 	case !status.GetConnected():
-		runs := fmt.Sprintf("works on with generation %d", status.GetGeneration())
-		if status.GetGeneration() == 0 {
-			runs = "runs none"
-		}
-		o.add("%s: %s; it %s: check the machine, or weir delete node %s if it is gone for good",
-			name, table.NodeState(n, o.now), runs, n.GetName())
+		o.warnDisconnected(n, name)
 		return
 	case status.GetRejection().GetReason() != "":
 		// Told above.
@@ -63,28 +57,9 @@ func (o *observation) warnNode(n *weirv1.Node) {
 		o.add("%s: runs generation %d, the newest is %d", name, status.GetGeneration(), o.status.GetGeneration())
 	}
 	if mux := status.GetMux(); mux != nil {
-		o.warnMux(name, mux)
+		o.warnMux(n, mux)
 	}
 	for _, warning := range status.GetHost().GetWarnings() {
-		o.add("%s: %s", name, warning)
-	}
-}
-
-func (o *observation) warnMux(name string, mux *weirv1.MuxStatus) {
-	if len(mux.GetPeers()) == 0 {
-		o.add("%s: has no BGP peer: no router sends it packets", name)
-	}
-	for _, p := range mux.GetPeers() {
-		if p.GetState() == table.BGPEstablished {
-			continue
-		}
-		text := fmt.Sprintf("%s: BGP session with %s is %s", name, p.GetAddress(), p.GetState())
-		if p.GetLastError() != "" {
-			text += ": " + p.GetLastError()
-		}
-		o.add("%s", text)
-	}
-	for _, warning := range mux.GetWarnings() {
 		o.add("%s: %s", name, warning)
 	}
 }

@@ -62,11 +62,11 @@ func Ago(t *timestamppb.Timestamp, now time.Time) string {
 	if t == nil || t.AsTime().IsZero() || t.AsTime().Unix() == 0 {
 		return "never"
 	}
-	return age(now.Sub(t.AsTime())) + " ago"
+	return Span(now.Sub(t.AsTime())) + " ago"
 }
 
-// age writes a duration with its two largest units: "3m12s", "2d4h".
-func age(d time.Duration) string {
+// Span writes a duration with its two largest units: "3m12s", "2d4h".
+func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {
 	case d < time.Minute:
