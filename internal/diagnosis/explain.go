@@ -48,6 +48,9 @@ func (m *Service) explainTo(state *store.State, vip model.VIP, flow model.Flow) 
 	if e, found := endpointOf(vip, flow); found {
 		return m.explain(state, vip, e, flow), nil
 	}
+	if vip.SNAT != nil && flow.VNI == 0 {
+		return explainAnswer(state, vip, flow), nil
+	}
 	what := "pass the flow to their own kernel"
 	if flow.VNI != 0 {
 		what = "drop the flow"

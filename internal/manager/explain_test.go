@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/multipath"
 )
 
@@ -60,6 +61,44 @@ func TestExplainFollowsTheSettings(t *testing.T) {
 		if !strings.Contains(steps, want) {
 			t.Errorf("%q is not in\n%s", want, steps)
 		}
+	}
+}
+
+// A port that no endpoint has is of a workload that leaves as the VIP, or nobody's: muxes pass neither on.
+func TestExplainOfAnAnswer(t *testing.T) {
+	url, _ := start(t, Config{})
+	client := dial(t, url)
+	startHost(t, url, "host1", "10.2.1.2")
+	eventually(t, "the host is connected", func() bool { return nodes(t, client) == 1 })
+	apply(t, url, &weirv1.VIP{
+		Name: "crawler", Address: "203.0.113.20",
+		Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 80, Backends: []*weirv1.Backend{{Address: "10.3.1.11", Host: "host1"}}}},
+		Snat:      &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Address: "10.3.1.12", Host: "host1"}}},
+	})
+	leaving, err := client.GetSNAT(t.Context(), &weirv1.GetSNATRequest{Name: "crawler"})
+	if err != nil || len(leaving.GetWorkloads()) != 1 || len(leaving.GetWorkloads()[0].GetRanges()) == 0 {
+		t.Fatalf("no ranges: %v, %v", leaving, err)
+	}
+	explain := func(port uint32) (*weirv1.ExplainResponse, string) {
+		t.Helper()
+		r, err := client.Explain(t.Context(), &weirv1.ExplainRequest{
+			Protocol: "TCP", SourceAddress: "198.51.100.7", SourcePort: 443, DestinationAddress: "203.0.113.20", DestinationPort: port,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, strings.Join(r.GetSteps(), "\n")
+	}
+	own := leaving.GetWorkloads()[0].GetRanges()[0]*model.RangePorts + 3
+	if r, steps := explain(own); r.GetBackend().GetAddress() != "10.3.1.12" || r.GetBackend().GetHost() != "host1" ||
+		!strings.Contains(steps, "is workload 10.3.1.12's") || !strings.Contains(steps, "forward_snat") {
+		t.Errorf("port %d of the workload: %v\n%s", own, r.GetBackend(), steps)
+	}
+	if r, steps := explain(81); r.GetBackend() != nil || !strings.Contains(steps, "drop_no_range") {
+		t.Errorf("a port of nobody: %v\n%s", r.GetBackend(), steps)
+	}
+	if r, _ := explain(80); r.GetBackend().GetAddress() != "10.3.1.11" || r.GetSlot() == 0 {
+		t.Errorf("the endpoint's port: %v", r)
 	}
 }
 

@@ -147,6 +147,10 @@ func explain(w io.Writer, flow model.Flow, r *weirv1.ExplainResponse) error {
 		fmt.Fprintln(w, "→ dropped: no backend")
 		return nil
 	}
+	if r.GetSlot() == 0 && r.GetHolder() == "" && len(r.GetHomes()) == 0 { // backends have slots, workloads that leave have none
+		_, err := fmt.Fprintf(w, "→ workload %s on host %s, if it has such a connection\n", b.GetAddress(), b.GetHost())
+		return err
+	}
 	if r.GetHolder() != "" {
 		_, err := fmt.Fprintf(w, "→ host %s, which has the connection\n", r.GetHolder())
 		return err
