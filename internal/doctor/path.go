@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sync/errgroup"
@@ -106,6 +107,10 @@ func (p *prober) run(ctx context.Context, client *rpc.Client, endpoint netip.Add
 				p.copies(mux, r.GetPackets())
 				return nil
 			})
+			if connect.CodeOf(err) == connect.CodePermissionDenied {
+				return fmt.Errorf("copy packets on mux %s: %w; of all tenants: an admin makes such a user by weir user create NAME --role operator --write FILE, and --config FILE names it",
+					mux, err)
+			}
 			if ctx.Err() == nil {
 				p.mu.Lock()
 				p.ended[mux] = err
@@ -220,14 +225,39 @@ func (p *prober) findings(endpoint netip.AddrPort, source netip.Addr) []Finding 
 			found = append(found, bad(Warn, "weir describe vip, and ask again", "%d connections through mux %s were answered, and %d were not (%s)",
 				len(answered), mux, count, strings.Join(verdicts, ", "))...)
 		case count > 0:
-			found = append(found, bad(Fail, "look at the hosts: weir describe vip; weir doctor host there; what a verdict means is in docs/operations/packet-trace.md",
+			found = append(found, bad(Fail, nextAfter(verdicts, mux, endpoint, source),
 				"%d connections reached mux %s (%s), and no answer came back", count, mux, strings.Join(verdicts, ", "))...)
 		case ended != nil && !errors.Is(ended, context.Canceled):
-			found = append(found, unknown(fmt.Errorf("mux %s copies nothing: %w", mux, ended), "end the other capture, and ask again")...)
+			found = append(found, bad(Fail, nextWithoutCopies(ended), "mux %s copies nothing, so nothing is proven of it: %v", mux, ended)...)
 		default:
-			found = append(found, bad(Fail, "look at the routers: have they the route of this mux, and ECMP? If this machine is behind a NAT, name its outer address with --source",
+			found = append(found, bad(Fail, fmt.Sprintf("look at the routers: have they a route to %s by this mux (weir describe node %s: BGP established, "+
+				"its family not missing)? None: the import policy refuses it (FRR: (Policy) in show bgp summary), or the family is not activated. "+
+				"Several muxes: maximum-paths, and a hash of ports. If this machine is behind a NAT, name its outer address with --source", endpoint.Addr(), mux),
 				"of %d connections from %s to %s none reached mux %s", len(p.answers)+p.lost, source, endpoint, mux)...)
 		}
 	}
 	return named("path", found)
+}
+
+// nextAfter is the remedy for packets that a mux got and that were not answered: it forwarded them, or did not.
+func nextAfter(verdicts []string, mux string, endpoint netip.AddrPort, source netip.Addr) string {
+	if slices.ContainsFunc(verdicts, func(v string) bool { return strings.HasPrefix(v, "forward_") }) {
+		return "look at the hosts: weir describe vip; weir doctor host there"
+	}
+	return fmt.Sprintf("the mux itself sends them to no host; it says why: weir explain --mux %s %s %s",
+		mux, netip.AddrPortFrom(source, exampleSource), endpoint)
+}
+
+// exampleSource is the port of a client in an example.
+const exampleSource = 40000
+
+// nextWithoutCopies is the remedy for a mux that captures nothing.
+func nextWithoutCopies(err error) string {
+	switch {
+	case connect.CodeOf(err) == connect.CodeResourceExhausted, strings.Contains(err.Error(), "another capture is under way"):
+		return "end the other capture, which weir audit names, and ask again"
+	case connect.CodeOf(err) == connect.CodeFailedPrecondition, connect.CodeOf(err) == connect.CodeUnavailable:
+		return "wait until it is connected: weir get nodes"
+	}
+	return "ask again"
 }

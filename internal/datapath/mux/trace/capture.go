@@ -26,12 +26,14 @@ const (
 
 // Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
 // time, and how many were lost so far; an error of to ends it. Meanwhile a program that copies is attached
-// in the place of the one that does not: both forward alike, and no packet meets neither.
+// in the place of the one that does not: both forward alike, and no packet meets neither. One at a time can; it waits
+// for the end of one before whose ctx has ended.
 func (t *Tracer) Capture(ctx context.Context, c look.Capture, to func(packets []look.CapturedPacket, lost uint64) error) error {
-	if !t.capturing.TryLock() {
-		return errors.New("capture packets: another capture is under way")
+	end, err := t.capturing.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("capture packets: %w", err)
 	}
-	defer t.capturing.Unlock()
+	defer end()
 	if err := t.capture(ctx, c, to); err != nil {
 		return fmt.Errorf("capture packets: %w", err)
 	}

@@ -35,7 +35,7 @@ type Tracer struct {
 	Config
 	sender    sender
 	explainer explainer
-	capturing sync.Mutex // held by Capture
+	capturing turns // of Capture
 }
 
 // New traces nothing yet.
