@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -211,4 +212,36 @@ func set(flag *pflag.Flag, values []string) error {
 	}
 	flag.Changed = true
 	return nil
+}
+
+// maxConfig bounds a file of configuration that another program than its own reads.
+const maxConfig = 1 << 20
+
+// ReadConfig reads the keys of a daemon's file that have one value, for a program that is not that daemon. Without the
+// file the error is os.ErrNotExist.
+func ReadConfig(path string) (map[string]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	keys := map[string]string{}
+	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
+		return keys, nil
+	}
+	pairs := root.Content[0].Content
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if value := pairs[i+1]; value.Kind == yaml.ScalarNode && value.Tag != "!!null" {
+			keys[pairs[i].Value] = value.Value
+		}
+	}
+	return keys, nil
 }

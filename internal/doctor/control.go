@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weirlb/weir/internal/rpc"
@@ -31,9 +32,18 @@ const answerTime = 5 * time.Second
 func managers(ctx context.Context, s Subject) []Finding {
 	var found []Finding
 	for _, m := range strings.Split(s.Managers, ",") {
-		found = append(found, oneManager(ctx, strings.TrimSpace(m))...)
+		found = append(found, oneManager(ctx, s, strings.TrimSpace(m))...)
 	}
 	return found
+}
+
+// neverStarted says whether the machine is a manager that has no certificate yet, as before its first start.
+func (s Subject) neverStarted() bool {
+	if s.Role != Manager || s.DataDir == "" {
+		return false
+	}
+	_, err := os.Stat(trust.NodeFile(s.DataDir))
+	return errors.Is(err, os.ErrNotExist)
 }
 
 // managerURL is a manager as --manager takes it, in full.
@@ -48,7 +58,7 @@ func managerURL(m string) (*url.URL, error) {
 	return u, err
 }
 
-func oneManager(ctx context.Context, m string) []Finding {
+func oneManager(ctx context.Context, s Subject, m string) []Finding {
 	u, err := managerURL(m)
 	if err != nil {
 		return bad(Fail, "mend --manager", "read %q: %v", m, err)
@@ -63,6 +73,9 @@ func oneManager(ctx context.Context, m string) []Finding {
 		return bad(Fail, "mend --manager", "read %q: %v", m, err)
 	}
 	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if errors.Is(err, syscall.ECONNREFUSED) && s.neverStarted() {
+		return bad(Warn, "systemctl enable --now weir-manager, and ask again", "nothing answers at %s: it was not started yet", u.Host)
+	}
 	if err != nil {
 		return bad(Fail, "check that weir-manager runs there, and that TCP to it passes: curl -kv "+request.URL.String(), "no answer of %s: %v", u.Host, err)
 	}
@@ -120,7 +133,11 @@ func certificates(_ context.Context, s Subject) []Finding {
 				found = append(found, bad(Fail, "remove it and join again with a token", "read %s: %v", path, err)...)
 				continue
 			}
-			found = append(found, validity(path, certificate)...)
+			name := path
+			if certificate.IsCA {
+				name = "the cluster's CA in " + path
+			}
+			found = append(found, validity(name, certificate)...)
 		}
 	}
 	if len(found) == 0 {

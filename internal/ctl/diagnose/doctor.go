@@ -1,15 +1,18 @@
 package diagnose
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/doctor"
 )
 
@@ -25,35 +28,80 @@ it. Nothing is changed. Exit status: 0 nothing failed, 1 something did.`,
 	}
 	session.Group(cmd)
 	cmd.AddCommand(
-		machineCommand(s, doctor.Mux, "interface", "eth0", "interface that packets of VIPs arrive on", "/var/lib/weir-mux"),
-		machineCommand(s, doctor.Host, "uplink", "eth0", "interface towards the network", "/var/lib/weir-agent"),
-		machineCommand(s, doctor.Manager, "", "", "", "/var/lib/weir"),
 		pathCommand(s),
 	)
+	for _, of := range machines {
+		cmd.AddCommand(machineCommand(s, of))
+	}
 	return cmd
 }
 
+// machine is a role of machines, and where its daemon's configuration stands.
+type machine struct {
+	role           doctor.Role
+	file           string // of the daemon's configuration
+	dataDir        string // unless that says otherwise
+	flag, usage    string // of the interface; empty: the role has none
+	deviceIfUnsaid string
+}
+
+var machines = []machine{
+	{doctor.Mux, "/etc/weir/mux.yaml", "/var/lib/weir-mux", "interface", "interface that packets of VIPs arrive on", "eth0"},
+	{doctor.Host, "/etc/weir/agent.yaml", "/var/lib/weir-agent", "uplink", "interface towards the network", "eth0"},
+	{doctor.Manager, "/etc/weir/manager.yaml", "/var/lib/weir", "", "", ""},
+}
+
 // machineCommand checks this machine as one of a role.
-func machineCommand(s *session.Session, role doctor.Role, flag, device, usage, dataDir string) *cobra.Command {
-	subject := doctor.Subject{Role: role}
+func machineCommand(s *session.Session, of machine) *cobra.Command {
+	var file, device, dataDir string
 	cmd := &cobra.Command{
-		Use: string(role), Short: "Check whether this machine is fit to be a " + string(role),
+		Use: string(of.role), Short: "Check whether this machine is fit to be a " + string(of.role),
+		Long: "Check whether this machine is fit to be a " + string(of.role) + `.
+
+What no flag says is taken from the daemon's configuration, if there is one. Run it as root.
+Checks that ask the managers need a user with the role viewer, whose configuration --config
+names; without one they can't tell.`,
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			keys, err := daemon.ReadConfig(file)
+			if errors.Is(err, os.ErrNotExist) && !cmd.Flags().Changed("daemon-config") {
+				err = nil
+			}
+			if err != nil {
+				return fmt.Errorf("read the daemon's configuration: %w", err)
+			}
 			access, err := s.Access()
 			if err != nil {
 				return err
 			}
-			subject.Managers, subject.Connect = access.Managers, s.Connect
-			return printFindings(s, cmd, doctor.Examine(cmd.Context(), subject))
+			subject := doctor.Subject{
+				Role: of.role, Interface: cmp.Or(device, keys[of.flag], of.deviceIfUnsaid),
+				DataDir: cmp.Or(dataDir, keys["data-dir"], of.dataDir), Managers: s.ManagersOr(managersOf(of.role, keys)),
+			}
+			access.Managers = subject.Managers
+			subject.Connect = access.Client
+			return PrintFindings(s, cmd, doctor.Examine(cmd.Context(), subject))
 		},
 	}
-	if flag != "" {
-		cmd.Flags().StringVar(&subject.Interface, flag, device, usage)
+	if of.flag != "" {
+		cmd.Flags().StringVar(&device, of.flag, "", of.usage+"; else that of the daemon's configuration, or "+of.deviceIfUnsaid)
 	}
-	cmd.Flags().StringVar(&subject.DataDir, "data-dir", dataDir, "`folder` of the program's certificates")
+	cmd.Flags().StringVar(&dataDir, "data-dir", "", "`folder` of the program's certificates; else that of the daemon's configuration, or "+of.dataDir)
+	cmd.Flags().StringVar(&file, "daemon-config", of.file, "`file` of the daemon's configuration")
 	s.Output.AddFlag(cmd)
 	return cmd
+}
+
+// managersOf are the managers that the daemon of this machine calls, or is; empty: its configuration does not say.
+func managersOf(role doctor.Role, keys map[string]string) string {
+	if role != doctor.Manager {
+		return keys["manager"]
+	}
+	address := cmp.Or(keys["advertise"], keys["listen"])
+	if address == "" || keys["insecure"] != "true" {
+		return address
+	}
+	return "http://" + address
 }
 
 func pathCommand(s *session.Session) *cobra.Command {
@@ -66,7 +114,8 @@ func pathCommand(s *session.Session) *cobra.Command {
 Run it on a machine that is a client. It opens connections and closes them at once, while
 each mux copies what it gets of them, until each mux has had one that was answered. That
 proves that routers send to this mux, the mux to a host, the host to a backend, and that
-the backend's answer finds its way back.`,
+the backend's answer finds its way back. It takes a user with the role operator in all
+tenants.`,
 		Example: "  weir doctor path 203.0.113.10:80",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			endpoint, err := netip.ParseAddrPort(args[0])
@@ -89,7 +138,7 @@ the backend's answer finds its way back.`,
 			if err != nil {
 				return err
 			}
-			return printFindings(s, cmd, found)
+			return PrintFindings(s, cmd, found)
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "`address` that muxes see of this machine, if a NAT changes it")
@@ -97,8 +146,8 @@ the backend's answer finds its way back.`,
 	return cmd
 }
 
-// printFindings prints findings, and fails if one did.
-func printFindings(s *session.Session, cmd *cobra.Command, found []doctor.Finding) error {
+// PrintFindings prints findings, and fails if one did.
+func PrintFindings(s *session.Session, cmd *cobra.Command, found []doctor.Finding) error {
 	err := s.Output.Print(cmd.OutOrStdout(), found, func(w io.Writer) error {
 		table := table.New("", "nothing was looked at", "LEVEL", "CHECK", "REASON")
 		for _, f := range found {

@@ -56,6 +56,12 @@ func (s *Session) Access() (rpc.Access, error) {
 	return access, err
 }
 
+// ManagersOr are the managers that a flag or the environment names, else these, else those of the user's configuration.
+func (s *Session) ManagersOr(managers string) string {
+	access, _ := rpc.ReadConfig(s.config) // Access says what is wrong with it
+	return cmp.Or(s.managers, os.Getenv(rpc.ManagerVariable), managers, access.Managers, rpc.DefaultManager)
+}
+
 // Call runs do with a client and a bound on its time.
 func (s *Session) Call(ctx context.Context, do func(context.Context, *rpc.Client) error) error {
 	return s.CallWithin(ctx, CallTime, do)
