@@ -187,15 +187,24 @@ func ConfigPath() string {
 	return filepath.Join(folder, "weir", "config.yaml")
 }
 
-// ReadConfig reads the user's configuration. path names the file; without one it may be missing.
+// FounderFile is where the manager that founded a cluster has the first user's configuration, unless its --data-dir says
+// otherwise. Only root and the manager can read it.
+const FounderFile = "/var/lib/weir/admin.yaml"
+
+// ReadConfig reads the user's configuration. path names the file; without one it may be missing, and who may read
+// FounderFile is the first user.
 func ReadConfig(path string) (Access, error) {
 	named := path != "" || os.Getenv(ConfigVariable) != ""
 	if path == "" {
 		path = ConfigPath()
 	}
 	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && !named {
+		path = FounderFile
+		text, err = os.ReadFile(path)
+	}
 	switch {
-	case errors.Is(err, os.ErrNotExist) && !named:
+	case !named && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)):
 		return Access{}, nil
 	case err != nil:
 		return Access{}, fmt.Errorf("read the configuration: %w", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,7 +30,25 @@ func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL
 	if err := into.Trust.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
 		return err
 	}
-	return i.writeAdminFile(issue, managerURL)
+	if err := i.writeAdminFile(issue, managerURL); err != nil {
+		return err
+	}
+	i.tellFirstSteps(managerURL)
+	return nil
+}
+
+// tellFirstSteps says, once in the life of a cluster, what its operator needs to go on.
+func (i *Identity) tellFirstSteps(managerURL string) {
+	file := AdminFile(i.dir)
+	i.log.Info("founded a cluster; the first user's configuration is a secret: whoever has it may do everything",
+		"file", file, "look", "weir --config "+file+" status", "next", "weir --config "+file+" token create --role mux")
+	u, err := url.Parse(managerURL)
+	if err != nil {
+		return
+	}
+	if address, err := netip.ParseAddr(u.Hostname()); err == nil && address.IsLoopback() {
+		i.log.Warn("no other machine reaches the API: set listen to an address of this one, and start again", "api", managerURL)
+	}
 }
 
 // adminIssue is of which issue the first user's certificate must be: there may have been a user of that name,

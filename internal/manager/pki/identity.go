@@ -38,6 +38,7 @@ type Config struct {
 // Identity is how this manager proves itself, and knows others.
 type Identity struct {
 	insecure  bool
+	log       *slog.Logger
 	dir       string
 	self      trust.Identity
 	names     []string
@@ -57,7 +58,7 @@ func foundingFile(dir string) string {
 // New obtains this manager's certificate: that of the data directory, or one for the join token,
 // or one of a CA that it makes, if it founds the cluster. The embedded etcd may use its files from then on.
 func New(ctx context.Context, cfg Config, listen net.Addr) (*Identity, error) {
-	i := &Identity{insecure: cfg.Insecure, dir: cfg.DataDir, self: trust.Identity{Kind: trust.Manager, Name: cfg.Name}}
+	i := &Identity{insecure: cfg.Insecure, log: cfg.Log, dir: cfg.DataDir, self: trust.Identity{Kind: trust.Manager, Name: cfg.Name}}
 	if i.insecure {
 		return i, nil
 	}
