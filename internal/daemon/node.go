@@ -27,7 +27,7 @@ type Node struct {
 // Flags adds the flags; usage says what the name is for, and dataDir where the certificate is unless a flag
 // says otherwise.
 func (n *Node) Flags(flags *pflag.FlagSet, usage, dataDir string) {
-	flags.StringVar(&n.Name, "name", shortHostname(), usage+"; else the machine's, without its domain")
+	flags.StringVar(&n.Name, "name", ShortHostname(), usage+"; else the machine's, without its domain")
 	flags.StringVar(&n.Manager, "manager", rpc.ManagerURL(),
 		"URL of the manager, several separated by commas [$"+rpc.ManagerVariable+"]")
 	flags.Lookup("manager").DefValue = rpc.DefaultManager
@@ -69,8 +69,8 @@ func (n *Node) Connect(ctx context.Context, kind trust.Kind, log *slog.Logger) (
 	}, nil
 }
 
-// shortHostname is the kernel's name of this machine without its domain, or empty.
-func shortHostname() string {
+// ShortHostname is the kernel's name of this machine without its domain, or empty.
+func ShortHostname() string {
 	name, err := os.Hostname()
 	if err != nil {
 		return ""

@@ -1,0 +1,147 @@
+package join
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/typo"
+)
+
+// setting is a key of a daemon's configuration, with its values.
+type setting struct {
+	key    string
+	values []string // more than one: of a flag that is repeatable
+}
+
+// keyLine is a line of a key, which may stand behind a # as its default.
+var keyLine = regexp.MustCompile(`^(#?)([a-z][a-z0-9-]*):`)
+
+// keyForm is a key as flags have it.
+var keyForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,63}$`)
+
+// apply puts settings into the text of a file of configuration: where a key stands behind a # it is written there, else
+// at the end. A key that has another value already is an error, and nothing is written over.
+func apply(text string, has map[string]string, settings []setting) (string, error) {
+	var problems []error
+	lines := strings.Split(text, "\n")
+	known := map[string]int{} // lines of keys that stand behind a #
+	for i, line := range lines {
+		if found := keyLine.FindStringSubmatch(line); found != nil && found[1] == "#" {
+			known[found[2]] = i
+		}
+	}
+	for _, s := range settings {
+		value, err := s.yaml()
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if there, ok := has[s.key]; ok {
+			if there != value && there != strings.Join(s.values, "") {
+				problems = append(problems, fmt.Errorf("%s is %s there, and %s is asked for", s.key, there, strings.Join(s.values, " ")))
+			}
+			continue
+		}
+		line := s.key + ": " + value
+		if i, ok := known[s.key]; ok {
+			lines[i] = line
+			continue
+		}
+		if len(known) > 0 {
+			problems = append(problems, unknownKey(s.key, known))
+			continue
+		}
+		if last := len(lines) - 1; last >= 0 && lines[last] == "" {
+			lines = append(lines[:last], line, "")
+		} else {
+			lines = append(lines, line, "")
+		}
+	}
+	return strings.Join(lines, "\n"), errors.Join(problems...)
+}
+
+func unknownKey(key string, known map[string]int) error {
+	names := make([]string, 0, len(known))
+	for name := range known {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if nearest := typo.Nearest(key, names); nearest != "" {
+		return fmt.Errorf("%s is no key: do you mean %s?", key, nearest)
+	}
+	return fmt.Errorf("%s is no key of this program", key)
+}
+
+// yaml writes the values so that they are read as what they are.
+func (s setting) yaml() (string, error) {
+	if !keyForm.MatchString(s.key) {
+		return "", fmt.Errorf("%.64q is no key", s.key)
+	}
+	var nodes []*yaml.Node
+	for _, value := range s.values {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return "", fmt.Errorf("%s: a value must be one line, without control characters", s.key)
+		}
+		n := &yaml.Node{}
+		n.SetString(value)
+		n.Tag = "" // a number is written as one
+		nodes = append(nodes, n)
+	}
+	node := nodes[0]
+	if len(nodes) > 1 {
+		node = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: nodes}
+	}
+	out, err := yaml.Marshal(node)
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", s.key, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// writeConfig applies settings to a file, in one step. It says whether the file changed.
+func writeConfig(path string, settings []setting) (changed bool, err error) {
+	has, err := daemon.ReadConfig(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	text, err := apply(string(before), has, settings)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	if text == string(before) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	return true, replaceFile(path, []byte(text), 0o644)
+}
+
+// replaceFile writes a file in one step that a crash does not halve.
+func replaceFile(path string, data []byte, mode os.FileMode) error {
+	next, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = next.ReadFrom(bytes.NewReader(data))
+	if err = errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(next.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,10 @@
+// Package join makes a machine a member of a cluster: the command join, and the line for it that weir token create
+// prints.
+//
+//	line.go    the line, and the same as user data of cloud-init
+//	config.go  writes keys into a daemon's configuration, and never over others
+//	join.go    the command: configuration, certificate, doctor, unit
+//
+// Invariant: a token is never an argument of a program, which every user of the machine can see, and of muxes, hosts and
+// switches never in a file of ours: it is exchanged for a certificate at once.
+package join
