@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,39 @@ func TestAggregateOverIPv6Session(t *testing.T) {
 		routes := run(t, n.router, "ip route show 203.0.113.0/24") + run(t, n.router, "ip -6 route show 2001:db8:a::/48")
 		return strings.Contains(routes, "via 10.8.1.2") && strings.Contains(routes, "via fd00:8:1::2")
 	}, func() string { return "the aggregates never arrived:\n" + run(t, n.router, "ip route") })
+}
+
+// A router's OPEN says which families it takes and whether it keeps routes. Routes of others are not counted as sent.
+func TestWhatTheRouterOffers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*frr.Config)
+		ipv6   bool
+		keeps  bool
+		routes int
+	}{
+		"all":                     {func(*frr.Config) {}, true, true, 3},
+		"IPv6 is not activated":   {func(c *frr.Config) { c.NoIPv6 = true }, false, true, 1},
+		"graceful restart is off": {func(c *frr.Config) { c.NoHelp = true }, true, false, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t, c.change)
+			config := n.config(1)
+			config.GracefulRestart = time.Minute
+			s := n.startSpeaker(1, config, vip4, vip6, netip.MustParsePrefix("2001:db8:a::11/128"))
+			n.wantNextHops(vip4, "10.8.1.2")
+			state := s.want("established", PeerState.Established)
+			want := []Family{{"ipv4", true, 1}, {"ipv6", c.ipv6, 2}}
+			if !slices.Equal(state.Families, want) || state.KeepsRoutes != c.keeps || state.Routes != c.routes {
+				t.Errorf("families %+v, keeps routes %t, %d routes; want %+v, %t, %d",
+					state.Families, state.KeepsRoutes, state.Routes, want, c.keeps, c.routes)
+			}
+			if c.ipv6 {
+				n.wantNextHops(vip6, "fd00:8:1::2")
+			} else if got := n.nextHops(vip6); got != "" {
+				t.Errorf("the router has a route of IPv6 by %s", got)
+			}
+		})
+	}
 }
 
 func TestPassword(t *testing.T) {

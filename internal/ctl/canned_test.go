@@ -83,6 +83,43 @@ func badNight() *canned {
 	}
 }
 
+// silentNight is an installation whose BGP sessions are all up, and whose routers do not do what they should.
+func silentNight() *canned {
+	peer := func(bfd string, up time.Duration, keeps bool, ipv6 bool) *weirv1.BGPPeer {
+		return &weirv1.BGPPeer{
+			Address: "10.1.0.254", As: 65000, State: "established", Bfd: bfd, Since: before(up), Routes: 2, KeepsRoutes: keeps,
+			Families: []*weirv1.BGPFamily{{Name: "ipv4", Negotiated: true, Routes: 2}, {Name: "ipv6", Negotiated: ipv6, Routes: 3}},
+		}
+	}
+	mux := func(name string, connected bool, seen time.Duration, kept time.Duration, arrived time.Duration, p *weirv1.BGPPeer) *weirv1.Node {
+		status := &weirv1.MuxStatus{
+			XdpMode: "native", Interface: "eth0", Peers: []*weirv1.BGPPeer{p}, GracefulRestart: durationpb.New(kept),
+		}
+		if arrived > 0 {
+			status.LastPacket = before(arrived)
+		}
+		return &weirv1.Node{Name: name, Role: "mux", Addresses: []string{"10.1.0.1"}, Version: "v0.1.0", Status: &weirv1.NodeStatus{
+			Connected: connected, LastSeen: before(seen), Generation: 7, Mux: status,
+		}}
+	}
+	const half, minute, hour = 30 * time.Second, time.Minute, time.Hour
+	return &canned{status: &weirv1.GetStatusResponse{
+		Manager: "m1", Version: "v0.1.0", Generation: 7, Store: "embedded", Nodes: []*weirv1.Node{
+			mux("bfd", true, time.Second, half, time.Second, peer("down", 35*time.Second, true, true)),
+			mux("bfd-young", true, time.Second, half, time.Second, peer("down", 3*time.Second, true, true)),
+			mux("dead", false, 36*time.Second, half, 40*time.Second, peer("up", hour, true, true)),
+			mux("dead-forgotten", false, 36*time.Second, half, 40*time.Second, peer("up", hour, false, true)),
+			mux("dead-kept", false, 12*time.Second, half, 20*time.Second, peer("up", hour, true, true)),
+			mux("family", true, time.Second, half, time.Second, peer("up", hour, true, false)),
+			mux("forgets", true, time.Second, half, time.Second, peer("up", hour, false, true)),
+			mux("idle", true, time.Second, half, 5*minute, peer("up", hour, true, true)),
+			mux("refused", true, time.Second, half, 0, peer("up", 10*minute, true, true)),
+			mux("refused-young", true, time.Second, half, 0, peer("up", half, true, true)),
+			mux("well", true, time.Second, half, time.Second, peer("up", hour, true, true)),
+		},
+	}}
+}
+
 // ApplyVIPs answers dry runs only, with one effect of each kind.
 func (c *canned) ApplyVIPs(_ context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
 	if !r.GetDryRun() {

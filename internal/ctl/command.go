@@ -5,11 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/ctl/bundle"
 	"github.com/weirlb/weir/internal/ctl/change"
 	"github.com/weirlb/weir/internal/ctl/cluster"
 	"github.com/weirlb/weir/internal/ctl/describe"
 	"github.com/weirlb/weir/internal/ctl/diagnose"
 	"github.com/weirlb/weir/internal/ctl/get"
+	"github.com/weirlb/weir/internal/ctl/importer"
+	"github.com/weirlb/weir/internal/ctl/join"
 	"github.com/weirlb/weir/internal/ctl/placement"
 	"github.com/weirlb/weir/internal/ctl/plan"
 	"github.com/weirlb/weir/internal/ctl/session"
@@ -39,13 +42,14 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.SetFlagErrorFunc(session.NewUsageError)
 	s := session.New(config.Now)
 	s.AddFlags(root)
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { s.Paint(cmd) }
 	root.AddCommand(
 		change.ApplyCommand(s), change.EditCommand(s), change.PatchCommand(s), change.DeleteCommand(s),
 		change.PrefixListCommand(s), change.DrainCommand(s), change.UndrainCommand(s),
 		get.Command(s), placement.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
 		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s),
-		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s),
-		cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),
+		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s), bundle.Command(s), importer.Command(),
+		join.Command(s), cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),
 		cluster.BackupCommand(s), cluster.RestoreCommand(), cluster.CACommand(), cluster.VersionCommand(s),
 	)
 	return root

@@ -5,14 +5,17 @@
 //	snat             show and reclaim the ports of source NAT
 //	diagnose         status, top, explain, capture, doctor
 //	cluster          users, tokens, certificates, audit, backup, versions
+//	join             makes a machine a member of a cluster
+//	importer         manifests of keepalived's and IPVS's configuration
+//	bundle           what helps others to help, without secrets
 //	placement        where VIPs are of switches, why, and where they would be
 //	plan             plan a network from files, and record traffic
 //
 // and what they share:
 //
-//	session          the connection to the managers, completion, lists page by page, errors of usage
+//	session          the connection to the managers, completion, lists page by page, errors of usage, watching, progress
 //	table            tables for people: the columns of each noun
-//	output           the formats: table, JSON, YAML
+//	output           the formats: table, JSON, YAML, names; colours
 //	manifestfile     manifests from files, folders and standard input
 //
 // Results go to standard output, everything else to standard error. An error is one line that names the thing, the

@@ -58,6 +58,7 @@ func TestGoldenOutput(t *testing.T) {
 		{"describe-host.txt", badNight(), "describe node host2"},
 		{"status.txt", badNight(), "status"},
 		{"status.json", badNight(), "status -o json"},
+		{"status-silent.txt", silentNight(), "status"},
 		{"status-empty.txt", quiet, "status"},
 		{"get-vips-empty.txt", quiet, "get vips"},
 		{"get-nodes-empty.txt", quiet, "get nodes"},

@@ -63,12 +63,17 @@ func (w *waiting) forMuxes(s *session.Session, cmd *cobra.Command, generation ui
 	lag := &lagError{generation: generation, timeout: w.timeout, reasons: []string{"the manager did not answer"}}
 	ticker := time.NewTicker(pollTime)
 	defer ticker.Stop()
+	progress := session.NewProgress(cmd.ErrOrStderr())
+	defer progress.Done()
 	for {
 		muxes, err := session.ListMuxes(ctx, client)
 		switch {
 		case err == nil:
 			lag.reasons = lagging(muxes, generation, s.Now())
+			progress.Tell("%d of %d muxes run generation %d; %s", len(muxes)-len(lag.reasons), len(muxes), generation,
+				strings.Join(lag.reasons, "; "))
 			if len(lag.reasons) == 0 {
+				progress.Done()
 				fmt.Fprintln(cmd.ErrOrStderr(), programmed(len(muxes), generation))
 				return nil
 			}

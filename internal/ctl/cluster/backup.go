@@ -40,7 +40,9 @@ secrets: only its owner may read it.`,
 				return err
 			}
 			defer client.Close()
-			size, err := backUp(cmd.Context(), client, args[0])
+			progress := session.NewProgress(cmd.ErrOrStderr())
+			size, err := backUp(cmd.Context(), client, args[0], progress)
+			progress.Done()
 			if err != nil {
 				return fmt.Errorf("back up to %s: %w", args[0], err)
 			}
@@ -51,7 +53,7 @@ secrets: only its owner may read it.`,
 }
 
 // backUp writes a backup to path, whole or not at all.
-func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err error) {
+func backUp(ctx context.Context, client *rpc.Client, path string, progress *session.Progress) (size int, err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return 0, err
@@ -68,6 +70,7 @@ func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err
 		revision = max(revision, part.GetRevision())
 		check.add(chunk)
 		size += len(chunk)
+		progress.Tell("%d MiB copied", size>>20)
 		_, err := file.Write(chunk)
 		return err
 	})

@@ -2,14 +2,19 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl/join"
 	"github.com/weirlb/weir/internal/ctl/output"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
@@ -27,30 +32,38 @@ func TokenCommand(s *session.Session) *cobra.Command {
 
 func createTokenCommand(s *session.Session) *cobra.Command {
 	request, life, file := &weirv1.CreateTokenRequest{}, time.Duration(0), ""
+	var set []string
+	cloudInit := false
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make a token for muxes, hosts or managers to join with", Args: cobra.NoArgs,
-		Long: `Make a token for muxes, hosts or managers to join with. Its text is told once. It goes into a file that
-only root may read, named by --token-file; the hash of the cluster's CA is for --ca-hash.`,
-		Example: `  weir token create --role mux --ttl 1h
+		Long: `Make a token for muxes, hosts or managers to join with, and print the line to run on the
+node, which has the packages weir and that of the role. The token is told once.
+
+With --cloud-init, print user data for cloud-init instead. User data is read by whoever
+reaches a machine's metadata service: make such tokens for few uses and a short time.`,
+		Example: `  weir token create --role mux --set as=65010 --set peer=address=10.0.0.1,as=65000,bfd=100ms
   weir token create --role agent --uses 40 --write token
+  weir token create --role agent --ttl 30m --cloud-init >user-data
   weir token create --role agent --name host7 --addresses 10.2.7.1/32,2001:db8:2:7::/64`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cloudInit && file != "" {
+				return session.NewUsageError(cmd, errors.New("--cloud-init has the token in what it prints: leave --write out"))
+			}
 			request.Ttl = durationpb.New(life)
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				made, err := client.CreateToken(ctx, request)
 				if err != nil {
 					return fmt.Errorf("create token: %w", err)
 				}
-				text := made.GetText()
-				if file != "" {
-					if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-						return fmt.Errorf("write the token: %w", err)
-					}
-					text = "in " + file
+				line := join.Line{
+					Role: request.GetRole(), Managers: managerURLs(ctx, s, cmd, client), CAHash: made.GetCaHash(), Name: request.GetName(),
+					Set: set, Token: made.GetText(), Expires: made.GetToken().GetExpires().AsTime(), Uses: made.GetToken().GetUses(),
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "token    %s\nca-hash  %s\nexpires  %s\n",
-					text, made.GetCaHash(), made.GetToken().GetExpires().AsTime().Format(time.RFC3339))
-				return err
+				if cloudInit {
+					_, err := io.WriteString(cmd.OutOrStdout(), line.CloudInit())
+					return err
+				}
+				return tellToken(cmd.OutOrStdout(), line, file)
 			})
 		},
 	}
@@ -62,7 +75,45 @@ only root may read, named by --token-file; the hash of the cluster's CA is for -
 	flags.StringSliceVar(&request.Addresses, "addresses", nil,
 		"`prefixes` that the addresses of those that join must lie in; left out: any that nobody else has")
 	flags.StringVar(&file, "write", "", "`file` to write the token to, instead of telling it")
+	flags.StringArrayVar(&set, "set", nil, "`KEY=VALUE` of the daemon's configuration, for the line; repeatable")
+	flags.BoolVar(&cloudInit, "cloud-init", false, "print user data for cloud-init")
 	return cmd
+}
+
+// tellToken prints what was made and the line for the node.
+func tellToken(w io.Writer, line join.Line, file string) error {
+	text := line.Token
+	if file != "" {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			return fmt.Errorf("write the token: %w", err)
+		}
+		text, line.File = "in "+file, filepath.Base(file)
+	}
+	_, err := fmt.Fprintf(w, "token    %s\nca-hash  %s\nexpires  %s\n\non the node, with the packages weir and weir-%s:\n  %s\n",
+		text, line.CAHash, line.Expires.Format(time.RFC3339), line.Role, line.Shell())
+	return err
+}
+
+// managerURLs are the managers as nodes reach them. Addresses of loopback are warned of.
+func managerURLs(ctx context.Context, s *session.Session, cmd *cobra.Command, client *rpc.Client) string {
+	var urls []string
+	if response, err := client.ListManagers(ctx, &weirv1.ListManagersRequest{}); err == nil {
+		for _, m := range response.GetManagers() {
+			urls = append(urls, m.GetAddress())
+		}
+	}
+	managers := strings.Join(urls, ",")
+	if managers == "" {
+		access, err := s.Access()
+		if err != nil {
+			return ""
+		}
+		managers = access.Managers
+	}
+	if strings.Contains(managers, "//127.") || strings.Contains(managers, "//[::1]") {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: a manager listens on loopback, which no other machine reaches: set listen in its configuration")
+	}
+	return managers
 }
 
 func listTokensCommand(s *session.Session) *cobra.Command {

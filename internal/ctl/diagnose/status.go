@@ -25,6 +25,7 @@ const (
 
 // StatusCommand returns the command status.
 func StatusCommand(s *session.Session) *cobra.Command {
+	watch := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the whole installation does, and what is wrong with it",
@@ -34,7 +35,7 @@ what to do.`,
 		Args:              session.Arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+			return s.View(cmd, watch, func(ctx context.Context, client *rpc.Client, out io.Writer) error {
 				o, err := observe(ctx, s, client)
 				if err != nil {
 					return fmt.Errorf("get the status: %w", err)
@@ -43,10 +44,11 @@ what to do.`,
 					Manager: output.Message{Message: o.status}, Warnings: o.warnings,
 					VIPs: output.Documents(o.vips, output.VIPStatus),
 				}
-				return s.Output.Print(cmd.OutOrStdout(), value, o.write)
+				return s.Output.Print(out, value, o.write)
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	s.Output.AddFlag(cmd)
 	return cmd
 }

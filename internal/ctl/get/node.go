@@ -3,6 +3,7 @@ package get
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 
 func nodesCommand(s *session.Session) *cobra.Command {
 	var role string
+	watch := false
 	cmd := &cobra.Command{
 		Use:               "nodes [NAME]",
 		Aliases:           []string{"node"},
@@ -22,26 +24,35 @@ func nodesCommand(s *session.Session) *cobra.Command {
 		Args:              session.Arguments(0, 1, "[NAME]"),
 		ValidArgsFunction: s.Complete(1, session.NodeNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+			return s.View(cmd, watch, func(ctx context.Context, client *rpc.Client, out io.Writer) error {
 				if len(args) == 0 {
 					response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: role})
 					if err != nil {
 						return fmt.Errorf("list nodes: %w", err)
 					}
 					nodes := response.GetNodes()
-					return s.Output.Print(cmd.OutOrStdout(), output.Messages(nodes), table.Nodes(nodes, s.Now()).Write)
+					return s.Output.Print(out, output.Messages(nodes), nodeTable(s, nodes))
 				}
 				response, err := client.GetNode(ctx, &weirv1.GetNodeRequest{Name: args[0]})
 				if err != nil {
 					return fmt.Errorf("get node %s: %w", args[0], err)
 				}
 				nodes := []*weirv1.Node{response.GetNode()}
-				return s.Output.Print(cmd.OutOrStdout(), output.Message{Message: nodes[0]}, table.Nodes(nodes, s.Now()).Write)
+				return s.Output.Print(out, output.Message{Message: nodes[0]}, nodeTable(s, nodes))
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	cmd.Flags().StringVar(&role, "role", "", "only nodes of the `role` mux, host or switch")
 	session.CompleteFlag(cmd, "role", "mux", "host", "switch")
 	s.Output.AddFlag(cmd)
 	return cmd
+}
+
+// nodeTable is how nodes are listed, wide or not.
+func nodeTable(s *session.Session, nodes []*weirv1.Node) func(io.Writer) error {
+	if s.Output == output.FormatWide {
+		return table.NodesWide(nodes, s.Now()).Write
+	}
+	return table.Nodes(nodes, s.Now()).Write
 }

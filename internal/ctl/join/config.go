@@ -1,7 +1,6 @@
 package join
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -107,27 +106,38 @@ func (s setting) yaml() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// writeConfig applies settings to a file, in one step. It says whether the file changed.
-func writeConfig(path string, settings []setting) (changed bool, err error) {
+// plannedFile is a file of configuration as it shall be.
+type plannedFile struct {
+	path, text string
+	changed    bool
+}
+
+// planConfig applies settings to the text of a file, and writes nothing.
+func planConfig(path string, settings []setting) (plannedFile, error) {
 	has, err := daemon.ReadConfig(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
+		return plannedFile{}, err
 	}
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
+		return plannedFile{}, err
 	}
 	text, err := apply(string(before), has, settings)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
+		return plannedFile{}, fmt.Errorf("%s: %w", path, err)
 	}
-	if text == string(before) {
-		return false, nil
+	return plannedFile{path, text, text != string(before)}, nil
+}
+
+// write writes what was planned, in one step.
+func (p plannedFile) write() error {
+	if !p.changed {
+		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
+	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
+		return err
 	}
-	return true, replaceFile(path, []byte(text), 0o644)
+	return replaceFile(p.path, []byte(p.text), 0o644)
 }
 
 // replaceFile writes a file in one step that a crash does not halve.
@@ -136,7 +146,7 @@ func replaceFile(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = next.ReadFrom(bytes.NewReader(data))
+	_, err = next.Write(data)
 	if err = errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err == nil {
 		err = os.Rename(next.Name(), path)
 	}

@@ -143,34 +143,37 @@ func (r *request) run(ctx context.Context, stdin io.Reader, report func([]doctor
 	if settings, err = r.withDevice(settings, keys); err != nil {
 		return err
 	}
+	tokenFile := filepath.Join(r.root, "etc/weir", r.name+".token")
 	if r.role.owner != "" && !joined {
-		file := filepath.Join(r.root, "etc/weir", r.name+".token")
-		if err := r.keepToken(file, token); err != nil {
-			return err
-		}
-		settings = append(settings, setting{"token-file", []string{file}})
+		settings = append(settings, setting{"token-file", []string{tokenFile}})
 	}
-	changed, err := writeConfig(r.configFile(), settings)
+	config, err := planConfig(r.configFile(), settings)
 	if err != nil {
 		return fmt.Errorf("%w: nothing was changed; mend the line or the file, and run it again", err)
-	}
-	if changed {
-		r.step("wrote %s", r.configFile())
-	} else {
-		r.step("%s is as it shall be", r.configFile())
 	}
 	switch {
 	case joined:
 		r.step("has a certificate of this cluster already: no token was used")
-	case r.role.owner == "":
-		if err := r.obtain(ctx, dataDir, token, keys); err != nil {
-			return err
-		}
+	case r.role.owner != "":
+		err = r.keepToken(tokenFile, token)
+	default:
+		err = r.obtain(ctx, dataDir, token, keys)
+	}
+	if err != nil {
+		return err
+	}
+	if err := config.write(); err != nil {
+		return err
+	}
+	if config.changed {
+		r.step("wrote %s", config.path)
+	} else {
+		r.step("%s is as it shall be", config.path)
 	}
 	if err := r.examine(ctx, dataDir, settings, keys, report); err != nil {
 		return err
 	}
-	return r.enable(ctx, changed)
+	return r.enable(ctx, config.changed)
 }
 
 // settings are the keys that the line asks for.

@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,9 +24,11 @@ const (
 	FormatTable Format = "table"
 	FormatJSON  Format = "json"
 	FormatYAML  Format = "yaml"
+	FormatWide  Format = "wide" // a table with more columns, where there are more
+	FormatName  Format = "name" // names alone, a line each
 )
 
-var formats = []string{string(FormatTable), string(FormatJSON), string(FormatYAML)}
+var formats = []string{string(FormatTable), string(FormatWide), string(FormatName), string(FormatJSON), string(FormatYAML)}
 
 func (f *Format) String() string { return string(*f) }
 
@@ -50,8 +53,12 @@ func (f *Format) AddFlag(cmd *cobra.Command) {
 
 // Print writes value as the format says; table writes it for people.
 func (f Format) Print(w io.Writer, value any, table func(io.Writer) error) error {
-	if f == FormatTable {
+	switch f {
+	case FormatTable, FormatWide:
 		return table(w)
+	case FormatName:
+		return printNames(w, value)
+	case FormatJSON, FormatYAML:
 	}
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -70,7 +77,7 @@ func (f Format) Print(w io.Writer, value any, table func(io.Writer) error) error
 // PrintLine writes one message of a watch: as JSON on one line, or as table does.
 func (f Format) PrintLine(w io.Writer, p proto.Message, table func(io.Writer)) error {
 	switch f {
-	case FormatTable:
+	case FormatTable, FormatWide, FormatName:
 		table(w)
 		return nil
 	case FormatJSON:
@@ -93,8 +100,8 @@ func PrintResources[T proto.Message](
 ) error {
 	documents := Documents(list, status)
 	switch {
-	case f == FormatTable:
-		return table(w)
+	case f == FormatTable, f == FormatWide, f == FormatName:
+		return f.Print(w, documents, table)
 	case f == FormatYAML:
 		text, err := manifest.Encode(documents...)
 		if err != nil {
@@ -138,4 +145,44 @@ func Messages[T proto.Message](list []T) []Message {
 		all = append(all, Message{m})
 	}
 	return all
+}
+
+// printNames writes the names of what is listed.
+func printNames(w io.Writer, value any) error {
+	var all []any
+	switch value := value.(type) {
+	case []Message:
+		for _, m := range value {
+			all = append(all, m.Message)
+		}
+	case []manifest.Document:
+		for _, d := range value {
+			all = append(all, d.Message)
+		}
+	case Message:
+		all = append(all, value.Message)
+	}
+	for _, one := range all {
+		named, ok := one.(interface{ GetName() string })
+		if !ok {
+			return errors.New("read --output: name is for what has names")
+		}
+		if _, err := fmt.Fprintln(w, named.GetName()); err != nil {
+			return err
+		}
+	}
+	if len(all) == 0 && value != nil && !emptyList(value) {
+		return errors.New("read --output: name is for lists of what has names")
+	}
+	return nil
+}
+
+func emptyList(value any) bool {
+	switch value := value.(type) {
+	case []Message:
+		return len(value) == 0
+	case []manifest.Document:
+		return len(value) == 0
+	}
+	return false
 }

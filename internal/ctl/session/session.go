@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ type Session struct {
 	Output output.Format
 	Now    func() time.Time
 
+	color    output.Color
 	managers string // URLs; empty: those of the configuration
 	config   string // file; empty: the one of the environment, or of the user
 }
@@ -29,7 +31,7 @@ func New(now func() time.Time) *Session {
 	if now == nil {
 		now = time.Now
 	}
-	return &Session{Output: output.FormatTable, Now: now}
+	return &Session{Output: output.FormatTable, Now: now, color: output.ColorAuto}
 }
 
 // AddFlags adds the flags of all commands to the root command.
@@ -38,6 +40,22 @@ func (s *Session) AddFlags(root *cobra.Command) {
 		"URL of the manager, several separated by commas; the variable "+rpc.ManagerVariable+" does the same")
 	root.PersistentFlags().StringVar(&s.config, "config", "",
 		"`file` that says where the managers are and who you are; the variable "+rpc.ConfigVariable+" does the same")
+	root.PersistentFlags().Var(&s.color, "color", "colour of states: auto (on a terminal, unless NO_COLOR is set), always or never")
+	CompleteFlag(root, "color", string(output.ColorAuto), string(output.ColorAlways), string(output.ColorNever))
+}
+
+// painted are the commands, by their names below the root, that show states.
+var painted = []string{"get", "status", "describe", "doctor", "snat", "placement"}
+
+// Paint has a command that shows states colour them where that is wanted. Others get standard output as it is.
+func (s *Session) Paint(cmd *cobra.Command) {
+	top := cmd
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	if slices.Contains(painted, top.Name()) {
+		cmd.SetOut(s.color.Of(cmd.OutOrStdout(), os.Getenv))
+	}
 }
 
 // Connect returns a client of the manager; the caller closes it.

@@ -21,6 +21,7 @@ import (
 // Command returns the command snat.
 func Command(s *session.Session) *cobra.Command {
 	var port uint16
+	watch := false
 	cmd := &cobra.Command{
 		Use:   "snat [VIP]",
 		Short: "Show who leaves as a VIP, with which ports, and where to",
@@ -35,15 +36,15 @@ With --port, say which workload has a port of the VIP.`,
 		Args:              session.Arguments(0, 1, "[VIP]"),
 		ValidArgsFunction: s.Complete(1, session.VIPNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+			return s.View(cmd, watch, func(ctx context.Context, client *rpc.Client, out io.Writer) error {
 				if len(args) == 0 {
-					return snatVIPs(ctx, s, client, cmd.OutOrStdout())
+					return snatVIPs(ctx, s, client, out)
 				}
 				r, err := client.GetSNAT(ctx, &weirv1.GetSNATRequest{Name: args[0]})
 				if err != nil {
 					return fmt.Errorf("show the ports of VIP %s: %w", args[0], err)
 				}
-				return s.Output.Print(cmd.OutOrStdout(), output.Message{Message: r}, func(w io.Writer) error {
+				return s.Output.Print(out, output.Message{Message: r}, func(w io.Writer) error {
 					if port != 0 {
 						return holder(w, r, port)
 					}
@@ -53,6 +54,7 @@ With --port, say which workload has a port of the VIP.`,
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 0, "say who has this `port`")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	s.Output.AddFlag(cmd)
 	cmd.AddCommand(reclaimCommand(s))
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Users has a row for each user.
@@ -26,7 +27,11 @@ func Users(users []*weirv1.User) *Table {
 func Tokens(tokens []*weirv1.Token) *Table {
 	t := New("", "There are no tokens.", "ID", "ROLE", "NAME", "USED", "EXPIRES", "BY", "ADDRESSES")
 	for _, token := range tokens {
-		t.Add(token.GetId(), token.GetRole(), token.GetName(), fmt.Sprintf("%d/%d", token.GetUsed(), token.GetUses()),
+		role := token.GetRole()
+		if role == string(trust.Host) { // the word that token create takes
+			role = "agent"
+		}
+		t.Add(token.GetId(), role, token.GetName(), fmt.Sprintf("%d/%d", token.GetUsed(), token.GetUses()),
 			token.GetExpires().AsTime().Format(time.RFC3339), token.GetBy(),
 			cmp.Or(strings.Join(token.GetAddresses(), ","), "any"))
 	}

@@ -19,6 +19,24 @@ func Nodes(nodes []*weirv1.Node, now time.Time) *Table {
 	return t
 }
 
+// NodesWide has more of each: its interface, its BGP sessions, and when it was last heard of.
+func NodesWide(nodes []*weirv1.Node, now time.Time) *Table {
+	t := New("", "no nodes: muxes and hosts appear here once weir-mux and weir-agent run",
+		"NAME", "ROLE", "STATE", "GENERATION", "ADDRESSES", "VERSION", "INTERFACE", "BGP", "LAST SEEN")
+	for _, n := range nodes {
+		device, bgp := n.GetStatus().GetHost().GetUplink(), ""
+		if mux := n.GetStatus().GetMux(); mux != nil {
+			device, bgp = mux.GetInterface(), EstablishedPeers(mux)
+			if !n.GetStatus().GetConnected() {
+				bgp = "unknown"
+			}
+		}
+		t.Add(n.GetName(), n.GetRole(), NodeState(n, now), NodeGeneration(n), strings.Join(n.GetAddresses(), ","), n.GetVersion(),
+			device, bgp, Ago(n.GetStatus().GetLastSeen(), now))
+	}
+	return t
+}
+
 // NodeState says whether a node is connected, or since when it is not.
 func NodeState(n *weirv1.Node, now time.Time) string {
 	if n.GetStatus().GetConnected() {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/weirlb/weir/internal/ctl/output"
 )
 
 // Table aligns rows of cells below a head. With no rows it writes empty instead.
@@ -49,8 +51,15 @@ func (t *Table) Write(w io.Writer) error {
 	if err := columns.Flush(); err != nil {
 		return err
 	}
+	_, paints := w.(output.Painter)
+	row := 0
 	for line := range strings.Lines(aligned.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+		line = strings.TrimRight(line, " \n")
+		if paints {
+			line = t.painted(line, row)
+		}
+		row++
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,8 @@ type Config struct {
 
 	HoldTime        time.Duration // 0: 3 s
 	GracefulRestart bool          // keep a restarting neighbour's routes
+	NoHelp          bool          // take no part in graceful restart: FRR helps others by default
+	NoIPv6          bool          // the family is not activated for neighbours
 	BFD             time.Duration // interval, three lost detect; 0: no bfdd
 	EVPN            bool          // be a VTEP of the namespace's VXLAN devices
 }
@@ -79,10 +81,15 @@ func (c Config) bgpd() string {
 		line(" bgp graceful-restart")
 		line(" bgp graceful-restart preserve-fw-state")
 	}
+	if c.NoHelp {
+		line(" bgp graceful-restart-disable")
+	}
 	c.neighbors(line)
 	for _, family := range []string{"ipv4", "ipv6"} {
 		line(" address-family %s unicast", family)
-		line("  neighbor %s activate", group)
+		if family == "ipv4" || !c.NoIPv6 {
+			line("  neighbor %s activate", group)
+		}
 		line("  neighbor %s soft-reconfiguration inbound", group)
 		for _, u := range c.Upstream {
 			line("  neighbor %s activate", u.Address)

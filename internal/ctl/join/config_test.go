@@ -1,0 +1,133 @@
+package join
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const shipped = `# Configuration of weir-mux.
+
+# our AS number; required with --peer
+#as: 0
+
+# URL of the manager
+#manager: https://127.0.0.1:7400
+
+# hash of the cluster's CA
+#ca-hash:
+
+# router to announce to
+#peer: []
+`
+
+func settingsOf(pairs ...string) (all []setting) {
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, setting{pairs[i], strings.Split(pairs[i+1], "|")})
+	}
+	return all
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "etc", "mux.yaml")
+	if text != "" {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func writeConfig(path string, settings []setting) (changed bool, err error) {
+	p, err := planConfig(path, settings)
+	if err != nil {
+		return false, err
+	}
+	return p.changed, p.write()
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Keys stand where the file that packages ship has their defaults, and a second run changes nothing.
+func TestConfigIsWrittenIntoTheShippedFile(t *testing.T) {
+	path := write(t, shipped)
+	all := settingsOf("manager", "https://10.0.0.10:7400", "ca-hash", "sha256:ab", "as", "65010",
+		"peer", "address=10.0.0.1,as=65000|address=10.0.0.2,as=65000")
+	for run, want := range []bool{true, false} {
+		changed, err := writeConfig(path, all)
+		if err != nil || changed != want {
+			t.Fatalf("run %d: changed %t, %v", run, changed, err)
+		}
+	}
+	want := strings.NewReplacer("#as: 0", "as: 65010", "#manager: https://127.0.0.1:7400", "manager: https://10.0.0.10:7400",
+		"#ca-hash:", "ca-hash: sha256:ab", "#peer: []", `peer: [address=10.0.0.1,as=65000, address=10.0.0.2,as=65000]`).Replace(shipped)
+	want = strings.Replace(want, "[address=10.0.0.1,as=65000, address=10.0.0.2,as=65000]",
+		`['address=10.0.0.1,as=65000', 'address=10.0.0.2,as=65000']`, 1)
+	if got := strings.ReplaceAll(read(t, path), `"`, `'`); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestConfigIsNotWrittenOver(t *testing.T) {
+	for name, c := range map[string]struct{ text, key, value, want string }{
+		"another value":    {"manager: https://10.0.0.9:7400\n", "manager", "https://10.0.0.10:7400", "manager is https://10.0.0.9:7400 there"},
+		"a key of no flag": {shipped, "pear", "10.0.0.1", "pear is no key: do you mean peer?"},
+		"a second line":    {shipped, "as", "1\nlog-level: debug", "one line"},
+		"no key":           {shipped, "as: 1 #", "x", "is no key"},
+		"broken":           {"manager: [", "as", "1", "mux.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, c.text)
+			changed, err := writeConfig(path, []setting{{c.key, []string{c.value}}})
+			if err == nil || changed || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("changed %t, %v; want %q", changed, err, c.want)
+			}
+			if got := read(t, path); got != c.text {
+				t.Errorf("the file was changed:\n%s", got)
+			}
+		})
+	}
+}
+
+// What a value is made of does not end it: no key can be smuggled in behind it.
+func TestValuesAreQuoted(t *testing.T) {
+	path := write(t, "")
+	if _, err := writeConfig(path, settingsOf("name", "a: b # c", "router-id", "'x\"")); err != nil {
+		t.Fatal(err)
+	}
+	has, err := daemonKeys(path)
+	if err != nil || has["name"] != "a: b # c" || has["router-id"] != "'x\"" || len(has) != 2 {
+		t.Errorf("%q, %v\n%s", has, err, read(t, path))
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestLineForAShell(t *testing.T) {
+	l := Line{
+		Role: "mux", Managers: "https://10.0.0.10:7400,https://10.0.0.11:7400", CAHash: "sha256:ab", Name: "mux7",
+		Set: []string{"peer=address=10.0.0.1,as=65000", "name=it's"}, Token: "weir_join_ab.cd",
+	}
+	const args = `weir join mux --manager https://10.0.0.10:7400,https://10.0.0.11:7400 --ca-hash sha256:ab --name mux7 ` +
+		`--set peer=address=10.0.0.1,as=65000 --set 'name=it'\''s'`
+	if got, want := l.Shell(), "printf %s weir_join_ab.cd | sudo "+args; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	l.File = "token"
+	if got, want := l.Shell(), "sudo "+args+" --token-file token"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
