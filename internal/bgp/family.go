@@ -47,15 +47,15 @@ func readOffer(capabilities []bgp.ParameterCapabilityInterface) (o offer) {
 	return o
 }
 
-// familiesOf says what becomes of the routes at a peer that has a session. The speaker's lock is held.
-func (s *Speaker) familiesOf(p *peer, o offer) []Family {
-	ipv4, ipv6 := countFamilies(s.announced)
+// familiesOf says what becomes of routes at a peer that has a session.
+func familiesOf(p *peer, o offer, routes map[netip.Prefix]Route, macs int) []Family {
+	ipv4, ipv6 := countFamilies(routes)
 	all := []Family{
 		{familyIPv4, slices.Contains(o.families, bgp.RF_IPv4_UC), ipv4},
 		{familyIPv6, slices.Contains(o.families, bgp.RF_IPv6_UC), ipv6},
 	}
 	if p.EVPN {
-		all = append(all, Family{familyEVPN, slices.Contains(o.families, bgp.RF_EVPN), len(s.macs)})
+		all = append(all, Family{familyEVPN, slices.Contains(o.families, bgp.RF_EVPN), macs})
 	}
 	return all
 }

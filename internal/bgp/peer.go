@@ -260,7 +260,7 @@ func (s *Speaker) Peers() []PeerState {
 		state, offer := p.current()
 		if state.Established() {
 			state.KeepsRoutes = offer.gracefulRestart
-			state.Families = s.familiesOf(p, offer)
+			state.Families = familiesOf(p, offer, s.announced, len(s.macs))
 			for _, f := range state.Families {
 				if f.Negotiated {
 					state.Routes += f.Routes

@@ -40,14 +40,14 @@ func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL
 // tellFirstSteps says, once in the life of a cluster, what its operator needs to go on.
 func (i *Identity) tellFirstSteps(managerURL string) {
 	file := AdminFile(i.dir)
-	i.log.Info("founded a cluster; the first user's configuration is a secret: whoever has it may do everything",
-		"file", file, "look", "weir --config "+file+" status", "next", "weir --config "+file+" token create --role mux")
+	i.log.Info("founded a cluster, and wrote the first user's configuration, which is a secret: weir --config FILE status says how it does, "+
+		"weir --config FILE token create --role mux how a mux joins", "file", file)
 	u, err := url.Parse(managerURL)
 	if err != nil {
 		return
 	}
 	if address, err := netip.ParseAddr(u.Hostname()); err == nil && address.IsLoopback() {
-		i.log.Warn("no other machine reaches the API: set listen to an address of this one, and start again", "api", managerURL)
+		i.log.Warn("no other machine reaches the API: set listen to an address of this one, and start again", "manager", managerURL)
 	}
 }
 
