@@ -48,7 +48,7 @@ func newService(t *testing.T) (*Service, *recorded) {
 }
 
 // dropped is how many events of nodes of a role were dropped.
-func (n *Service) dropped(t *testing.T, role model.Role) float64 {
+func dropped(t *testing.T, n *Service, role model.Role) float64 {
 	t.Helper()
 	var m dto.Metric
 	if err := n.metrics.dropped.WithLabelValues(string(role)).Write(&m); err != nil {
@@ -76,8 +76,8 @@ func TestEventsOfMuxes(t *testing.T) {
 		{Reason: reason.ShareOff, Message: "203.0.113.10: within its share again"},
 		{Reason: reason.ShareOn, Message: "203.0.113.10: x" + strings.Repeat("ü", events.MaxMessage/2-1)},
 	}
-	if len(*got) != len(want) || n.dropped(t, model.RoleMux) != 5 {
-		t.Fatalf("recorded %v, dropped %v", *got, n.dropped(t, model.RoleMux))
+	if len(*got) != len(want) || dropped(t, n, model.RoleMux) != 5 {
+		t.Fatalf("recorded %v, dropped %v", *got, dropped(t, n, model.RoleMux))
 	}
 	for i, e := range want {
 		e.Kind, e.Object, e.Tenant, e.Source = events.KindVIP, "shop", "acme", "mux1"
@@ -93,8 +93,8 @@ func TestEventsOfHosts(t *testing.T) {
 	on := &weirv1.MuxEvent{Vip: "203.0.113.10", Reason: reason.SessionQuotaOn, Message: "call me", Used: 7, Limit: 8}
 	n.recordHostEvents("host2", []*weirv1.MuxEvent{on})
 	n.recordHostEvents("host1", []*weirv1.MuxEvent{on, {Vip: "203.0.113.10", Reason: reason.ShareOn, Message: "of a reason of muxes"}})
-	if len(*got) != 1 || n.dropped(t, model.RoleHost) != 2 {
-		t.Fatalf("recorded %v, dropped %v", *got, n.dropped(t, model.RoleHost))
+	if len(*got) != 1 || dropped(t, n, model.RoleHost) != 2 {
+		t.Fatalf("recorded %v, dropped %v", *got, dropped(t, n, model.RoleHost))
 	}
 	if e := (*got)[0]; e.Message != "203.0.113.10: has 7 of at most 8 sessions: more make way for each other" || !e.Warning || e.Source != "host1" {
 		t.Errorf("recorded %v", e)
@@ -108,7 +108,7 @@ func TestEventsOfOneReportAreBounded(t *testing.T) {
 	for i := range many {
 		many[i] = &weirv1.MuxEvent{Vip: "203.0.113.10", Reason: reason.ShareOn}
 	}
-	if n.recordMuxEvents("mux1", many); len(*got) != maxNodeEvents || n.dropped(t, model.RoleMux) != 3 {
-		t.Errorf("recorded %d, dropped %v", len(*got), n.dropped(t, model.RoleMux))
+	if n.recordMuxEvents("mux1", many); len(*got) != maxNodeEvents || dropped(t, n, model.RoleMux) != 3 {
+		t.Errorf("recorded %d, dropped %v", len(*got), dropped(t, n, model.RoleMux))
 	}
 }
