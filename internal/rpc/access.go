@@ -201,11 +201,11 @@ func ReadConfig(path string) (Access, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) && !named {
 		path = FounderFile
-		text, err = os.ReadFile(path)
+		if text, err = os.ReadFile(path); err != nil { // who may not read it is another user
+			return Access{}, nil //nolint:nilerr // a configuration need not be there
+		}
 	}
 	switch {
-	case !named && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)):
-		return Access{}, nil
 	case err != nil:
 		return Access{}, fmt.Errorf("read the configuration: %w", err)
 	}
