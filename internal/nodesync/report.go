@@ -155,7 +155,7 @@ func (n *Service) takeReport(
 	// Which generation a host runs is told by the gate.
 	if on := role != model.RoleHost && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < StoreInterval {
 		next.stored = before.stored
-		n.setReport(role, name, next)
+		setReport(n, role, name, next)
 		return nil
 	}
 	if next.SessionCount.At.IsZero() {
@@ -164,14 +164,14 @@ func (n *Service) takeReport(
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		n.Log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	n.setReport(role, name, next)
+	setReport(n, role, name, next)
 	n.putStatus(name, next, news)
 	return nil
 }
 
 // setReport keeps a report, then acknowledges what it says that the node runs: who waits for that finds what the node says
 // of it, such as VIPs that it does not steer.
-func (n *Service) setReport(role model.Role, name string, r report) {
+func setReport(n *Service, role model.Role, name string, r report) {
 	n.Reports.setReport(name, r)
 	switch role {
 	case model.RoleMux:
