@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/bucket"
 	"github.com/weirlb/weir/internal/model"
@@ -65,23 +66,6 @@ func KeptRoom(s State, vip model.VIP) (more steering.Room) {
 	return more
 }
 
-// KeptOn is KeptRoom of the VIPs that are to be in hardware, by host.
-func KeptOn(s State) map[string]steering.Room {
-	on := map[string]steering.Room{}
-	for name := range s.Placements.Required() {
-		vip := s.VIPs.At(name)
-		more := KeptRoom(s, vip)
-		if more == (steering.Room{}) {
-			continue
-		}
-		_, hosts := Steering(vip)
-		for host := range hosts {
-			on[host] = on[host].Plus(more)
-		}
-	}
-	return on
-}
-
 // hostRooms say by host what the VIPs that are to be in hardware need of it.
 type hostRooms struct {
 	sorted.Map[string, steering.Room]
@@ -107,5 +91,53 @@ func (r *hostRooms) count(vip model.VIP, with func(steering.Room, steering.Room)
 	}
 }
 
-// SteeringOn is what the VIPs that are to be in hardware need of a host, but for what KeptOn says.
-func (s State) SteeringOn(host string) steering.Room { return s.hostRooms.At(host) }
+// keptRooms are KeptRoom of the VIPs that are to be in hardware: of each that keeps something, and by host.
+type keptRooms struct {
+	vips sorted.Map[string, keptRoom]
+	on   sorted.Map[string, steering.Room]
+}
+
+type keptRoom struct {
+	room  steering.Room
+	hosts []string
+}
+
+func (k keptRooms) clone() keptRooms { return keptRooms{vips: k.vips.Clone(), on: k.on.Clone()} }
+
+// replace has a VIP take what it keeps in the place of what it kept.
+func (k *keptRooms) replace(name string, is keptRoom) {
+	was, kept := k.vips.Get(name)
+	for _, host := range was.hosts {
+		if left := k.on.At(host).Minus(was.room); left == (steering.Room{}) {
+			k.on.Delete(host)
+		} else {
+			k.on.Set(host, left)
+		}
+	}
+	for _, host := range is.hosts {
+		k.on.Set(host, k.on.At(host).Plus(is.room))
+	}
+	switch {
+	case len(is.hosts) > 0:
+		k.vips.Set(name, is)
+	case kept:
+		k.vips.Delete(name)
+	}
+}
+
+// recountKept follows what a VIP keeps, whose tables were written or which was itself.
+func (s *State) recountKept(name string) {
+	vip, is := s.VIPs.At(name), keptRoom{}
+	if vip.InHardware() {
+		if is.room = KeptRoom(*s, vip); is.room != (steering.Room{}) {
+			_, hosts := Steering(vip)
+			is.hosts = slices.Collect(hosts)
+		}
+	}
+	s.keptRooms.replace(name, is)
+}
+
+// SteeringOn is what the VIPs that are to be in hardware need of a host, with what their tables keep.
+func (s State) SteeringOn(host string) steering.Room {
+	return s.hostRooms.At(host).Plus(s.keptRooms.on.At(host))
+}

@@ -31,7 +31,7 @@ func (s State) Clone() State {
 	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
 	s.places.Map, s.usage.Map, s.hostRooms.Map = s.places.Clone(), s.usage.Clone(), s.hostRooms.Clone()
-	s.multipathRooms.Map = s.multipathRooms.Clone()
+	s.multipathRooms.Map, s.keptRooms = s.multipathRooms.Clone(), s.keptRooms.clone()
 	return s
 }
 
@@ -42,6 +42,7 @@ func (s *State) PutVIP(vip model.VIP) {
 	for _, index := range s.indexes() {
 		index.ReplaceVIP(old, vip)
 	}
+	s.recountKept(vip.Name)
 }
 
 // RemoveVIP forgets a VIP.
@@ -50,6 +51,25 @@ func (s *State) RemoveVIP(name string) {
 	s.VIPs.Delete(name)
 	for _, index := range s.indexes() {
 		index.ReplaceVIP(old, model.VIP{})
+	}
+	s.recountKept(name)
+}
+
+// PutTable adds or replaces the table of an endpoint.
+func (s *State) PutTable(key model.EndpointKey, table Table) {
+	s.Tables.Set(key, table)
+	s.recountKeptAt(key.VIP)
+}
+
+// RemoveTable forgets the table of an endpoint.
+func (s *State) RemoveTable(key model.EndpointKey) {
+	s.Tables.Delete(key)
+	s.recountKeptAt(key.VIP)
+}
+
+func (s *State) recountKeptAt(address netip.Addr) {
+	if vip, there := s.VIPAt(address); there {
+		s.recountKept(vip.Name)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 // State is all that tables are computed from, with what finds them by address and by host. A copy that was
 // not made by Clone is read only.
 type State struct {
-	VIPs   sorted.Map[string, model.VIP] // written by PutVIP and RemoveVIP
-	Tables Tables
+	VIPs   sorted.Map[string, model.VIP]  // written by PutVIP and RemoveVIP
+	Tables Tables                         // written by PutTable and RemoveTable
 	Nodes  sorted.Map[string, model.Node] // written by PutNode and RemoveNode
 	Health Health
 	Pools  sorted.Map[string, model.AddressPool]
@@ -30,6 +30,7 @@ type State struct {
 	places         places
 	usage          usage
 	hostRooms      hostRooms
+	keptRooms      keptRooms
 	multipathRooms multipathRooms
 }
 

@@ -127,6 +127,9 @@ func (r report) forStore() ([]byte, error) {
 	if host := bare.GetHost(); host != nil {
 		host.Snat, host.Multipath = r.detail.GetHost().GetSnat(), r.detail.GetHost().GetMultipath()
 	}
+	if mux := bare.GetMux(); mux != nil {
+		mux.LastPacket = r.detail.GetMux().GetLastPacket()
+	}
 	for i, p := range r.detail.GetSwitch().GetPorts() {
 		kept := bare.GetSwitch().GetPorts()[i]
 		kept.Neighbour, kept.NeighbourPort, kept.Changes = p.GetNeighbour(), p.GetNeighbourPort(), p.GetChanges()
@@ -150,9 +153,12 @@ func (r report) equals(other report) bool {
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	if mux := detail.GetMux(); mux != nil {
 		verdicts, endpoints, snat, flows, sessions := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions
+		packet := mux.LastPacket
 		mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions = nil, nil, nil, nil, nil // many: they are not copied
+		mux.LastPacket = nil
 		defer func() {
 			mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows, mux.NatSessions = verdicts, endpoints, snat, flows, sessions
+			mux.LastPacket = packet
 		}()
 	}
 	if host := detail.GetHost(); host != nil {

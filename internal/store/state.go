@@ -221,13 +221,13 @@ func (b *builder) putSteps(name string, steps overloadpolicy.State) {
 }
 
 func (b *builder) putTableOf(key model.EndpointKey, table desired.Table, generation model.Generation) {
-	b.next.Tables.Set(key, table)
+	b.next.PutTable(key, table)
 	b.next.Computed.Set(key, generation)
 	b.delta.Tables[key] = true
 }
 
 func (b *builder) removeTable(key model.EndpointKey) {
-	b.next.Tables.Delete(key)
+	b.next.RemoveTable(key)
 	b.next.Computed.Delete(key)
 	b.delta.Tables[key] = true
 }

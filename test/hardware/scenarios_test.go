@@ -68,7 +68,10 @@ var stops = []stop{
 		p.want()
 		p.waitPhase(manager, "withdrawing")
 		p.freeze(core, weirSwitch) // which has said by now, or soon, that it has withdrawn
-		for p.pollPhase(manager, 3*time.Second, "removing") != nil {
+		for began := time.Now(); p.pollPhase(manager, 3*time.Second, "removing") != nil; {
+			if time.Since(began) > testlab.Bound {
+				p.t.Fatal("the switch was not seen removing the entry")
+			}
 			p.thaw(core, weirSwitch)
 			p.freeze(core, weirSwitch)
 		}
@@ -272,7 +275,7 @@ func (p *plane) tunnelsFull() {
 	before := p.events("HardwareRefused")
 	p.must(netlab.Poll(p.t.Context(), testlab.Bound, func() error {
 		told := testlab.Events(p.t, p.Lab, "HardwareRefused")
-		if len(told) == 0 || len(told) < before || !strings.Contains(told[len(told)-1], fmt.Sprintf("table tunnels has room for %d rows", rest)) {
+		if len(told) <= before || !strings.Contains(told[len(told)-1], fmt.Sprintf("table tunnels has room for %d rows", rest)) {
 			return fmt.Errorf("no event says that the table is full: %q", told)
 		}
 		return nil

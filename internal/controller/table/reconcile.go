@@ -138,7 +138,7 @@ func (c *Controller) pieces(s *store.State, vips []string, ended desired.Ended) 
 	room := 0
 	for _, vip := range vips {
 		change := c.follow(s, []string{vip}, ended)
-		if len(change.Tables) == 0 {
+		if len(change.Tables) == 0 && len(change.Ports) == 0 {
 			continue
 		}
 		n := len(change.Tables) + len(change.Ports)

@@ -15,14 +15,13 @@ func (a *admission) roomForSteering(before desired.State) {
 	if !slices.ContainsFunc(a.admitted, model.VIP.InHardware) {
 		return
 	}
-	kept, now := desired.KeptOn(before), desired.KeptOn(a.State)
 	for i, vip := range a.admitted {
 		if !vip.InHardware() {
 			continue
 		}
 		_, hosts := desired.Steering(vip)
 		for _, host := range slices.Sorted(hosts) {
-			was, is := before.SteeringOn(host).Plus(kept[host]), a.SteeringOn(host).Plus(now[host])
+			was, is := before.SteeringOn(host), a.SteeringOn(host)
 			if err := steering.HostRoom().Half().Lacks(is); err != nil && was.Lacks(is) != nil {
 				a.refuse(fmt.Sprintf("vips[%d].hardware", i), "host %s can't steer more VIPs in switches: it %s", host, err)
 				break

@@ -60,12 +60,16 @@ func TestRoomForSteeringCountsWhatTablesKeep(t *testing.T) {
 	for i := range most {
 		vip := grown(i)
 		s.PutVIP(vip)
+	}
+	without := s.SteeringOn("host2")
+	for i := range most {
+		vip := grown(i)
 		e := vip.Endpoints[0]
 		table := desired.Table{Buckets: make([]model.Slot, 65536)}
 		table.Rows = []desired.Row{{Slot: 1, Backend: e.Backends[0].AddrPort()}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.99:80"), Freed: time.Unix(1, 0)}}
-		s.Tables.Set(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}, table)
+		s.PutTable(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}, table)
 	}
-	if kept := desired.KeptOn(s)["host2"]; kept.Backends != most || kept.Buckets != most*(2048-8) {
+	if kept := s.SteeringOn("host2").Minus(without); kept.Backends != most || kept.Buckets != most*(2048-8) {
 		t.Errorf("tables keep %+v", kept)
 	}
 	_, err := VIPs(s, []model.VIP{grown(most)})

@@ -16,7 +16,8 @@ func (r *Reader) Unreachable(ctx context.Context, tunnels []netip.Addr) (none []
 			return nil, err
 		}
 		switch _, err := r.links.RouteGet(tunnel.AsSlice()); {
-		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), // unreachable, or none
+			errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // blackhole, prohibit
 			none = append(none, tunnel)
 		case err != nil:
 			return nil, fmt.Errorf("look up the route to %s: %w", tunnel, err)

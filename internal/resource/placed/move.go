@@ -42,7 +42,7 @@ func (m *Placements) wouldChoose(ctx context.Context, s *store.State, change sto
 	}
 	next := s.Clone()
 	for key, table := range change.Tables {
-		next.Tables.Set(key, table)
+		next.PutTable(key, table)
 	}
 	for _, vip := range change.VIPs {
 		next.PutVIP(vip)

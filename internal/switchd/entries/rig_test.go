@@ -76,6 +76,7 @@ type rig struct {
 	events    []string
 	reads     int          // of the switch
 	noRoute   []netip.Addr // to these tunnels
+	gap       bool         // the next look-up alone finds no route
 	othersDo  func()       // what a driver calls that hears of it
 }
 
@@ -160,10 +161,14 @@ func (n noting) Watch(ctx context.Context, changed func()) error {
 }
 
 // Unreachable implements hardware.Router.
-func (n noting) Unreachable(context.Context, []netip.Addr) ([]netip.Addr, error) {
+func (n noting) Unreachable(_ context.Context, tunnels []netip.Addr) ([]netip.Addr, error) {
 	n.r.mu.Lock()
 	defer n.r.mu.Unlock()
-	return n.r.noRoute, nil
+	if n.r.gap {
+		n.r.gap = false
+		return tunnels, nil
+	}
+	return slices.DeleteFunc(slices.Clone(tunnels), func(t netip.Addr) bool { return !slices.Contains(n.r.noRoute, t) }), nil
 }
 
 // loseRoutes leaves the switch without routes to these tunnels alone, and lets that be seen.

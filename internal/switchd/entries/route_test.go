@@ -30,3 +30,37 @@ func TestTunnelsWithoutARoute(t *testing.T) {
 		}
 	})
 }
+
+// A switch that restarts announces what it held, without the members that had no route.
+func TestRestartWithoutARoute(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(entry(1, true, 1, 2), entry(2, true, 1))
+		r.loseRoutes(tunnel(2))
+		r.wantHeld(entry(1, true, 1), entry(2, true, 1))
+		r.takeEvents()
+		r.start()
+		if got, want := r.takeEvents(), "announce [203.0.113.1 203.0.113.2]"; got != want {
+			t.Errorf("did %q, want %q", got, want)
+		}
+	})
+}
+
+// Routes that are missing in one look-up are being replaced.
+func TestRoutesThatAreReplaced(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.start()
+		r.all(entry(1, true, 1, 2), entry(2, true, 2))
+		r.takeEvents()
+		r.mu.Lock()
+		r.gap = true
+		r.mu.Unlock()
+		r.pass(2 * routePause)
+		if got := r.takeEvents(); got != "" {
+			t.Errorf("did %q", got)
+		}
+		if r.gap {
+			t.Error("nobody looked")
+		}
+	})
+}

@@ -24,6 +24,7 @@ const (
 
 // Start reads the switch, and announces what is as it was last told: nothing that is not.
 func (c *Controller) Start(ctx context.Context) {
+	readRoutes(ctx, c)
 	c.look(ctx, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
