@@ -59,14 +59,19 @@ func TestScripts(t *testing.T) {
 
 // startManager starts a manager and makes it the one that weir talks to, as its first user if it is secure.
 func startManager(ts *testscript.TestScript, neg bool, args []string) {
-	secure := slices.Equal(args, []string{"secure"})
-	if neg || len(args) > 0 && !secure {
-		ts.Fatalf("usage: manager [secure]")
+	secure := len(args) > 0 && args[0] == "secure"
+	everywhere := secure && slices.Equal(args[1:], []string{"everywhere"})
+	if neg || len(args) > 0 && !secure || len(args) > 1 && !everywhere {
+		ts.Fatalf("usage: manager [secure [everywhere]]")
+	}
+	listen := "127.0.0.1:0"
+	if everywhere {
+		listen = "0.0.0.0:0"
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := manager.New(ctx, manager.Config{
 		Insecure: !secure,
-		Listen:   "127.0.0.1:0", DataDir: ts.MkAbs("data"), Version: "test", Log: slog.New(slog.DiscardHandler),
+		Listen:   listen, DataDir: ts.MkAbs("data"), Version: "test", Log: slog.New(slog.DiscardHandler),
 	})
 	ts.Check(err)
 	done := make(chan error, 1)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,12 +53,16 @@ reaches a machine's metadata service: make such tokens for few uses and a short 
 			}
 			request.Ttl = durationpb.New(life)
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				managers, err := managerURLs(ctx, s, cmd, client)
+				if err != nil {
+					return err
+				}
 				made, err := client.CreateToken(ctx, request)
 				if err != nil {
 					return fmt.Errorf("create token: %w", err)
 				}
 				line := join.Line{
-					Role: request.GetRole(), Managers: managerURLs(ctx, s, cmd, client), CAHash: made.GetCaHash(), Name: request.GetName(),
+					Role: request.GetRole(), Managers: managers, CAHash: made.GetCaHash(), Name: request.GetName(),
 					Set: set, Token: made.GetText(), Expires: made.GetToken().GetExpires().AsTime(), Uses: made.GetToken().GetUses(),
 				}
 				if cloudInit {
@@ -94,26 +100,42 @@ func tellToken(w io.Writer, line join.Line, file string) error {
 	return err
 }
 
-// managerURLs are the managers as nodes reach them. Addresses of loopback are warned of.
-func managerURLs(ctx context.Context, s *session.Session, cmd *cobra.Command, client *rpc.Client) string {
-	var urls []string
+// managerURLs are the managers as nodes reach them: those of the cluster that say at which address, else those that
+// this command calls. Addresses of loopback are warned of.
+func managerURLs(ctx context.Context, s *session.Session, cmd *cobra.Command, client *rpc.Client) (string, error) {
+	var reached rpc.Config
 	if response, err := client.ListManagers(ctx, &weirv1.ListManagersRequest{}); err == nil {
 		for _, m := range response.GetManagers() {
-			urls = append(urls, m.GetAddress())
+			reached.AddManagers(m.GetAddress())
 		}
 	}
-	managers := strings.Join(urls, ",")
-	if managers == "" {
+	if len(reached.Managers) == 0 {
 		access, err := s.Access()
 		if err != nil {
-			return ""
+			return "", err
 		}
-		managers = access.Managers
+		reached.Managers = strings.Split(access.Managers, ",")
 	}
-	if strings.Contains(managers, "//127.") || strings.Contains(managers, "//[::1]") {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning: a manager listens on loopback, which no other machine reaches: set listen in its configuration")
+	for _, m := range reached.Managers {
+		if isLoopback(m) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the manager of %s listens on loopback, or tells no other address, and no other machine "+
+				"reaches that: set listen in its configuration, and advertise if it listens at all addresses\n", m)
+		}
 	}
-	return managers
+	return strings.Join(reached.Managers, ","), nil
+}
+
+// isLoopback says whether a manager's URL leads to the machine itself, wherever it is used.
+func isLoopback(manager string) bool {
+	if !strings.Contains(manager, "://") {
+		manager = "//" + manager
+	}
+	u, err := url.Parse(strings.TrimSpace(manager))
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && address.Unmap().IsLoopback()
 }
 
 func listTokensCommand(s *session.Session) *cobra.Command {
