@@ -110,16 +110,9 @@ func sorted(flags map[string]*pflag.Flag) []string {
 
 // fromFile sets the flags that have no value yet. It tells all that is wrong at once, by line.
 func fromFile(flags map[string]*pflag.Flag, data []byte) error {
-	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
+	document, err := mapping(data)
+	if err != nil || document == nil {
 		return err
-	}
-	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
-		return nil // nothing but comments
-	}
-	document := root.Content[0]
-	if document.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: must be lines of key: value", document.Line)
 	}
 	var problems []error
 	seen := map[string]int{}
@@ -130,6 +123,21 @@ func fromFile(flags map[string]*pflag.Flag, data []byte) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// mapping is the mapping that a file is; nil if there are but comments.
+func mapping(data []byte) (*yaml.Node, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return nil, err
+	}
+	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
+		return nil, nil //nolint:nilnil // such a file sets nothing
+	}
+	if document := root.Content[0]; document.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: must be lines of key: value", document.Line)
+	}
+	return root.Content[0], nil
 }
 
 // fromLine sets the flag of one key. seen has the lines of the keys before it.
@@ -152,21 +160,38 @@ func fromLine(flags map[string]*pflag.Flag, seen map[string]int, key, value *yam
 	return set(flag, values)
 }
 
+// errNoValue is of a key with nothing behind it.
+var errNoValue = errors.New("has no value: give it one, or put a # before the line for the default")
+
 // texts are the values of a key, as the flag takes them.
 func texts(flag *pflag.Flag, value *yaml.Node) ([]string, error) {
+	value = resolved(value)
+	if _, many := flag.Value.(pflag.SliceValue); !many && value.Kind != yaml.ScalarNode {
+		return nil, errors.New("must be one value")
+	}
+	return valuesOf(value)
+}
+
+// resolved is what an alias stands for.
+func resolved(value *yaml.Node) *yaml.Node {
 	for value.Kind == yaml.AliasNode {
 		value = value.Alias
 	}
-	_, many := flag.Value.(pflag.SliceValue)
+	return value
+}
+
+// valuesOf are the values of a key: one, those of a list, or pairs.
+func valuesOf(value *yaml.Node) ([]string, error) {
+	value = resolved(value)
 	switch {
 	case value.Tag == "!!null":
-		return nil, errors.New("has no value: give it one, or put a # before the line for the default")
+		return nil, errNoValue
 	case value.Kind == yaml.ScalarNode:
 		return []string{value.Value}, nil
-	case value.Kind == yaml.MappingNode && many:
+	case value.Kind == yaml.MappingNode:
 		text, err := pairs(value)
 		return []string{text}, err
-	case value.Kind != yaml.SequenceNode || !many:
+	case value.Kind != yaml.SequenceNode:
 		return nil, errors.New("must be one value")
 	}
 	found := make([]string, 0, len(value.Content))
@@ -217,31 +242,58 @@ func set(flag *pflag.Flag, values []string) error {
 // maxConfig bounds a file of configuration that another program than its own reads.
 const maxConfig = 1 << 20
 
-// ReadConfig reads the keys of a daemon's file that have one value, for a program that is not that daemon. Without the
-// file the error is os.ErrNotExist.
-func ReadConfig(path string) (map[string]string, error) {
+// Keys are the keys of a daemon's file with their values, as its flags take them: of a list more than one, of a key
+// that stands there without a value none.
+type Keys map[string][]string
+
+// Value is that of a key that has one; else empty.
+func (k Keys) Value(key string) string {
+	if len(k[key]) != 1 {
+		return ""
+	}
+	return k[key][0]
+}
+
+// ReadConfig reads a daemon's file, for a program that is not that daemon. Without the file the error is os.ErrNotExist.
+func ReadConfig(path string) (Keys, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfig))
+	data, err := io.ReadAll(io.LimitReader(file, maxConfig+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
+	keys, err := ParseConfig(data)
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	keys := map[string]string{}
-	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		return keys, nil
-	}
-	pairs := root.Content[0].Content
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if value := pairs[i+1]; value.Kind == yaml.ScalarNode && value.Tag != "!!null" {
-			keys[pairs[i].Value] = value.Value
-		}
-	}
 	return keys, nil
+}
+
+// ParseConfig parses the text of a daemon's file. Whether the keys are some of the daemon it does not know.
+func ParseConfig(data []byte) (Keys, error) {
+	if len(data) > maxConfig {
+		return nil, fmt.Errorf("must be %d bytes at most", maxConfig)
+	}
+	document, err := mapping(data)
+	if err != nil || document == nil {
+		return Keys{}, err
+	}
+	keys := Keys{}
+	var problems []error
+	for i := 0; i+1 < len(document.Content); i += 2 {
+		key, value := document.Content[i], document.Content[i+1]
+		if _, ok := keys[key.Value]; ok {
+			problems = append(problems, fmt.Errorf("line %d: %s: stands there twice", key.Line, key.Value))
+			continue
+		}
+		values, err := valuesOf(value)
+		if err != nil && !errors.Is(err, errNoValue) {
+			problems = append(problems, fmt.Errorf("line %d: %s: %w", key.Line, key.Value, err))
+		}
+		keys[key.Value] = values
+	}
+	return keys, errors.Join(problems...)
 }

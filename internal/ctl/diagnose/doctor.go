@@ -75,8 +75,8 @@ names; without one they can't tell.`,
 				return err
 			}
 			subject := doctor.Subject{
-				Role: of.role, Interface: cmp.Or(device, keys[of.flag], of.deviceIfUnsaid),
-				DataDir: cmp.Or(dataDir, keys["data-dir"], of.dataDir), Managers: s.ManagersOr(managersOf(of.role, keys)),
+				Role: of.role, Interface: cmp.Or(device, keys.Value(of.flag), of.deviceIfUnsaid),
+				DataDir: cmp.Or(dataDir, keys.Value("data-dir"), of.dataDir), Managers: s.ManagersOr(managersOf(of.role, keys)),
 			}
 			access.Managers = subject.Managers
 			subject.Connect = access.Client
@@ -93,12 +93,12 @@ names; without one they can't tell.`,
 }
 
 // managersOf are the managers that the daemon of this machine calls, or is; empty: its configuration does not say.
-func managersOf(role doctor.Role, keys map[string]string) string {
+func managersOf(role doctor.Role, keys daemon.Keys) string {
 	if role != doctor.Manager {
-		return keys["manager"]
+		return keys.Value("manager")
 	}
-	address := cmp.Or(keys["advertise"], keys["listen"])
-	if address == "" || keys["insecure"] != "true" {
+	address := cmp.Or(keys.Value("advertise"), keys.Value("listen"))
+	if address == "" || keys.Value("insecure") != "true" {
 		return address
 	}
 	return "http://" + address

@@ -6,11 +6,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/weirlb/weir/internal/daemon"
 )
-
-func daemonKeys(path string) (map[string]string, error) { return daemon.ReadConfig(path) }
 
 // The user data is what cloud-init reads: a file that root alone may read, and a list of arguments without the token.
 func TestCloudInit(t *testing.T) {

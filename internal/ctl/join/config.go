@@ -1,8 +1,10 @@
 package join
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,7 +31,7 @@ var keyForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,63}$`)
 
 // apply puts settings into the text of a file of configuration: where a key stands behind a # it is written there, else
 // at the end. A key that has another value already is an error, and nothing is written over.
-func apply(text string, has map[string]string, settings []setting) (string, error) {
+func apply(text string, has daemon.Keys, settings []setting) (string, error) {
 	var problems []error
 	lines := strings.Split(text, "\n")
 	known := map[string]int{} // lines of keys that stand behind a #
@@ -45,8 +47,9 @@ func apply(text string, has map[string]string, settings []setting) (string, erro
 			continue
 		}
 		if there, ok := has[s.key]; ok {
-			if there != value && there != strings.Join(s.values, "") {
-				problems = append(problems, fmt.Errorf("%s is %s there, and %s is asked for", s.key, there, strings.Join(s.values, " ")))
+			if !slices.Equal(there, s.values) {
+				problems = append(problems, fmt.Errorf("%s is %s there, and %s is asked for",
+					s.key, cmp.Or(strings.Join(there, " "), "without a value"), strings.Join(s.values, " ")))
 			}
 			continue
 		}
@@ -125,6 +128,15 @@ func planConfig(path string, settings []setting) (plannedFile, error) {
 	text, err := apply(string(before), has, settings)
 	if err != nil {
 		return plannedFile{}, fmt.Errorf("%s: %w", path, err)
+	}
+	// The daemon is to read of it what was there and what is asked for: a file of another form would say something else.
+	want := daemon.Keys{}
+	maps.Copy(want, has)
+	for _, s := range settings {
+		want[s.key] = s.values
+	}
+	if reads, err := daemon.ParseConfig([]byte(text)); err != nil || !maps.EqualFunc(reads, want, slices.Equal) {
+		return plannedFile{}, fmt.Errorf("keys that are added to %s would not be read as they are meant: add them by hand", path)
 	}
 	return plannedFile{path, text, text != string(before)}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirlb/weir/internal/daemon"
 )
 
 const shipped = `# Configuration of weir-mux.
@@ -80,6 +82,26 @@ func TestConfigIsWrittenIntoTheShippedFile(t *testing.T) {
 	}
 }
 
+// A list that is there is the same however it is written, also in a file without lines of defaults.
+func TestListIsFoundThere(t *testing.T) {
+	for name, text := range map[string]string{
+		"flow":  "peer: ['address=10.0.0.1,as=65000', 'address=10.0.0.2,as=65000']\n",
+		"block": "peer:\n- address=10.0.0.1,as=65000\n- {address: 10.0.0.2, as: 65000}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := write(t, text)
+			changed, err := writeConfig(path, settingsOf("peer", "address=10.0.0.1,as=65000|address=10.0.0.2,as=65000"))
+			if got := read(t, path); err != nil || changed || got != text {
+				t.Errorf("changed %t, %v:\n%s", changed, err, got)
+			}
+		})
+	}
+	one := write(t, "peer: {address: 10.0.0.1, as: 65000}\n")
+	if changed, err := writeConfig(one, settingsOf("peer", "address=10.0.0.1,as=65000")); err != nil || changed {
+		t.Errorf("one: changed %t, %v", changed, err)
+	}
+}
+
 func TestConfigIsNotWrittenOver(t *testing.T) {
 	for name, c := range map[string]struct{ text, key, value, want string }{
 		"another value":    {"manager: https://10.0.0.9:7400\n", "manager", "https://10.0.0.10:7400", "manager is https://10.0.0.9:7400 there"},
@@ -87,6 +109,11 @@ func TestConfigIsNotWrittenOver(t *testing.T) {
 		"a second line":    {shipped, "as", "1\nlog-level: debug", "one line"},
 		"no key":           {shipped, "as: 1 #", "x", "is no key"},
 		"broken":           {"manager: [", "as", "1", "mux.yaml"},
+		"another list":     {"peer: [address=10.0.0.1, address=10.0.0.2]\n", "peer", "address=10.0.0.1", "peer is address=10.0.0.1 address=10.0.0.2 there"},
+		"an empty list":    {"peer: []\n", "peer", "address=10.0.0.1", "peer is without a value there"},
+		"no value":         {"as:\n", "as", "1", "as is without a value there"},
+		"twice":            {"as: 1\nas: 2\n", "name", "x", "as: stands there twice"},
+		"another form":     {"{as: 1}\n", "name", "x", "by hand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.text)
@@ -107,8 +134,8 @@ func TestValuesAreQuoted(t *testing.T) {
 	if _, err := writeConfig(path, settingsOf("name", "a: b # c", "router-id", "'x\"")); err != nil {
 		t.Fatal(err)
 	}
-	has, err := daemonKeys(path)
-	if err != nil || has["name"] != "a: b # c" || has["router-id"] != "'x\"" || len(has) != 2 {
+	has, err := daemon.ReadConfig(path)
+	if err != nil || has.Value("name") != "a: b # c" || has.Value("router-id") != "'x\"" || len(has) != 2 {
 		t.Errorf("%q, %v\n%s", has, err, read(t, path))
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {

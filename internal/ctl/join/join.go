@@ -128,7 +128,7 @@ func (r *request) run(ctx context.Context, stdin io.Reader, report func([]doctor
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	dataDir := filepath.Join(r.root, cmp.Or(keys["data-dir"], "/var/lib/"+r.role.dataDir))
+	dataDir := filepath.Join(r.root, cmp.Or(keys.Value("data-dir"), "/var/lib/"+r.role.dataDir))
 	joined, err := r.joined(dataDir, keys)
 	if err != nil {
 		return err
@@ -209,8 +209,8 @@ func (r *request) settings() ([]setting, error) {
 }
 
 // joined says whether this machine has a certificate of the cluster. One of another cluster is an error.
-func (r *request) joined(dataDir string, keys map[string]string) (bool, error) {
-	if there := keys["ca-hash"]; there != "" && there != r.caHash {
+func (r *request) joined(dataDir string, keys daemon.Keys) (bool, error) {
+	if there := keys.Value("ca-hash"); there != "" && there != r.caHash {
 		return false, fmt.Errorf("%s is of another cluster, with the CA %s: to leave that one, stop %s, and move the file and %s away",
 			r.configFile(), there, r.role.unit, dataDir)
 	}
@@ -253,9 +253,9 @@ func (r *request) token(stdin io.Reader) (string, error) {
 }
 
 // withDevice adds the interface, if neither the line nor the file has it and the machine has but one.
-func (r *request) withDevice(settings []setting, keys map[string]string) ([]setting, error) {
+func (r *request) withDevice(settings []setting, keys daemon.Keys) ([]setting, error) {
 	device := r.role.device
-	if device == "" || keys[device] != "" || slices.ContainsFunc(settings, func(s setting) bool { return s.key == device }) {
+	if device == "" || keys.Value(device) != "" || slices.ContainsFunc(settings, func(s setting) bool { return s.key == device }) {
 		return settings, nil
 	}
 	names, err := routableInterfaces()
@@ -313,7 +313,7 @@ func (r *request) keepToken(path, token string) error {
 }
 
 // obtain exchanges the token for a certificate.
-func (r *request) obtain(ctx context.Context, dataDir, token string, keys map[string]string) error {
+func (r *request) obtain(ctx context.Context, dataDir, token string, keys daemon.Keys) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ func (r *request) obtain(ctx context.Context, dataDir, token string, keys map[st
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	node := daemon.Node{Name: cmp.Or(r.node, keys["name"], daemon.ShortHostname())}
+	node := daemon.Node{Name: cmp.Or(r.node, keys.Value("name"), daemon.ShortHostname())}
 	if err := node.Check(); err != nil {
 		return err
 	}
@@ -349,11 +349,11 @@ func (r *request) obtain(ctx context.Context, dataDir, token string, keys map[st
 }
 
 // examine has the doctor look at the machine.
-func (r *request) examine(ctx context.Context, dataDir string, settings []setting, keys map[string]string, report func([]doctor.Finding) error) error {
+func (r *request) examine(ctx context.Context, dataDir string, settings []setting, keys daemon.Keys, report func([]doctor.Finding) error) error {
 	if r.role.doctor == "" || r.role.kind == trust.Manager { // a manager is looked at when it runs
 		return nil
 	}
-	device := keys[r.role.device]
+	device := keys.Value(r.role.device)
 	for _, s := range settings {
 		if s.key == r.role.device {
 			device = s.values[0]
