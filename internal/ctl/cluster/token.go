@@ -51,6 +51,9 @@ reaches a machine's metadata service: make such tokens for few uses and a short 
 			if cloudInit && file != "" {
 				return session.NewUsageError(cmd, errors.New("--cloud-init has the token in what it prints: leave --write out"))
 			}
+			if err := join.CheckSet(set); err != nil {
+				return session.NewUsageError(cmd, err)
+			}
 			request.Ttl = durationpb.New(life)
 			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				managers, err := managerURLs(ctx, s, cmd, client)

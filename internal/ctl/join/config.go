@@ -23,6 +23,51 @@ type setting struct {
 	values []string // more than one: of a flag that is repeatable
 }
 
+// flagsOf are the keys that --set does not take, with the flag that says the same, and by which the join itself goes.
+var flagsOf = map[string]string{
+	"name": "--name", "manager": "--manager", "join": "--manager", "ca-hash": "--ca-hash", "token-file": "--token-file",
+}
+
+// CheckSet says what is wrong with the values of --set.
+func CheckSet(set []string) error {
+	_, err := parseSet(set)
+	return err
+}
+
+// parseSet parses the values of --set. A key that comes twice has both values.
+func parseSet(set []string) (all []setting, err error) {
+	for _, text := range set {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || value == "" {
+			return nil, fmt.Errorf("read --set %q: must be KEY=VALUE", text)
+		}
+		if flag := flagsOf[key]; flag != "" {
+			return nil, fmt.Errorf("read --set %q: %s is said by %s, which the join goes by too", text, key, flag)
+		}
+		if i := slices.IndexFunc(all, func(s setting) bool { return s.key == key }); i >= 0 {
+			all[i].values = append(all[i].values, value)
+			continue
+		}
+		all = append(all, setting{key, []string{value}})
+	}
+	for _, s := range all {
+		if s.key == "data-dir" && len(s.values) > 1 {
+			return nil, errors.New("read --set: data-dir has two values")
+		}
+	}
+	return all, nil
+}
+
+// valueOf is the first value of a key; empty: it is not set.
+func valueOf(settings []setting, key string) string {
+	for _, s := range settings {
+		if s.key == key {
+			return s.values[0]
+		}
+	}
+	return ""
+}
+
 // keyLine is a line of a key, which may stand behind a # as its default.
 var keyLine = regexp.MustCompile(`^(#?)([a-z][a-z0-9-]*):`)
 

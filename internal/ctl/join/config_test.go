@@ -3,6 +3,7 @@ package join
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,13 +144,35 @@ func TestValuesAreQuoted(t *testing.T) {
 	}
 }
 
+// What the join itself goes by has a flag: --set would write it and not join by it.
+func TestSetLeavesFlagsTheirKeys(t *testing.T) {
+	for key, flag := range map[string]string{
+		"name": "--name", "manager": "--manager", "join": "--manager", "ca-hash": "--ca-hash", "token-file": "--token-file",
+	} {
+		if err := CheckSet([]string{"as=1", key + "=x"}); err == nil || !strings.Contains(err.Error(), "is said by "+flag) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	for _, bad := range [][]string{{"as"}, {"as="}, {"data-dir=/a", "data-dir=/b"}} {
+		if CheckSet(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	all, err := parseSet([]string{"peer=a=1,b=2", "as=1", "peer=c"})
+	if want := settingsOf("peer", "a=1,b=2|c", "as", "1"); err != nil || !slices.EqualFunc(all, want, func(a, b setting) bool {
+		return a.key == b.key && slices.Equal(a.values, b.values)
+	}) {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
 func TestLineForAShell(t *testing.T) {
 	l := Line{
 		Role: "mux", Managers: "https://10.0.0.10:7400,https://10.0.0.11:7400", CAHash: "sha256:ab", Name: "mux7",
-		Set: []string{"peer=address=10.0.0.1,as=65000", "name=it's"}, Token: "weir_join_ab.cd",
+		Set: []string{"peer=address=10.0.0.1,as=65000", "router-id=it's"}, Token: "weir_join_ab.cd",
 	}
 	const args = `weir join mux --manager https://10.0.0.10:7400,https://10.0.0.11:7400 --ca-hash sha256:ab --name mux7 ` +
-		`--set peer=address=10.0.0.1,as=65000 --set 'name=it'\''s'`
+		`--set peer=address=10.0.0.1,as=65000 --set 'router-id=it'\''s'`
 	if got, want := l.Shell(), "printf %s weir_join_ab.cd | sudo "+args; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -128,7 +128,10 @@ func (r *request) run(ctx context.Context, stdin io.Reader, report func([]doctor
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	dataDir := filepath.Join(r.root, cmp.Or(keys.Value("data-dir"), "/var/lib/"+r.role.dataDir))
+	dataDir, err := r.dataDir(settings, keys)
+	if err != nil {
+		return err
+	}
 	joined, err := r.joined(dataDir, keys)
 	if err != nil {
 		return err
@@ -194,18 +197,17 @@ func (r *request) settings() ([]setting, error) {
 	if r.node != "" {
 		all = append(all, setting{"name", []string{r.node}})
 	}
-	for _, text := range r.set {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok || value == "" {
-			return nil, fmt.Errorf("read --set %q: must be KEY=VALUE", text)
-		}
-		if i := slices.IndexFunc(all, func(s setting) bool { return s.key == key }); i >= 0 {
-			all[i].values = append(all[i].values, value)
-			continue
-		}
-		all = append(all, setting{key, []string{value}})
+	set, err := parseSet(r.set)
+	return append(all, set...), err
+}
+
+// dataDir is the folder of the certificate: what the line says, else the file, else the daemon's default.
+func (r *request) dataDir(settings []setting, keys daemon.Keys) (string, error) {
+	dir := cmp.Or(valueOf(settings, "data-dir"), keys.Value("data-dir"), "/var/lib/"+r.role.dataDir)
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("data-dir is %q: must begin with /, since %s runs in another folder", dir, r.role.unit)
 	}
-	return all, nil
+	return filepath.Join(r.root, dir), nil
 }
 
 // joined says whether this machine has a certificate of the cluster. One of another cluster is an error.
@@ -255,7 +257,7 @@ func (r *request) token(stdin io.Reader) (string, error) {
 // withDevice adds the interface, if neither the line nor the file has it and the machine has but one.
 func (r *request) withDevice(settings []setting, keys daemon.Keys) ([]setting, error) {
 	device := r.role.device
-	if device == "" || keys.Value(device) != "" || slices.ContainsFunc(settings, func(s setting) bool { return s.key == device }) {
+	if device == "" || keys.Value(device) != "" || valueOf(settings, device) != "" {
 		return settings, nil
 	}
 	names, err := routableInterfaces()
@@ -353,12 +355,7 @@ func (r *request) examine(ctx context.Context, dataDir string, settings []settin
 	if r.role.doctor == "" || r.role.kind == trust.Manager { // a manager is looked at when it runs
 		return nil
 	}
-	device := keys.Value(r.role.device)
-	for _, s := range settings {
-		if s.key == r.role.device {
-			device = s.values[0]
-		}
-	}
+	device := cmp.Or(valueOf(settings, r.role.device), keys.Value(r.role.device))
 	found := doctor.Examine(ctx, doctor.Subject{
 		Role: r.role.doctor, Interface: device, Managers: r.managers, DataDir: dataDir,
 		Connect: func() (*rpc.Client, error) {

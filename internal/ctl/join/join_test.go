@@ -2,6 +2,7 @@ package join
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io/fs"
 	"log/slog"
@@ -69,6 +70,8 @@ func (c *cluster) token(t *testing.T, role string) *weirv1.CreateTokenResponse {
 // node is a machine whose files lie below a folder.
 type node struct {
 	root string
+	name string // empty: mux7
+	set  []string
 	out  bytes.Buffer
 }
 
@@ -76,8 +79,8 @@ func (n *node) join(t *testing.T, c *cluster, caHash, token string) error {
 	t.Helper()
 	n.out.Reset()
 	r := request{
-		out: &n.out, errOut: &n.out, role: roles["mux"], name: "mux", managers: c.url, caHash: caHash, node: "mux7",
-		set: []string{"interface=lo", "as=65010"}, root: n.root, force: true,
+		out: &n.out, errOut: &n.out, role: roles["mux"], name: "mux", managers: c.url, caHash: caHash, node: cmp.Or(n.name, "mux7"),
+		set: append([]string{"interface=lo", "as=65010"}, n.set...), root: n.root, force: true,
 	}
 	return r.run(t.Context(), strings.NewReader(token), func([]doctor.Finding) error { return nil })
 }
@@ -189,5 +192,26 @@ func TestJoinIsRefused(t *testing.T) {
 	}
 	if err := (&node{root: t.TempDir()}).join(t, c, made.GetCaHash(), made.GetText()); err == nil {
 		t.Error("a token of one use was good for two machines")
+	}
+}
+
+// The certificate lies where the daemon looks for it.
+func TestJoinKeepsToTheDataDirectoryOfTheLine(t *testing.T) {
+	c, n := found(t), &node{root: t.TempDir(), set: []string{"data-dir=/srv/mux"}}
+	made := c.token(t, "mux")
+	for run := range 2 {
+		if err := n.join(t, c, made.GetCaHash(), made.GetText()); err != nil {
+			t.Fatalf("run %d: %v", run, err)
+		}
+	}
+	if _, err := trust.LoadCredential(filepath.Join(n.root, "srv/mux")); err != nil {
+		t.Error(err)
+	}
+	if text := n.files(t)["/etc/weir/mux.yaml"]; !strings.Contains(text, "data-dir: /srv/mux\n") {
+		t.Error(text)
+	}
+	relative := &node{root: t.TempDir(), set: []string{"data-dir=srv"}}
+	if err := relative.join(t, c, made.GetCaHash(), made.GetText()); err == nil || !strings.Contains(err.Error(), "must begin with /") {
+		t.Errorf("a relative one: %v", err)
 	}
 }
