@@ -210,7 +210,8 @@ func (r *request) dataDir(settings []setting, keys daemon.Keys) (string, error) 
 	return filepath.Join(r.root, dir), nil
 }
 
-// joined says whether this machine has a certificate of the cluster. One of another cluster is an error.
+// joined says whether this machine has its certificate of the cluster. One of another cluster is an error, or of another
+// node: the daemon takes neither.
 func (r *request) joined(dataDir string, keys daemon.Keys) (bool, error) {
 	if there := keys.Value("ca-hash"); there != "" && there != r.caHash {
 		return false, fmt.Errorf("%s is of another cluster, with the CA %s: to leave that one, stop %s, and move the file and %s away",
@@ -226,7 +227,19 @@ func (r *request) joined(dataDir string, keys daemon.Keys) (bool, error) {
 		return false, fmt.Errorf("%s holds a certificate of another cluster, with the CA %s: to leave that one, stop %s, and move %[1]s away",
 			dataDir, trust.Hash(credential.CA), r.role.unit)
 	}
+	if name := r.nodeName(keys); !credential.Identity.Is(r.role.kind, name) {
+		return false, fmt.Errorf("%s holds the certificate of %s, and %s/%s is asked for: say that name by --name to go on as it; "+
+			"else stop its unit, move %[1]s away, and run the line again", dataDir, credential.Identity, r.role.kind, name)
+	}
 	return time.Now().Before(credential.Certificate.NotAfter), nil
+}
+
+// nodeName is the name that the daemon will have.
+func (r *request) nodeName(keys daemon.Keys) string {
+	if r.role.kind == trust.Manager {
+		return cmp.Or(r.node, keys.Value("name"), "manager") // as its --name has it
+	}
+	return cmp.Or(r.node, keys.Value("name"), daemon.ShortHostname())
 }
 
 // token reads the token.
@@ -328,7 +341,7 @@ func (r *request) obtain(ctx context.Context, dataDir, token string, keys daemon
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	node := daemon.Node{Name: cmp.Or(r.node, keys.Value("name"), daemon.ShortHostname())}
+	node := daemon.Node{Name: r.nodeName(keys)}
 	if err := node.Check(); err != nil {
 		return err
 	}

@@ -215,3 +215,24 @@ func TestJoinKeepsToTheDataDirectoryOfTheLine(t *testing.T) {
 		t.Errorf("a relative one: %v", err)
 	}
 }
+
+// A machine that joined is not taken for another one.
+func TestJoinUnderAnotherNameIsRefused(t *testing.T) {
+	c, n := found(t), &node{root: t.TempDir()}
+	made := c.token(t, "mux")
+	if err := n.join(t, c, made.GetCaHash(), made.GetText()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(n.root, "etc/weir/mux.yaml")); err != nil { // that names the first
+		t.Fatal(err)
+	}
+	before := n.files(t)
+	n.name = "b"
+	err := n.join(t, c, made.GetCaHash(), c.token(t, "mux").GetText())
+	if err == nil || !strings.Contains(err.Error(), "holds the certificate of mux/mux7, and mux/b is asked for") {
+		t.Errorf("another name: %v", err)
+	}
+	if len(n.files(t)) != len(before) {
+		t.Errorf("files were written: %q", n.files(t))
+	}
+}
