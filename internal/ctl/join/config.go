@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
@@ -158,6 +159,34 @@ func (s setting) yaml() (string, error) {
 type plannedFile struct {
 	path, text string
 	changed    bool
+	access     access
+}
+
+// access is who may do what with a file.
+type access struct {
+	mode     os.FileMode
+	uid, gid int // -1: those of this process
+}
+
+// accessOf is the access of a file that is to be replaced; of none, that of a new one. What is no plain file is not
+// replaced: behind a symbolic link there is somebody else's.
+func accessOf(path string) (access, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return access{mode: 0o644, uid: -1, gid: -1}, nil
+	case err != nil:
+		return access{}, err
+	case info.Mode()&os.ModeSymlink != 0:
+		return access{}, fmt.Errorf("%s is a symbolic link, which is not written through: put the file itself there, or add the keys by hand", path)
+	case !info.Mode().IsRegular():
+		return access{}, fmt.Errorf("%s is no plain file", path)
+	}
+	a := access{mode: info.Mode().Perm(), uid: -1, gid: -1}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		a.uid, a.gid = int(owner.Uid), int(owner.Gid)
+	}
+	return a, nil
 }
 
 // planConfig applies settings to the text of a file, and writes nothing.
@@ -183,7 +212,11 @@ func planConfig(path string, settings []setting) (plannedFile, error) {
 	if reads, err := daemon.ParseConfig([]byte(text)); err != nil || !maps.EqualFunc(reads, want, slices.Equal) {
 		return plannedFile{}, fmt.Errorf("keys that are added to %s would not be read as they are meant: add them by hand", path)
 	}
-	return plannedFile{path, text, text != string(before)}, nil
+	planned := plannedFile{path: path, text: text, changed: text != string(before)}
+	if planned.changed {
+		planned.access, err = accessOf(path)
+	}
+	return planned, err
 }
 
 // write writes what was planned, in one step.
@@ -194,17 +227,17 @@ func (p plannedFile) write() error {
 	if err := os.MkdirAll(filepath.Dir(p.path), 0o755); err != nil {
 		return err
 	}
-	return replaceFile(p.path, []byte(p.text), 0o644)
+	return replaceFile(p.path, []byte(p.text), p.access)
 }
 
-// replaceFile writes a file in one step that a crash does not halve.
-func replaceFile(path string, data []byte, mode os.FileMode) error {
+// replaceFile writes a file in one step that a crash does not halve. Nobody has another access to it meanwhile.
+func replaceFile(path string, data []byte, a access) error {
 	next, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	_, err = next.Write(data)
-	if err = errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err == nil {
+	if err = errors.Join(err, next.Chown(a.uid, a.gid), next.Chmod(a.mode), next.Sync(), next.Close()); err == nil {
 		err = os.Rename(next.Name(), path)
 	}
 	if err != nil {

@@ -129,6 +129,50 @@ func TestConfigIsNotWrittenOver(t *testing.T) {
 	}
 }
 
+// Who may read the file stays who may: it can name a password.
+func TestConfigKeepsItsAccess(t *testing.T) {
+	path := write(t, shipped)
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if uid == 0 { // only root gives files away
+		uid, gid = 1234, 1235
+		if err := os.Chown(path, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if changed, err := writeConfig(path, settingsOf("as", "1")); err != nil || !changed {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	got, err := accessOf(path)
+	if want := (access{0o640, uid, gid}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// A symbolic link stays, and so does what it leads to.
+func TestConfigIsNotWrittenThroughALink(t *testing.T) {
+	target := write(t, shipped)
+	link := filepath.Join(t.TempDir(), "mux.yaml")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writeConfig(link, settingsOf("as", "1")); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Error(err)
+	}
+	if at, err := os.Readlink(link); err != nil || at != target || read(t, target) != shipped {
+		t.Errorf("%s, %v, %s", at, err, read(t, target))
+	}
+	// One that says what is asked for is left as it is.
+	if err := os.WriteFile(target, []byte("as: 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := writeConfig(link, settingsOf("as", "1")); err != nil || changed {
+		t.Errorf("changed %t, %v", changed, err)
+	}
+}
+
 // What a value is made of does not end it: no key can be smuggled in behind it.
 func TestValuesAreQuoted(t *testing.T) {
 	path := write(t, "")

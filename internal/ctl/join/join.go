@@ -311,7 +311,7 @@ func (r *request) keepToken(path, token string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := replaceFile(path, []byte(token+"\n"), 0o600); err != nil {
+	if err := replaceFile(path, []byte(token+"\n"), access{mode: 0o600, uid: -1, gid: -1}); err != nil {
 		return err
 	}
 	owner, err := user.Lookup(r.role.owner)
