@@ -60,9 +60,9 @@ reaches a machine's metadata service: make such tokens for few uses and a short 
 				if err != nil {
 					return err
 				}
-				made, err := client.CreateToken(ctx, request)
+				made, err := createToken(ctx, client, request, file)
 				if err != nil {
-					return fmt.Errorf("create token: %w", err)
+					return err
 				}
 				line := join.Line{
 					Role: request.GetRole(), Managers: managers, CAHash: made.GetCaHash(), Name: request.GetName(),
@@ -83,19 +83,65 @@ reaches a machine's metadata service: make such tokens for few uses and a short 
 	flags.Uint32Var(&request.Uses, "uses", 1, "how many nodes may join with it")
 	flags.StringSliceVar(&request.Addresses, "addresses", nil,
 		"`prefixes` that the addresses of those that join must lie in; left out: any that nobody else has")
-	flags.StringVar(&file, "write", "", "`file` to write the token to, instead of telling it")
+	flags.StringVar(&file, "write", "", "new `file` to write the token to, instead of telling it")
 	flags.StringArrayVar(&set, "set", nil, "`KEY=VALUE` of the daemon's configuration, for the line; repeatable")
 	flags.BoolVar(&cloudInit, "cloud-init", false, "print user data for cloud-init")
 	return cmd
 }
 
-// tellToken prints what was made and the line for the node.
+// tokenFile is what a token is written to. It is made before the token, which is told but once.
+type tokenFile struct{ file *os.File }
+
+// newTokenFile makes a file that only its owner may read. One that is there has readers of its own, or is a link.
+func newTokenFile(path string) (*tokenFile, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("%s is there already: remove it, or name another file; no token was made", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write the token: %w; none was made", err)
+	}
+	return &tokenFile{file}, nil
+}
+
+// discard removes the file of a token that was not made.
+func (f *tokenFile) discard() error { return errors.Join(f.file.Close(), os.Remove(f.file.Name())) }
+
+// write writes the token.
+func (f *tokenFile) write(made *weirv1.CreateTokenResponse) error {
+	_, err := f.file.WriteString(made.GetText() + "\n")
+	if err = errors.Join(err, f.file.Sync(), f.file.Close()); err != nil {
+		return fmt.Errorf("write the token: %w: nobody has it now: weir token delete %s, and make another", err, made.GetToken().GetId())
+	}
+	return nil
+}
+
+// createToken makes a token, and writes it to a file if there is to be one.
+func createToken(
+	ctx context.Context, client *rpc.Client, request *weirv1.CreateTokenRequest, path string,
+) (*weirv1.CreateTokenResponse, error) {
+	if path == "" {
+		made, err := client.CreateToken(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("create token: %w", err)
+		}
+		return made, nil
+	}
+	file, err := newTokenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	made, err := client.CreateToken(ctx, request)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create token: %w", err), file.discard())
+	}
+	return made, file.write(made)
+}
+
+// tellToken prints what was made and the line for the node. The token is told unless it is in a file.
 func tellToken(w io.Writer, line join.Line, file string) error {
 	text := line.Token
 	if file != "" {
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-			return fmt.Errorf("write the token: %w", err)
-		}
 		text, line.File = "in "+file, filepath.Base(file)
 	}
 	_, err := fmt.Fprintf(w, "token    %s\nca-hash  %s\nexpires  %s\n\non the node, with the packages weir and weir-%s:\n  %s\n",
