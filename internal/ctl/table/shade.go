@@ -47,8 +47,22 @@ func shadeOfShare(lack output.Shade) func(string) output.Shade {
 	}
 }
 
+// widths are those of the columns: of their widest cell each.
+func (t *Table) widths() []int {
+	var all []int
+	for _, row := range t.rows {
+		for column, cell := range row {
+			if column == len(all) {
+				all = append(all, 0)
+			}
+			all[column] = max(all[column], utf8.RuneCountInString(cell))
+		}
+	}
+	return all
+}
+
 // painted colours the states of an aligned line. Its cells begin at the same places as those of all rows.
-func (t *Table) painted(line string, row int) string {
+func (t *Table) painted(line string, row int, widths []int) string {
 	if row == 0 || row >= len(t.rows) {
 		return line
 	}
@@ -58,13 +72,7 @@ func (t *Table) painted(line string, row int) string {
 	out.WriteString(string(runes[:min(at, len(runes))]))
 	for column, cell := range t.rows[row] {
 		length := utf8.RuneCountInString(cell)
-		width := 0
-		for _, r := range t.rows {
-			if column < len(r) {
-				width = max(width, utf8.RuneCountInString(r[column]))
-			}
-		}
-		next := min(at+width+2, len(runes))
+		next := min(at+widths[column]+2, len(runes))
 		if at >= len(runes) {
 			break
 		}

@@ -52,11 +52,15 @@ func (t *Table) Write(w io.Writer) error {
 		return err
 	}
 	_, paints := w.(output.Painter)
+	var widths []int
+	if paints {
+		widths = t.widths()
+	}
 	row := 0
 	for line := range strings.Lines(aligned.String()) {
 		line = strings.TrimRight(line, " \n")
 		if paints {
-			line = t.painted(line, row)
+			line = t.painted(line, row, widths)
 		}
 		row++
 		if _, err := fmt.Fprintln(w, line); err != nil {
