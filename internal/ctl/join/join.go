@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/ctl/diagnose"
@@ -139,7 +140,7 @@ func (r *request) run(ctx context.Context, stdin io.Reader, report func([]doctor
 	// The token is read before anything is written, and the interface chosen: a mistake leaves the machine as it was.
 	token := ""
 	if !joined {
-		if token, err = r.token(stdin); err != nil {
+		if token, err = r.token(ctx, stdin); err != nil {
 			return err
 		}
 	}
@@ -243,8 +244,15 @@ func (r *request) nodeName(keys daemon.Keys) string {
 }
 
 // token reads the token.
-func (r *request) token(stdin io.Reader) (string, error) {
+func (r *request) token(ctx context.Context, stdin io.Reader) (string, error) {
 	from, what := stdin, "standard input"
+	if terminal, ok := stdin.(*os.File); ok && r.tokenFile == "" && term.IsTerminal(terminal.Fd()) {
+		typed, err := r.ask(ctx, terminal)
+		if err != nil {
+			return "", err
+		}
+		from = strings.NewReader(typed)
+	}
 	if r.tokenFile != "" {
 		file, err := os.Open(r.tokenFile)
 		if err != nil {
@@ -265,6 +273,34 @@ func (r *request) token(stdin io.Reader) (string, error) {
 		return "", fmt.Errorf("read the token from %s: %w", what, err)
 	}
 	return token, nil
+}
+
+// ask has a person type the token, or paste it, without showing it.
+func (r *request) ask(ctx context.Context, terminal *os.File) (string, error) {
+	before, err := term.GetState(terminal.Fd())
+	if err != nil {
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	fmt.Fprint(r.errOut, "the token that weir token create told (it is not shown), then Enter: ")
+	defer fmt.Fprintln(r.errOut)
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() { // a read of a terminal does not end with ctx; the program does
+		text, err := term.ReadPassword(terminal.Fd())
+		answers <- answer{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", errors.Join(fmt.Errorf("read the token: %w", ctx.Err()), term.Restore(terminal.Fd(), before))
+	case a := <-answers:
+		if a.err != nil && !errors.Is(a.err, io.EOF) {
+			return "", fmt.Errorf("read the token: %w", a.err)
+		}
+		return string(a.text), nil
+	}
 }
 
 // withDevice adds the interface, if neither the line nor the file has it and the machine has but one.
@@ -306,22 +342,22 @@ func routableInterfaces() (names []string, err error) {
 	return names, nil
 }
 
-// keepToken writes the token for a daemon that is another user and joins by itself.
+// keepToken writes the token for a daemon that is another user and joins by itself. Without that user it writes nothing.
 func (r *request) keepToken(path, token string) error {
+	owner, err := user.Lookup(r.role.owner)
+	if err != nil {
+		return fmt.Errorf("find the user of %s, who is to read the token: %w: install the package first", r.role.unit, err)
+	}
+	uid, uidErr := strconv.Atoi(owner.Uid)
+	gid, gidErr := strconv.Atoi(owner.Gid)
+	if err := errors.Join(uidErr, gidErr); err != nil {
+		return fmt.Errorf("find the user of %s: %w", r.role.unit, err)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := replaceFile(path, []byte(token+"\n"), access{mode: 0o600, uid: -1, gid: -1}); err != nil {
+	if err := replaceFile(path, []byte(token+"\n"), access{0o600, uid, gid}); err != nil {
 		return err
-	}
-	owner, err := user.Lookup(r.role.owner)
-	if err != nil {
-		return fmt.Errorf("give %s to the user of %s: %w: install the package first", path, r.role.unit, err)
-	}
-	uid, _ := strconv.Atoi(owner.Uid)
-	gid, _ := strconv.Atoi(owner.Gid)
-	if err := os.Lchown(path, uid, gid); err != nil {
-		return fmt.Errorf("give %s to %s: %w", path, r.role.owner, err)
 	}
 	r.step("wrote %s, which only %s may read; remove it once the manager runs", path, r.role.owner)
 	return nil

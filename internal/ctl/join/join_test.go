@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -234,5 +238,72 @@ func TestJoinUnderAnotherNameIsRefused(t *testing.T) {
 	}
 	if len(n.files(t)) != len(before) {
 		t.Errorf("files were written: %q", n.files(t))
+	}
+}
+
+// A token that nobody could use is not left on the machine.
+func TestManagersTokenNeedsItsUser(t *testing.T) {
+	n := &node{root: t.TempDir()}
+	r := request{out: &n.out, role: role{unit: "weir-manager", owner: "no-such-user"}}
+	err := r.keepToken(filepath.Join(n.root, "etc/weir/manager.token"), "weir_join_a.b")
+	if err == nil || !strings.Contains(err.Error(), "install the package first") {
+		t.Error(err)
+	}
+	if left := n.files(t); len(left) != 0 {
+		t.Errorf("left: %q", left)
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.role.owner = me.Username
+	path := filepath.Join(n.root, "etc/weir/manager.token")
+	if err := r.keepToken(path, "weir_join_a.b"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// terminal returns both ends of one: where a person types, and where a program reads.
+func terminal(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { person.Close() })
+	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return person, program
+}
+
+// Whoever runs join without a pipe is told what it waits for, ends the token by Enter, and can leave.
+func TestTokenIsAskedForOnATerminal(t *testing.T) {
+	const token = "weir_join_0123456789ab.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	person, program := terminal(t)
+	var told bytes.Buffer
+	r := request{errOut: &told}
+	if _, err := person.WriteString(token + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.token(t.Context(), program)
+	if err != nil || got != token || !strings.Contains(told.String(), "the token that weir token create told") {
+		t.Errorf("%q, %v, told %q", got, err, &told)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := r.token(left, program); !errors.Is(err, context.Canceled) {
+		t.Errorf("it goes on: %v", err)
 	}
 }
