@@ -138,11 +138,20 @@ func (s *Sessions) Caller(r *http.Request) (caller trust.Identity, shown bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.all[keyOf(secret)]
-	if one == nil || one.expired(s.now()) {
+	one := s.find(secret)
+	if one == nil {
 		return caller, false
 	}
 	return one.caller, true
+}
+
+// find returns the session of a secret. One whose time is over is dropped, so that no later request revives it.
+func (s *Sessions) find(secret string) *session {
+	k := keyOf(secret)
+	if one := s.all[k]; one != nil && one.expired(s.now()) {
+		s.drop(k)
+	}
+	return s.all[k]
 }
 
 // Use notes that a request of a session is under way until leave is called. Its context ends with the session.
@@ -153,7 +162,7 @@ func (s *Sessions) Use(r *http.Request) (within *http.Request, leave func()) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.all[keyOf(secret)]
+	one := s.find(secret)
 	if one == nil {
 		return r, func() {}
 	}

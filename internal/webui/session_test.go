@@ -58,6 +58,21 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
+// A session whose time is over stays ended, whatever shows its cookie again, and whichever way.
+func TestExpiredSessionsAreNotRevived(t *testing.T) {
+	c, s := newClock()
+	secret := s.begin(user("ann"), "192.0.2.1", "")
+	c.now = c.now.Add(maxIdle)
+	_, leave := s.Use(showing(secret))
+	leave()
+	if _, known := s.Caller(showing(secret)); known {
+		t.Error("a request after the session's time has revived it")
+	}
+	if len(s.all) != 0 {
+		t.Errorf("%d sessions that ended are kept", len(s.all))
+	}
+}
+
 // Signing out ends the streams that were opened in the session.
 func TestEndedSessionEndsItsStreams(t *testing.T) {
 	_, s := newClock()
