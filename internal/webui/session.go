@@ -75,6 +75,7 @@ func (s *Sessions) begin(caller trust.Identity, from, agent string) (secret stri
 		return ""
 	}
 	now := s.now()
+	caller.From = "" // each request has its own
 	made := &session{caller: caller, from: from, agent: agent[:min(len(agent), maxAgent)], created: now, used: now}
 	made.ended, made.end = context.WithCancel(context.Background())
 	s.all[keyOf(secret)] = made

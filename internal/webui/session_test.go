@@ -73,6 +73,16 @@ func TestExpiredSessionsAreNotRevived(t *testing.T) {
 	}
 }
 
+// A session is the user's, not the address that it began from: each request comes from where it comes from.
+func TestSessionsTellNoAddress(t *testing.T) {
+	_, s := newClock()
+	ann := user("ann")
+	ann.From = "192.0.2.1:4000"
+	if caller, _ := s.Caller(showing(s.begin(ann, "192.0.2.1", ""))); caller.From != "" || caller.Name != "ann" {
+		t.Errorf("a later request is of %s, from %q", caller, caller.From)
+	}
+}
+
 // Signing out ends the streams that were opened in the session.
 func TestEndedSessionEndsItsStreams(t *testing.T) {
 	_, s := newClock()
