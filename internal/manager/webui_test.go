@@ -91,6 +91,7 @@ func TestWebPageSessions(t *testing.T) {
 	b.expect("nobody", got, text, http.StatusUnauthorized, "unauthenticated")
 	got, text = b.send(http.MethodPost, "/ui/session", `{"token": "`+made.GetToken()+`x"}`)
 	b.expect("a wrong token", got, text, http.StatusUnauthorized, "is no user's token")
+	auditedWith(t, admin, "nobody /ui/session  unauthenticated")
 	signIn := func(b *browser) {
 		t.Helper()
 		got, text := b.send(http.MethodPost, "/ui/session", `{"token": "`+made.GetToken()+`"}`)

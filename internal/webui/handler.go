@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"strings"
 
+	"connectrpc.com/connect"
+
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -72,8 +75,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.routes.ServeHTTP(w, r)
 }
 
-// refuse answers with the reason, as the API does in JSON.
-func refuse(w http.ResponseWriter, status int, err error) {
+// statuses are what refusals are answered with, as the API answers them by Connect.
+var statuses = map[connect.Code]int{
+	connect.CodeInvalidArgument: http.StatusBadRequest, connect.CodeUnauthenticated: http.StatusUnauthorized,
+	connect.CodePermissionDenied: http.StatusForbidden, connect.CodeNotFound: http.StatusNotFound,
+	connect.CodeResourceExhausted: http.StatusTooManyRequests,
+}
+
+// refuse answers with the reason, as the API does in JSON, and notes it for the audit log, as the API does.
+func refuse(w http.ResponseWriter, r *http.Request, code connect.Code, err error) {
+	status := statuses[code]
+	if code != connect.CodeInvalidArgument { // what can't be read is noted as such
+		audit.End(r.Context(), connect.NewError(code, err))
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]string{"message": err.Error()}) //nolint:errcheck // the client is gone
@@ -87,16 +101,16 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		Token string `json:"token"`
 	}
 	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !FromOwnPage(r) {
-		refuse(w, http.StatusForbidden, errors.New("only the page of this manager may sign users in"))
+		refuse(w, r, connect.CodePermissionDenied, errors.New("only the page of this manager may sign users in"))
 		return
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&body); err != nil {
-		refuse(w, http.StatusBadRequest, errors.New("send {\"token\": \"...\"}"))
+		refuse(w, r, connect.CodeInvalidArgument, errors.New("send {\"token\": \"...\"}"))
 		return
 	}
 	caller := h.Identify(r, strings.TrimSpace(body.Token))
 	if caller.Anonymous() {
-		refuse(w, http.StatusUnauthorized, errors.New(caller.Reason))
+		refuse(w, r, connect.CodeUnauthenticated, errors.New(caller.Reason))
 		return
 	}
 	h.Sessions.EndOf(r) // a browser has one
@@ -106,7 +120,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	secret := h.Sessions.begin(caller, from, r.UserAgent())
 	if secret == "" {
-		refuse(w, http.StatusTooManyRequests, errTooMany)
+		refuse(w, r, connect.CodeResourceExhausted, errTooMany)
 		return
 	}
 	h.Log.Info("user signed in to the web page", "identity", caller.String(), "remote", from)
@@ -131,7 +145,7 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 func own(w http.ResponseWriter, r *http.Request) (user string, ok bool) {
 	caller := trust.FromContext(r.Context())
 	if caller.Kind != trust.User {
-		refuse(w, http.StatusUnauthorized, errors.New("sign in first"))
+		refuse(w, r, connect.CodeUnauthenticated, errors.New("sign in first"))
 		return "", false
 	}
 	return caller.String(), true
@@ -153,6 +167,6 @@ func (h *Handler) endSession(w http.ResponseWriter, r *http.Request) {
 	case h.Sessions.endByID(user, r.PathValue("id")):
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		refuse(w, http.StatusNotFound, errors.New("there is no such session of yours: it may have ended"))
+		refuse(w, r, connect.CodeNotFound, errors.New("there is no such session of yours: it may have ended"))
 	}
 }
