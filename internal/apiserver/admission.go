@@ -29,19 +29,23 @@ type firstMessageKey struct{}
 // admission says who makes each request, and takes what it needs before its body is read.
 func (s *Server) admission(next http.Handler, procedureOf func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Before it is asked whose session it is: one that ends from here on ends the request.
+		within, unused := s.sessions.Use(r)
+		defer unused()
 		caller := s.callers.identify(r)
 		if !caller.Anonymous() {
 			connlimit.Authenticated(r.Context())
 		}
 		c := audit.NewCall(caller)
 		s.callers.handed(r)
+		if !caller.Anonymous() { // who signs in anew goes on without the session that has just ended
+			r = within
+		}
 		ctx := audit.WithCall(trust.WithIdentity(r.Context(), caller), c)
 		ctx = context.WithValue(ctx, firstMessageKey{}, func() {
 			http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // not all writers have one
 		})
-		// What the request says of the caller has been read: nobody behind this reads it again.
-		r, unused := s.sessions.Use(r.WithContext(ctx))
-		defer unused()
+		r = r.WithContext(ctx)
 		answer := &watchedWriter{ResponseWriter: w, slow: s.SlowReader}
 		s.boundReading(w, r, caller)
 		leave, err := s.entered(w, r, caller, procedureOf(r))
@@ -137,8 +141,11 @@ func (s *Server) boundReading(w http.ResponseWriter, r *http.Request, caller tru
 	within := limits.Callers[limits.KindOf(caller)].Sending
 	if caller.Anonymous() {
 		within = s.UnauthenticatedTime
-		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.
-		w.Header().Set("Connection", "close")
+		if r.ProtoMajor == 1 || connlimit.Age(r.Context()) > s.UnauthenticatedTime {
+			// Of HTTP/1, the server would wait for the rest of the body. HTTP/2 ends streams by themselves, and a browser loads
+			// the page by one connection: that is closed when it is old, so that strangers don't keep their places.
+			w.Header().Set("Connection", "close")
+		}
 	}
 	if isWatch(r.URL.Path) { // it has no body, and HTTP/1 would take the end of its time for the end of the connection
 		return

@@ -102,6 +102,7 @@ type conn struct {
 	listener *Listener
 	socket   socket // until Accept opens it
 	source   netip.Prefix
+	began    time.Time
 	exempt   bool // it holds no token of all: a client authenticated from its source address
 	sent     atomic.Bool
 	once     sync.Once
@@ -220,7 +221,7 @@ func (l *Listener) admit(s *source, from netip.Prefix, waiting socket, now time.
 		return false
 	}
 	select {
-	case l.accepted <- &conn{listener: l, socket: waiting, source: from, exempt: exempt}:
+	case l.accepted <- &conn{listener: l, socket: waiting, source: from, began: now, exempt: exempt}:
 	default: // the server is slower than its clients
 		return false
 	}
@@ -371,4 +372,12 @@ func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.authenticated()
 	}
+}
+
+// Age is for how long the connection that a request comes by has been served.
+func Age(ctx context.Context) time.Duration {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		return time.Since(c.began)
+	}
+	return 0
 }

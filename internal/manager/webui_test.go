@@ -1,13 +1,17 @@
 package manager
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/manager/pki"
@@ -20,6 +24,7 @@ type browser struct {
 	t      *testing.T
 	client *http.Client
 	url    string
+	dialed *atomic.Int32 // connections
 }
 
 func newBrowser(t *testing.T, m *Manager, url string) *browser {
@@ -30,9 +35,14 @@ func newBrowser(t *testing.T, m *Manager, url string) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dialed := &atomic.Int32{}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true} //nolint:gosec // the default is 1.2
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialed.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &browser{t, &http.Client{Transport: transport, Jar: jar}, url}
+	return &browser{t, &http.Client{Transport: transport, Jar: jar}, url, dialed}
 }
 
 // send makes a request as a script of the page does, unless change says otherwise.
@@ -123,6 +133,36 @@ func TestWebPageSessions(t *testing.T) {
 	b.expect("after the token was replaced", got, text, http.StatusUnauthorized, "was revoked")
 }
 
+// A browser loads the page and signs in by one connection. Who doesn't sign in keeps none for long.
+func TestWebPageConnections(t *testing.T) {
+	m, admin, url := secure(t, Config{}, func(m *Manager) { m.api.UnauthenticatedTime = time.Hour })
+	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
+		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "*", Role: "viewer"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, m, url)
+	got, text := b.send(http.MethodGet, "/ui/", "")
+	b.expect("the page", got, text, http.StatusOK, "<title>Weir</title>")
+	got, text = b.whoAmI()
+	b.expect("nobody", got, text, http.StatusUnauthorized, "unauthenticated")
+	got, text = b.send(http.MethodPost, "/ui/session", `{"token": "`+made.GetToken()+`"}`)
+	b.expect("signed in", got, text, http.StatusNoContent, "")
+	got, text = b.whoAmI()
+	b.expect("with a session", got, text, http.StatusOK, `"user/vic"`)
+	if n := b.dialed.Load(); n != 1 {
+		t.Errorf("that took %d connections", n)
+	}
+
+	m, _, url = secure(t, Config{}, func(m *Manager) { m.api.UnauthenticatedTime = 2 * time.Second })
+	stranger := newBrowser(t, m, url)
+	eventually(t, "a stranger that goes on asking has to open another connection", func() bool {
+		stranger.send(http.MethodGet, "/healthz", "")
+		return stranger.dialed.Load() > 1
+	})
+}
+
 // A browser that has a user's certificate is signed in by it. It shows the certificate to pages elsewhere too, which get
 // nothing by it.
 func TestWebPageByCertificate(t *testing.T) {
@@ -161,7 +201,7 @@ func (b *browser) strangers() {
 	b.expect("a form elsewhere", got, text, http.StatusForbidden, "a page of another origin")
 	got, text = b.send(http.MethodGet, "/v1/whoami", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
 	b.expect("an address that was typed", got, text, http.StatusUnauthorized, "show a client certificate")
-	forged := &browser{b.t, &http.Client{Transport: b.client.Transport}, b.url}
+	forged := &browser{b.t, &http.Client{Transport: b.client.Transport}, b.url, b.dialed}
 	got, text = forged.whoAmI(func(r *http.Request) {
 		r.AddCookie(&http.Cookie{Name: webui.CookieName, Value: strings.Repeat("A", 43)})
 	})

@@ -124,6 +124,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Log.Info("user signed in to the web page", "identity", caller.String(), "remote", from)
+	w.Header().Del("Connection") // admission closes those of strangers, and this is none any more
 	setCookie(w, secret, int(maxAge.Seconds()))
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -109,7 +109,12 @@ func signIn(token string, change ...func(*http.Request)) *http.Request {
 // A token becomes a cookie that scripts can't read and other sites can't use; what else comes becomes none.
 func TestSignIn(t *testing.T) {
 	h := newHandler(t)
-	w := h.answer(signIn("good"))
+	w := httptest.NewRecorder()
+	w.Header().Set("Connection", "close") // as of a stranger's request
+	h.ServeHTTP(w, signIn("good"))
+	if w.Header().Get("Connection") != "" {
+		t.Error("the connection of a user that has signed in is closed")
+	}
 	cookie := w.Header().Get("Set-Cookie")
 	if w.Code != http.StatusNoContent {
 		t.Fatalf("signed in: %d %s", w.Code, w.Body)
