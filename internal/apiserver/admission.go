@@ -26,9 +26,14 @@ import (
 // firstMessageKey is of the function that lifts the read deadline of a stream at its first message.
 type firstMessageKey struct{}
 
+const nosniff = "X-Content-Type-Options"
+
 // admission says who makes each request, and takes what it needs before its body is read.
 func (s *Server) admission(next http.Handler, procedureOf func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Browsers neither keep an answer nor guess what it is. The page's files say otherwise.
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set(nosniff, "nosniff")
 		// Before it is asked whose session it is: one that ends from here on ends the request.
 		within, unused := s.sessions.Use(r)
 		defer unused()

@@ -156,6 +156,8 @@ func (f forwarder) proxy() *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			f.showWritten(answer)
+			answer.Header.Del("Cache-Control") // this manager has said it
+			answer.Header.Del(nosniff)
 			if done, ok := answer.Request.Context().Value(answeredKey{}).(func()); ok {
 				done()
 			}

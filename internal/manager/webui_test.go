@@ -62,6 +62,9 @@ func (b *browser) send(method, path, body string, change ...func(*http.Request))
 		b.t.Fatal(err)
 	}
 	defer w.Body.Close()
+	if !strings.HasPrefix(path, "/ui/assets/") && (w.Header.Get("Cache-Control") == "" || w.Header.Get("X-Content-Type-Options") != "nosniff") {
+		b.t.Errorf("%s: a browser may keep the answer or guess what it is: %v", path, w.Header)
+	}
 	text, err := io.ReadAll(w.Body)
 	if err != nil {
 		b.t.Fatal(err)
