@@ -3,4 +3,7 @@ import App from "./App.svelte";
 import "./app.css";
 
 const target = document.getElementById("app");
-if (target) mount(App, { target });
+if (target) {
+  target.replaceChildren(); // what stands there until this script runs
+  mount(App, { target });
+}

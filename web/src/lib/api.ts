@@ -45,6 +45,20 @@ type Streams = {
 
 const headers = { "Connect-Protocol-Version": "1" };
 
+const callTime = 10_000; // ms that an answer may take
+const silence = 75_000; // ms without a message, after which a stream is lost: a bookmark comes every 30 s
+
+/** As fetch, but a manager that does not answer in time fails it, with words. */
+async function ask(path: string, init: RequestInit, signal?: AbortSignal): Promise<Response> {
+  const late = AbortSignal.timeout(callTime);
+  try {
+    return await fetch(path, { ...init, signal: signal ? AbortSignal.any([signal, late]) : late });
+  } catch (err) {
+    if (signal?.aborted) throw err;
+    throw new ApiError("unavailable", "the manager does not answer");
+  }
+}
+
 async function failure(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => ({}))) as { code?: string; message?: string };
   return new ApiError(body.code ?? (response.status === 401 ? "unauthenticated" : "unavailable"), body.message ?? `the manager answered ${response.status}`);
@@ -52,17 +66,16 @@ async function failure(response: Response): Promise<ApiError> {
 
 /** Makes a call. */
 export async function call<M extends keyof Calls>(method: M, request: Calls[M][0], signal?: AbortSignal): Promise<Calls[M][1]> {
-  let response: Response;
+  const response = await ask(`/weir.v1.${method}`, {
+    method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(request),
+  }, signal);
+  if (!response.ok) throw await failure(response);
   try {
-    response = await fetch(`/weir.v1.${method}`, {
-      method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(request), signal,
-    });
+    return (await response.json()) as Calls[M][1];
   } catch (err) {
     if (signal?.aborted) throw err;
-    throw new ApiError("unavailable", "the manager does not answer");
+    throw new ApiError("unavailable", "the manager's answer broke off");
   }
-  if (!response.ok) throw await failure(response);
-  return (await response.json()) as Calls[M][1];
 }
 
 /** Opens a stream and calls each for every message, until signal ends it or it fails. A frame is a flag, four bytes of length, JSON. */
@@ -71,11 +84,31 @@ export async function stream<M extends keyof Streams>(method: M, request: Stream
   const body = new Uint8Array(5 + text.length);
   new DataView(body.buffer).setUint32(1, text.length);
   body.set(text, 5);
-  const response = await fetch(`/weir.v1.${method}`, { method: "POST", headers: { ...headers, "Content-Type": "application/connect+json" }, body, signal });
-  if (!response.ok || !response.body) throw await failure(response);
-  const reader = response.body.getReader();
+  const silent = new AbortController();
+  let watchdog = setTimeout(() => silent.abort(), callTime);
+  const heard = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => silent.abort(), silence);
+  };
+  try {
+    const response = await fetch(`/weir.v1.${method}`, {
+      method: "POST", headers: { ...headers, "Content-Type": "application/connect+json" }, body, signal: AbortSignal.any([signal, silent.signal]),
+    });
+    if (!response.ok || !response.body) throw await failure(response);
+    await frames(response.body.getReader(), heard, (message) => each(message as Streams[M][1]));
+  } catch (err) {
+    if (silent.signal.aborted && !signal.aborted) throw new ApiError("unavailable", "the manager does not answer");
+    throw err;
+  } finally {
+    clearTimeout(watchdog);
+  }
+}
+
+/** Reads the frames of a stream until it fails: it has no other end. */
+async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: () => void, each: (message: unknown) => void): Promise<never> {
   let left = new Uint8Array(0);
   for (;;) {
+    heard();
     const { done, value } = await reader.read();
     if (done) throw new ApiError("unavailable", "the manager ended the stream");
     const all = new Uint8Array(left.length + value.length);
@@ -88,7 +121,7 @@ export async function stream<M extends keyof Streams>(method: M, request: Stream
       const message = JSON.parse(new TextDecoder().decode(left.subarray(5, 5 + size)));
       const last = (left[0] ?? 0) & 2;
       left = left.slice(5 + size);
-      if (!last) each(message as Streams[M][1]);
+      if (!last) each(message);
       else if (message.error) throw new ApiError(message.error.code ?? "unknown", message.error.message ?? "");
     }
   }
@@ -96,23 +129,24 @@ export async function stream<M extends keyof Streams>(method: M, request: Stream
 
 /** Exchanges a token for a session, which scripts never see. */
 export async function signIn(token: string): Promise<void> {
-  const response = await fetch("/ui/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
+  const response = await ask("/ui/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
   if (!response.ok) throw await failure(response);
 }
 
 export async function signOut(): Promise<void> {
-  await fetch("/ui/session", { method: "DELETE" });
+  const response = await ask("/ui/session", { method: "DELETE" });
+  if (!response.ok) throw await failure(response);
 }
 
 export type Session = { id: string; from: string; agent: string; created: string; lastUsed: string; current: boolean };
 
 export async function sessions(): Promise<Session[]> {
-  const response = await fetch("/ui/sessions");
+  const response = await ask("/ui/sessions", {});
   if (!response.ok) throw await failure(response);
   return ((await response.json()) as { sessions: Session[] }).sessions;
 }
 
 export async function endSession(id: string): Promise<void> {
-  const response = await fetch(`/ui/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
+  const response = await ask(`/ui/sessions/${encodeURIComponent(id)}`, { method: "DELETE" });
   if (!response.ok) throw await failure(response);
 }

@@ -1,6 +1,7 @@
 // What a page shows is read anew while the page is seen: a value, how old it is, and why it is not newer.
 
-import { ApiError } from "./api";
+import { untrack } from "svelte";
+import { ApiError, call } from "./api";
 
 /** Of the whole page: who calls, and whether the manager answers. */
 export const app = $state({ signedOut: false, lost: "" });
@@ -15,6 +16,17 @@ function note(err: unknown): string {
   return app.lost;
 }
 
+/** Why a stream failed. One ends as unauthenticated also when what its caller may do has changed: then there is nothing to say. */
+async function asStream(err: unknown): Promise<unknown> {
+  if (!(err instanceof ApiError) || err.code !== "unauthenticated") return err;
+  try {
+    await call("TrustService/WhoAmI", {});
+    return undefined;
+  } catch (refused) {
+    return refused;
+  }
+}
+
 export class Live<T> {
   value = $state.raw<T>();
   error = $state("");
@@ -23,10 +35,14 @@ export class Live<T> {
   poll(seconds: number, read: (signal: AbortSignal) => Promise<T>): () => void {
     const ended = new AbortController();
     let timer = 0;
+    let busy = false;
     const again = async () => {
+      if (busy) return;
+      busy = true;
       let wait = seconds;
-      // The first time whether it is seen or not: a page may be shown without a word.
-      if (!document.hidden || this.value === undefined) {
+      // The first time whether it is seen or not: a page may be shown without a word. The effect that polls does not
+      // depend on the value: it would begin anew with each answer.
+      if (!document.hidden || untrack(() => this.value) === undefined) {
         try {
           const value = await read(ended.signal);
           if (ended.signal.aborted) return;
@@ -38,6 +54,7 @@ export class Live<T> {
           wait = Math.min(seconds, 2);
         }
       }
+      busy = false;
       if (!app.signedOut) timer = window.setTimeout(again, wait * 1000);
     };
     const seen = () => {
@@ -65,7 +82,9 @@ export function follow(open: (signal: AbortSignal) => Promise<void>, failed: (wh
         await open(ended.signal);
       } catch (err) {
         if (ended.signal.aborted) return;
-        failed(note(err));
+        const why = await asStream(err);
+        if (ended.signal.aborted) return;
+        if (why) failed(note(why));
         if (app.signedOut) return;
         if (err instanceof ApiError && err.code === "permission_denied") return;
       }
