@@ -116,8 +116,12 @@ func (r *Router) daemon(ns Namespace, name, config string, args ...string) error
 		"-d", "-u", "frr", "-g", "frr", "-P", "0",
 		"-z", filepath.Join(r.dir, "zserv.api"), "--vty_socket", r.dir, "-i", r.pidFile(name), "-f", file,
 	}, args...)
-	if out, err := ns.Run(filepath.Join(programs, name), args...); err != nil {
-		return fmt.Errorf("start %s: %w: %s", name, err, out)
+	// FRR 10's daemons keep their outputs open when they go to the background: a pipe would never end.
+	out := filepath.Join(r.dir, name+".out")
+	run := append([]string{"-c", `exec "$@" >"$0" 2>&1`, out, filepath.Join(programs, name)}, args...)
+	if _, err := ns.Run("sh", run...); err != nil {
+		said, _ := os.ReadFile(out)
+		return fmt.Errorf("start %s: %w: %s", name, err, said)
 	}
 	return nil
 }
