@@ -41,6 +41,6 @@ func fabricsCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }

@@ -30,6 +30,6 @@ func managersCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }

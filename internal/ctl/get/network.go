@@ -42,7 +42,7 @@ func networksCommand(s *session.Session) *cobra.Command {
 	}
 	selectorFlag(cmd, &labels)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of the tenant")
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }
 
@@ -69,6 +69,6 @@ func overlayCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }

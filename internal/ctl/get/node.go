@@ -45,7 +45,7 @@ func nodesCommand(s *session.Session) *cobra.Command {
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	cmd.Flags().StringVar(&role, "role", "", "only nodes of the `role` mux, host or switch")
 	session.CompleteFlag(cmd, "role", "mux", "host", "switch")
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatWide, output.FormatName)
 	return cmd
 }
 

@@ -40,7 +40,7 @@ func poolsCommand(s *session.Session) *cobra.Command {
 		},
 	}
 	selectorFlag(cmd, &labels)
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }
 

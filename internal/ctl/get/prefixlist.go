@@ -36,14 +36,17 @@ it; a list of all is written without them.`,
 				if err != nil {
 					return fmt.Errorf("list prefix lists: %w", err)
 				}
-				value := output.Message{Message: &weirv1.ListPrefixListsResponse{PrefixLists: lists}}
+				var value any = output.Message{Message: &weirv1.ListPrefixListsResponse{PrefixLists: lists}}
+				if s.Output == output.FormatName {
+					value = output.Messages(lists)
+				}
 				return s.Output.Print(cmd.OutOrStdout(), value, table.PrefixLists(lists).Write)
 			})
 		},
 	}
 	selectorFlag(cmd, &labels)
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of the tenant")
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }
 

@@ -31,6 +31,6 @@ func switchesCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }

@@ -38,7 +38,7 @@ func tenantsCommand(s *session.Session) *cobra.Command {
 			})
 		},
 	}
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }
 

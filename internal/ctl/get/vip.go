@@ -30,6 +30,9 @@ func vipsCommand(s *session.Session) *cobra.Command {
 			if watch && (host != "" || warned) {
 				return session.NewUsageError(cmd, errors.New("--host and --with-warnings list, and do not watch"))
 			}
+			if watch && s.Output == output.FormatName {
+				return session.NewUsageError(cmd, errors.New("--watch tells what becomes of VIPs, not their names alone"))
+			}
 			if watch {
 				return watchVIPs(s, cmd, &weirv1.WatchVIPsRequest{
 					Tenant: tenant, LabelSelector: labels, NamePrefix: cmp.Or(strings.Join(args, ""), prefix),
@@ -59,7 +62,7 @@ func vipsCommand(s *session.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&warned, "with-warnings", false, "only those that weir status warns of")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes; with NAME, of VIPs whose name begins so")
 	selectorFlag(cmd, &labels)
-	s.Output.AddFlag(cmd)
+	s.Output.AddFlag(cmd, output.FormatName)
 	return cmd
 }
 

@@ -3,7 +3,6 @@ package output
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/manifest"
 )
 
-// Format is the value of --output. It is a pflag.Value.
+// Format is the value of --output.
 type Format string
 
 // The formats. A table is for people, and may change.
@@ -24,30 +23,41 @@ const (
 	FormatTable Format = "table"
 	FormatJSON  Format = "json"
 	FormatYAML  Format = "yaml"
-	FormatWide  Format = "wide" // a table with more columns, where there are more
+	FormatWide  Format = "wide" // a table with more columns
 	FormatName  Format = "name" // names alone, a line each
 )
 
-var formats = []string{string(FormatTable), string(FormatWide), string(FormatName), string(FormatJSON), string(FormatYAML)}
+// common are the formats of every command; wide and name are only of those that have them.
+var common = []Format{FormatTable, FormatJSON, FormatYAML}
 
-func (f *Format) String() string { return string(*f) }
+// choice is the flag --output of one command. It is a pflag.Value.
+type choice struct {
+	format *Format
+	of     []string
+}
+
+func (c choice) String() string { return string(*c.format) }
 
 // Type is what help calls the value.
-func (f *Format) Type() string { return "format" }
+func (c choice) Type() string { return "format" }
 
 // Set reads the flag.
-func (f *Format) Set(s string) error {
-	if !slices.Contains(formats, s) {
-		return fmt.Errorf("must be one of %s", strings.Join(formats, ", "))
+func (c choice) Set(s string) error {
+	if !slices.Contains(c.of, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.of, ", "))
 	}
-	*f = Format(s)
+	*c.format = Format(s)
 	return nil
 }
 
-// AddFlag adds --output to cmd.
-func (f *Format) AddFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", "`format` of the output: "+strings.Join(formats, ", "))
-	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
+// AddFlag adds --output to cmd, with the formats that every command has and those that only some have.
+func (f *Format) AddFlag(cmd *cobra.Command, more ...Format) {
+	c := choice{format: f}
+	for _, one := range slices.Concat(common[:1], more, common[1:]) {
+		c.of = append(c.of, string(one))
+	}
+	cmd.Flags().VarP(c, "output", "o", "`format` of the output: "+strings.Join(c.of, ", "))
+	complete := cobra.FixedCompletions(c.of, cobra.ShellCompDirectiveNoFileComp)
 	cmd.RegisterFlagCompletionFunc("output", complete) //nolint:errcheck // the flag stands above
 }
 
@@ -161,28 +171,17 @@ func printNames(w io.Writer, value any) error {
 		}
 	case Message:
 		all = append(all, value.Message)
+	default:
+		return fmt.Errorf("print names: a %T has none", value)
 	}
 	for _, one := range all {
 		named, ok := one.(interface{ GetName() string })
 		if !ok {
-			return errors.New("read --output: name is for what has names")
+			return fmt.Errorf("print names: a %T has none", one)
 		}
 		if _, err := fmt.Fprintln(w, named.GetName()); err != nil {
 			return err
 		}
 	}
-	if len(all) == 0 && value != nil && !emptyList(value) {
-		return errors.New("read --output: name is for lists of what has names")
-	}
 	return nil
-}
-
-func emptyList(value any) bool {
-	switch value := value.(type) {
-	case []Message:
-		return len(value) == 0
-	case []manifest.Document:
-		return len(value) == 0
-	}
-	return false
 }
