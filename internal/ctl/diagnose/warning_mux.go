@@ -13,7 +13,8 @@ import (
 // What is normal just after a session came up is warned of when it lasts.
 const (
 	bfdTime     = 10 * time.Second // BFD is started after BGP, and may need a second attempt
-	arrivalTime = time.Minute      // routers have the routes within seconds
+	silentTime  = 15 * time.Minute // with few clients their hash may pass a mux over for a while
+	arrivalTime = time.Minute      // a packet that came within it came just now
 )
 
 // warnDisconnected says what is known of a node that does not report: that it is dead is not.
@@ -83,7 +84,7 @@ func (o *observation) warnMux(n *weirv1.Node, mux *weirv1.MuxStatus) {
 func (o *observation) warnSession(name string, mux *weirv1.MuxStatus, p *weirv1.BGPPeer) {
 	up := o.now.Sub(p.GetSince().AsTime())
 	for _, f := range p.GetFamilies() {
-		if !f.GetNegotiated() && f.GetRoutes() > 0 {
+		if !f.GetNegotiated() && f.GetRoutes() > 0 && !takesFamily(mux, p.GetAs(), f.GetName()) {
 			o.add("%s: router %s takes no routes of %s, so %d are not sent: activate that family for this mux there",
 				name, p.GetAddress(), f.GetName(), f.GetRoutes())
 		}
@@ -98,6 +99,18 @@ func (o *observation) warnSession(name string, mux *weirv1.MuxStatus, p *weirv1.
 	}
 }
 
+// takesFamily tells whether a session of the mux with an AS has the family: routers may have a session for each.
+func takesFamily(mux *weirv1.MuxStatus, as uint32, family string) bool {
+	for _, p := range mux.GetPeers() {
+		for _, f := range p.GetFamilies() {
+			if p.GetAs() == as && f.GetName() == family && f.GetNegotiated() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // warnArrivals warns of routes that bring no packets: a router tells nobody that its policy refuses what it was sent.
 func (o *observation) warnArrivals(n *weirv1.Node, mux *weirv1.MuxStatus) {
 	routes, since, to := uint32(0), o.now, []string{}
@@ -109,23 +122,20 @@ func (o *observation) warnArrivals(n *weirv1.Node, mux *weirv1.MuxStatus) {
 			}
 		}
 	}
-	if routes == 0 || o.now.Sub(since) < arrivalTime {
-		return
-	}
-	if mux.GetLastPacket() != nil {
-		since = mux.GetLastPacket().AsTime()
+	if last := mux.GetLastPacket(); last != nil && last.AsTime().After(since) {
+		since = last.AsTime()
 	}
 	silent := o.now.Sub(since)
+	if routes == 0 || silent < silentTime {
+		return
+	}
 	other := o.muxWithPackets(n)
-	if silent < arrivalTime || mux.GetLastPacket() != nil && other == "" {
-		return // nobody gets any: there may be no clients just now
+	if other == "" {
+		return // there may be no clients, or switches have all VIPs
 	}
-	what := fmt.Sprintf("mux %s: no packet of a VIP has come for %s", n.GetName(), table.Span(silent))
-	if other != "" {
-		what += ", and mux " + other + " gets them"
-	}
-	o.add("%s, though %s has its %d routes: if clients send, its import policy refuses them, or has no ECMP: look there; "+
-		"weir doctor path VIP:PORT, on a client, proves it", what, strings.Join(to, " and "), routes)
+	o.add("mux %s: no packet of a VIP has come for %s, and mux %s gets them, though %s has its %d routes: if clients send, "+
+		"its import policy refuses them, or has no ECMP: look there; weir doctor path VIP:PORT, on a client, proves it",
+		n.GetName(), table.Span(silent), other, strings.Join(to, " and "), routes)
 }
 
 // muxWithPackets names a mux, other than n, that packets of VIPs came to just now.

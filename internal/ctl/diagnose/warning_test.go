@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,5 +25,57 @@ func TestRefusalIsToldOfADisconnectedNode(t *testing.T) {
 	}
 	if !slices.Equal(o.warnings, want) {
 		t.Errorf("got %q\nwant %q", o.warnings, want)
+	}
+}
+
+// quietMux has routes that bring no packets, since its session came up an hour ago.
+func quietMux(name string, now time.Time, peers ...*weirv1.BGPPeer) *weirv1.Node {
+	return &weirv1.Node{Name: name, Role: "mux", Status: &weirv1.NodeStatus{
+		Connected: true, LastSeen: timestamppb.New(now), Mux: &weirv1.MuxStatus{Peers: peers},
+	}}
+}
+
+// upSession is one that is up for an hour, with the family that it has and those that it has not.
+func upSession(now time.Time, as uint32, has string, hasNot ...string) *weirv1.BGPPeer {
+	p := &weirv1.BGPPeer{
+		Address: "router-" + has, As: as, State: "established", Bfd: "up", Since: timestamppb.New(now.Add(-time.Hour)), Routes: 2,
+		Families: []*weirv1.BGPFamily{{Name: has, Negotiated: true, Routes: 2}},
+	}
+	for _, name := range hasNot {
+		p.Families = append(p.Families, &weirv1.BGPFamily{Name: name, Routes: 3})
+	}
+	return p
+}
+
+func warningsOf(now time.Time, nodes ...*weirv1.Node) []string {
+	o := observation{now: now, status: &weirv1.GetStatusResponse{Nodes: nodes}}
+	o.warn()
+	return o.warnings
+}
+
+// Where no mux gets a packet there may be no clients, or switches serve all VIPs: routers are not to blame.
+func TestSilenceOfAllMuxesIsNoWarning(t *testing.T) {
+	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
+	a, b := quietMux("a", now, upSession(now, 65000, "ipv4")), quietMux("b", now, upSession(now, 65000, "ipv4"))
+	b.GetStatus().GetMux().LastPacket = timestamppb.New(now.Add(-time.Hour))
+	if got := warningsOf(now, a, b); len(got) > 0 {
+		t.Errorf("no mux gets packets: %q", got)
+	}
+	b.GetStatus().GetMux().LastPacket = timestamppb.New(now.Add(-time.Second))
+	if got := warningsOf(now, a, b); len(got) != 1 || !strings.HasPrefix(got[0], "mux a: no packet of a VIP has come for 1h0m, and mux b") {
+		t.Errorf("one does: %q", got)
+	}
+}
+
+// A router may have a session for each family.
+func TestFamilyOfAnotherSessionIsNoWarning(t *testing.T) {
+	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
+	m := quietMux("m", now, upSession(now, 65000, "ipv4", "ipv6"), upSession(now, 65000, "ipv6", "ipv4"))
+	if got := warningsOf(now, m); len(got) > 0 {
+		t.Errorf("both families have a session: %q", got)
+	}
+	m = quietMux("m", now, upSession(now, 65000, "ipv4", "ipv6"), upSession(now, 65001, "ipv6", "ipv4"))
+	if got := warningsOf(now, m); len(got) != 2 {
+		t.Errorf("each of two routers lacks a family: %q", got)
 	}
 }
