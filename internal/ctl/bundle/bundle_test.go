@@ -80,6 +80,23 @@ func TestNoSecretIsInTheArchive(t *testing.T) {
 		"a password in a configuration": {"bgp-password: s3cret\n", "s3cret"},
 		"one in JSON":                   {`{"password": "s3 cret", "name": "x"}` + "\n", "s3 cret"},
 		"one in JSON, escaped":          {`{"secret":"a\"s3cret"}` + "\n", "s3cret"},
+		"one of two words":              {"password: two s3cret\n", "s3cret"},
+		"one with a comma":              {"password: two,s3cret\n", "s3cret"},
+		"one with a quote in quotes":    {"password: 'it''s3cret'\n", "s3cret"},
+		"one of quotes and more":        {"password: \"two\"s3cret\n", "s3cret"},
+		"one of quotes and a word":      {"password: \"two\" s3cret\n", "s3cret"},
+		"one in a variable":             {"WEIR_BGP_PASSWORD=two s3cret\n", "s3cret"},
+		"one in a block":                {"a:\n  secret: |\n    first\n\n    s3cret\n  b: c\n", "s3cret"},
+		"one in a block in a list":      {"- secret: >-\n    s3cret\n  b: c\n", "s3cret"},
+		"one below its key":             {"secret:\n  s3cret\n", "s3cret"},
+		"one that goes on below":        {"password: two\n  s3cret\n", "s3cret"},
+		"a list":                        {"secrets:\n- one\n- s3cret\nb: c\n", "s3cret"},
+		"an object":                     {`{"secret": {"data": {"x": "}"}, "y": "s3cret"}}` + "\n", "s3cret"},
+		"one in JSON in a log":          {`msg="{\"password\":\"two s3cret\"}"` + "\n", "s3cret"},
+		"a name and password by HTTP":   {"Authorization: Basic bWU6czNjcmV0\n", "bWU6czNjcmV0"},
+		"the same in JSON":              {`{"Authorization":["Basic bWU6czNjcmV0"]}` + "\n", "bWU6czNjcmV0"},
+		"a token in a URL":              {"url: https://s3cret@example.net/x\n", "s3cret"},
+		"a password with an @ in a URL": {"url: HTTPS://me:two@s3cret@example.net/x\n", "s3cret"},
 	} {
 		if got := packed(t, c.text); strings.Contains(got, c.secret) || !strings.Contains(got, redacted) {
 			t.Errorf("%s: %q is in\n%s", name, c.secret, got)
@@ -88,6 +105,26 @@ func TestNoSecretIsInTheArchive(t *testing.T) {
 	const harmless = "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms\nhttps://10.0.0.1:7400/\nca-hash: sha256:ab\n"
 	if got := packed(t, harmless); got != harmless {
 		t.Errorf("what is no secret was taken out:\n%s", got)
+	}
+}
+
+// What stands beside a secret stays: an archive is to be of use.
+func TestWhatStandsBesideASecretStays(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"password": "a b", "name": "x"}`:         `{"password": [REDACTED], "name": "x"}`,
+		`{"secret":null,"name":"x"}`:               `{"secret":[REDACTED],"name":"x"}`,
+		`{"secret":{"a":["}"]},"name":"x"}`:        `{"secret":[REDACTED],"name":"x"}`,
+		`level=INFO secret="a b" node=m1`:          `level=INFO secret=[REDACTED] node=m1`,
+		"secret: |\n  a\n\n  b\n\nname: x\n":       "secret: [REDACTED]\n\nname: x\n",
+		"a:\n  secret:\n    b: c\n  name: x\n":     "a:\n  secret:[REDACTED]\n  name: x\n",
+		"secret:\n- a\n- b\nname: x\n":             "secret:[REDACTED]\nname: x\n",
+		"password: \"a\" # of BGP\nname: x\n":      "password: [REDACTED] # of BGP\nname: x\n",
+		"got secret: a\n  at main.go:7\nname: x\n": "got secret: [REDACTED]\n  at main.go:7\nname: x\n",
+		"password:\nname: x\n":                     "password:\nname: x\n",
+	} {
+		if got := packed(t, text); got != want {
+			t.Errorf("%q became\n%q, want\n%q", text, got, want)
+		}
 	}
 }
 
