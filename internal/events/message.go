@@ -10,10 +10,18 @@ const MaxMessage = 256
 
 // CutMessage cuts what a node tells to what is kept of it, between two letters, without what a terminal obeys.
 func CutMessage(text string) string {
+	return Printable(text[:min(len(text), MaxMessage)])
+}
+
+// Printable is a text of somebody else in one line, without what a terminal obeys.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
 			return -1
 		}
 		return r
-	}, strings.ToValidUTF8(text[:min(len(text), MaxMessage)], ""))
+	}, strings.ToValidUTF8(text, ""))
 }

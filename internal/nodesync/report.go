@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
@@ -144,11 +145,13 @@ func (n *Service) takeReport(
 	if state.Nodes.At(name).Role != role {
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no %s %q is registered", role, name))
 	}
-	n.unacked.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
+	makePrintable(detail)
+	reason := events.Printable(rejection.GetReason())
+	n.unacked.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(reason))
 	now := n.Now()
 	next := report{detail: detail, bare: withoutCounters(detail), stored: now, Status: nodestatus.Status{
 		Seen: now, Generation: model.Generation(generation),
-		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), SessionCount: counted,
+		Rejected: model.Generation(rejection.GetGeneration()), Reason: reason, SessionCount: counted,
 	}}
 	before, ok := n.Reports.get(name, state.Status.At(name))
 	news := !ok || !before.equals(next)
@@ -167,6 +170,18 @@ func (n *Service) takeReport(
 	setReport(n, role, name, next)
 	n.putStatus(name, next, news)
 	return nil
+}
+
+// makePrintable takes out of a node's words what a terminal obeys: operators read them there.
+func makePrintable(detail *weirv1.NodeStatus) {
+	for _, warnings := range [][]string{detail.GetMux().GetWarnings(), detail.GetHost().GetWarnings(), detail.GetSwitch().GetWarnings()} {
+		for i := range warnings {
+			warnings[i] = events.Printable(warnings[i])
+		}
+	}
+	for _, p := range detail.GetMux().GetPeers() {
+		p.LastError = events.Printable(p.GetLastError())
+	}
 }
 
 // setReport keeps a report, then acknowledges what it says that the node runs: who waits for that finds what the node says

@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/events"
 )
 
 // waiting holds the flags of commands that can wait for the muxes.
@@ -140,7 +141,7 @@ func lagReason(status *weirv1.NodeStatus, now time.Time) string {
 	}
 	refused := ""
 	if r := status.GetRejection(); r.GetReason() != "" {
-		refused = fmt.Sprintf("refused generation %d (%s), ", r.GetGeneration(), r.GetReason())
+		refused = fmt.Sprintf("refused generation %d (%s), ", r.GetGeneration(), events.Printable(r.GetReason()))
 	}
 	switch {
 	case !status.GetConnected(): // for a moment, if it refuses a snapshot: then it asks for another

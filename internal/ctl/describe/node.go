@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -89,7 +90,7 @@ func describeMux(w io.Writer, mux *weirv1.MuxStatus, now time.Time) error {
 		"PEER", "AS", "STATE", "SINCE", "BFD", "ROUTES", "LAST ERROR")
 	for _, p := range mux.GetPeers() {
 		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetBfd(), p.GetRoutes(),
-			p.GetLastError())
+			events.Printable(p.GetLastError()))
 	}
 	if err := t.Write(w); err != nil {
 		return err
@@ -150,7 +151,7 @@ func describeHost(w io.Writer, host *weirv1.HostStatus) error {
 
 func describeWarnings(w io.Writer, warnings []string) {
 	for _, warning := range warnings {
-		fmt.Fprintf(w, "Warning:     %s\n", warning)
+		fmt.Fprintf(w, "Warning:     %s\n", events.Printable(warning))
 	}
 }
 

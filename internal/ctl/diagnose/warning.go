@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events"
 )
 
 // warn collects what needs attention: the worst first.
@@ -37,8 +38,9 @@ func (o *observation) warn() {
 	o.warned = len(o.warnings) + max(untold, 0)
 }
 
+// add adds a warning; nodes' words may be in it, of managers that take them as they are.
 func (o *observation) add(format string, args ...any) {
-	o.warnings = append(o.warnings, fmt.Sprintf(format, args...))
+	o.warnings = append(o.warnings, events.Printable(fmt.Sprintf(format, args...)))
 }
 
 func (o *observation) warnNode(n *weirv1.Node) {

@@ -79,3 +79,13 @@ func TestFamilyOfAnotherSessionIsNoWarning(t *testing.T) {
 		t.Errorf("each of two routers lacks a family: %q", got)
 	}
 }
+
+// A node's words are read at terminals, which must not obey them.
+func TestWarningsHaveNoEscapes(t *testing.T) {
+	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
+	m := quietMux("m", now, &weirv1.BGPPeer{Address: "r", State: "active", LastError: "no\x1b[2J"})
+	m.GetStatus().GetMux().Warnings = []string{"a\x1b]0;b\x07\nc"}
+	if got := strings.Join(warningsOf(now, m), "|"); got != "mux m: BGP session with r is active: no[2J|mux m: a]0;b c" {
+		t.Errorf("got %q", got)
+	}
+}

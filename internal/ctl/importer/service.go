@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events"
 )
 
 // Bounds of what is read.
@@ -67,7 +68,7 @@ func (r *result) note(line int, format string, args ...any) {
 		r.more++
 		return
 	}
-	r.notes = append(r.notes, fmt.Sprintf("line %d: %s", line, fmt.Sprintf(format, args...)))
+	r.notes = append(r.notes, fmt.Sprintf("line %d: %s", line, events.Printable(fmt.Sprintf(format, args...))))
 }
 
 func (r *result) add(s service) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/ctl/output"
+	"github.com/weirlb/weir/internal/events"
 )
 
 // progressTime is how long something takes before its progress is told, and how often that is at most.
@@ -37,7 +38,7 @@ func (p *Progress) Tell(format string, args ...any) {
 		return
 	}
 	p.told = now
-	text := []rune(fmt.Sprintf(format, args...))
+	text := []rune(events.Printable(fmt.Sprintf(format, args...)))
 	if len(text) > widest {
 		text = append(text[:widest-1], '…')
 	}
