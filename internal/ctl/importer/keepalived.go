@@ -63,7 +63,7 @@ func (r *result) virtualServer(s statement) error {
 			}
 		case "lb_kind", "lvs_method": // the agent does for all of them
 		case "real_server":
-			b, c, err := r.realServer(in)
+			b, c, err := r.realServer(in, s.words[2])
 			if err != nil {
 				return fmt.Errorf("real_server in line %d: %w", in.line, err)
 			}
@@ -95,11 +95,16 @@ func (r *result) common(s statement, checks map[check]bool) check {
 	return check{}
 }
 
-func (r *result) realServer(s statement) (b backend, c check, err error) {
-	if len(s.words) != 3 {
+// realServer reads a real server; one without a port has its service's.
+func (r *result) realServer(s statement, port string) (b backend, c check, err error) {
+	switch len(s.words) {
+	case 2:
+	case 3:
+		port = s.words[2]
+	default:
 		return b, c, fmt.Errorf("must be an address and a port")
 	}
-	if b.at, err = parseAt(s.words[1], s.words[2]); err != nil {
+	if b.at, err = parseAt(s.words[1], port); err != nil {
 		return b, c, err
 	}
 	b.weight = 1
