@@ -122,7 +122,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		"{":                                     "line 1: a { has nothing before it",
 		"virtual_server web 443 { }":            `"web" is no address`,
 		"virtual_server 203.0.113.10 https { }": `"https" is no port`,
-		"virtual_server 203.0.113.10 1 {\n real_server {\n }\n}":        "must be an address and a port",
+		"virtual_server 203.0.113.10 1 {\n real_server {\n }\n}":                 "must be an address and a port",
 		"virtual_server 203.0.113.10 1 {\nreal_server 10.0.0.1 1 { weight x\n}}": "is no weight",
 		"a \"b":                              "line 1: a quote is not closed",
 		strings.Repeat("a {\n", mostDepth+1): "blocks are more than 16 deep",
