@@ -64,10 +64,13 @@ names; without one they can't tell.`,
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keys, err := daemon.ReadConfig(file)
-			if errors.Is(err, os.ErrNotExist) && !cmd.Flags().Changed("daemon-config") {
-				err = nil
-			}
-			if err != nil {
+			var found []doctor.Finding
+			switch {
+			case err == nil:
+			case !errors.Is(err, os.ErrNotExist):
+				found = append(found, doctor.Finding{Check: "config", Level: doctor.Fail, Reason: fmt.Sprintf("read the daemon's configuration: %v", err),
+					Next: "mend it, or run this as root; what it says is not known to the checks below"})
+			case cmd.Flags().Changed("daemon-config"):
 				return fmt.Errorf("read the daemon's configuration: %w", err)
 			}
 			access, err := s.Access()
@@ -80,7 +83,7 @@ names; without one they can't tell.`,
 			}
 			access.Managers = subject.Managers
 			subject.Connect = access.Client
-			return PrintFindings(s, cmd, doctor.Examine(cmd.Context(), subject))
+			return PrintFindings(s, cmd, append(found, doctor.Examine(cmd.Context(), subject)...))
 		},
 	}
 	if of.flag != "" {
