@@ -126,7 +126,7 @@ func (k *keptRooms) replace(name string, is keptRoom) {
 }
 
 // recountKept follows what a VIP keeps, whose tables were written or which was itself.
-func (s *State) recountKept(name string) {
+func recountKept(s *State, name string) {
 	vip, is := s.VIPs.At(name), keptRoom{}
 	if vip.InHardware() {
 		if is.room = KeptRoom(*s, vip); is.room != (steering.Room{}) {

@@ -25,13 +25,13 @@ func TestHostsAreChargedWithWhatTablesKeep(t *testing.T) {
 			case 0:
 				s.RemoveVIP(name)
 			case 1:
-				s.RemoveTable(key)
+				RemoveTable(&s, key)
 			case 2, 3:
 				table := Table{Buckets: make([]model.Slot, 1<<rapid.IntRange(8, 12).Draw(t, "buckets"))}
 				for slot := range rapid.IntRange(0, 4).Draw(t, "rows") {
 					table.Rows = append(table.Rows, Row{Backend: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(slot)}), 80)})
 				}
-				s.PutTable(key, table)
+				PutTable(&s, key, table)
 			default:
 				vip := anyVIP(t, i)
 				if rapid.Bool().Draw(t, "in hardware") {

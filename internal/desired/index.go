@@ -42,7 +42,7 @@ func (s *State) PutVIP(vip model.VIP) {
 	for _, index := range s.indexes() {
 		index.ReplaceVIP(old, vip)
 	}
-	s.recountKept(vip.Name)
+	recountKept(s, vip.Name)
 }
 
 // RemoveVIP forgets a VIP.
@@ -52,24 +52,24 @@ func (s *State) RemoveVIP(name string) {
 	for _, index := range s.indexes() {
 		index.ReplaceVIP(old, model.VIP{})
 	}
-	s.recountKept(name)
+	recountKept(s, name)
 }
 
 // PutTable adds or replaces the table of an endpoint.
-func (s *State) PutTable(key model.EndpointKey, table Table) {
+func PutTable(s *State, key model.EndpointKey, table Table) {
 	s.Tables.Set(key, table)
-	s.recountKeptAt(key.VIP)
+	recountKeptAt(s, key.VIP)
 }
 
 // RemoveTable forgets the table of an endpoint.
-func (s *State) RemoveTable(key model.EndpointKey) {
+func RemoveTable(s *State, key model.EndpointKey) {
 	s.Tables.Delete(key)
-	s.recountKeptAt(key.VIP)
+	recountKeptAt(s, key.VIP)
 }
 
-func (s *State) recountKeptAt(address netip.Addr) {
+func recountKeptAt(s *State, address netip.Addr) {
 	if vip, there := s.VIPAt(address); there {
-		s.recountKept(vip.Name)
+		recountKept(s, vip.Name)
 	}
 }
 

@@ -221,13 +221,13 @@ func (b *builder) putSteps(name string, steps overloadpolicy.State) {
 }
 
 func (b *builder) putTableOf(key model.EndpointKey, table desired.Table, generation model.Generation) {
-	b.next.PutTable(key, table)
+	desired.PutTable(&b.next.State, key, table)
 	b.next.Computed.Set(key, generation)
 	b.delta.Tables[key] = true
 }
 
 func (b *builder) removeTable(key model.EndpointKey) {
-	b.next.RemoveTable(key)
+	desired.RemoveTable(&b.next.State, key)
 	b.next.Computed.Delete(key)
 	b.delta.Tables[key] = true
 }

@@ -67,7 +67,7 @@ func TestRoomForSteeringCountsWhatTablesKeep(t *testing.T) {
 		e := vip.Endpoints[0]
 		table := desired.Table{Buckets: make([]model.Slot, 65536)}
 		table.Rows = []desired.Row{{Slot: 1, Backend: e.Backends[0].AddrPort()}, {Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.99:80"), Freed: time.Unix(1, 0)}}
-		s.PutTable(model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}, table)
+		desired.PutTable(&s, model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}, table)
 	}
 	if kept := s.SteeringOn("host2").Minus(without); kept.Backends != most || kept.Buckets != most*(2048-8) {
 		t.Errorf("tables keep %+v", kept)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placechoice"
@@ -42,7 +43,7 @@ func (m *Placements) wouldChoose(ctx context.Context, s *store.State, change sto
 	}
 	next := s.Clone()
 	for key, table := range change.Tables {
-		next.PutTable(key, table)
+		desired.PutTable(&next.State, key, table)
 	}
 	for _, vip := range change.VIPs {
 		next.PutVIP(vip)
