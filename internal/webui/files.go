@@ -60,9 +60,9 @@ func newFiles(from fs.FS) (files, error) {
 
 func pack(plain []byte) []byte {
 	var packed bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) //nolint:errcheck // the level is known
+	w, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression) // the level is known
 	w.Write(plain)                                             //nolint:errcheck // a Buffer takes all
-	w.Close()                                                  //nolint:errcheck // likewise
+	w.Close()
 	return packed.Bytes()
 }
 
