@@ -205,8 +205,7 @@ func ReadConfig(path string) (Access, error) {
 			return Access{}, nil //nolint:nilerr // a configuration need not be there
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return Access{}, fmt.Errorf("read the configuration: %w", err)
 	}
 	var c Config

@@ -100,8 +100,10 @@ func fill(t *testing.T, admin *rpc.Client, url string) {
 	for tenant, address := range map[string]string{"red": "203.0.113.10", "blue": "203.0.113.20"} {
 		apply.Vips = append(apply.Vips, &weirv1.VIP{
 			Name: tenant + "-shop", Tenant: tenant, Address: address, Labels: map[string]string{"team": tenant},
-			Endpoints: []*weirv1.Endpoint{{Port: 80, Backends: []*weirv1.Backend{{Host: "host1", Address: "10.3.1." + address[len(address)-2:]}},
-				HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}}}},
+			Endpoints: []*weirv1.Endpoint{{
+				Port: 80, Backends: []*weirv1.Backend{{Host: "host1", Address: "10.3.1." + address[len(address)-2:]}},
+				HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}},
+			}},
 		})
 	}
 	applied, err := admin.ApplyVIPs(t.Context(), apply)

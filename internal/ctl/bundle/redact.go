@@ -139,7 +139,8 @@ func blockEnd(text []byte, key, from int) int {
 		line = line[:lineEnd(line)]
 		indent := len(line) - len(bytes.TrimLeft(line, " \t"))
 		blank := len(bytes.TrimSpace(line)) == 0
-		if !blank && indent <= key-start && !(list && indent == key-start && line[indent] == '-') {
+		item := list && indent == key-start
+		if !blank && indent <= key-start && (!item || line[indent] != '-') {
 			break
 		}
 		length += 1 + len(line)

@@ -68,8 +68,10 @@ names; without one they can't tell.`,
 			switch {
 			case err == nil:
 			case !errors.Is(err, os.ErrNotExist):
-				found = append(found, doctor.Finding{Check: "config", Level: doctor.Fail, Reason: fmt.Sprintf("read the daemon's configuration: %v", err),
-					Next: "mend it, or run this as root; what it says is not known to the checks below"})
+				found = append(found, doctor.Finding{
+					Check: "config", Level: doctor.Fail, Reason: fmt.Sprintf("read the daemon's configuration: %v", err),
+					Next: "mend it, or run this as root; what it says is not known to the checks below",
+				})
 			case cmd.Flags().Changed("daemon-config"):
 				return fmt.Errorf("read the daemon's configuration: %w", err)
 			}

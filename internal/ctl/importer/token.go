@@ -33,7 +33,6 @@ func parseStatements(text string) ([]statement, error) {
 type statements struct {
 	done []statement
 	open []statement
-	last bool // the statement before may get a block on this line
 }
 
 func (p *statements) add(s statement) {
@@ -104,15 +103,15 @@ func (p *statements) line(number int, line string) error {
 // split cuts a line into words, braces and quoted texts. A comment begins with # or !.
 func split(line string) (words []string, err error) {
 	for i := 0; i < len(line); {
-		switch c := line[i]; {
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
+		switch line[i] {
+		case ' ', '\t', '\n', '\r':
 			i++
-		case c == '#' || c == '!':
+		case '#', '!':
 			return words, nil
-		case c == '{' || c == '}':
+		case '{', '}':
 			words = append(words, line[i:i+1])
 			i++
-		case c == '"':
+		case '"':
 			end := strings.IndexByte(line[i+1:], '"')
 			if end < 0 {
 				return nil, errors.New("a quote is not closed")
