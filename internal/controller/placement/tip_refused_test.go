@@ -28,10 +28,8 @@ func (p *plant) grow() {
 	})
 }
 
-// A TIP whose switch refuses a change serves until no switch sends to it: others have its part, or, if it is the last, muxes
-// serve the VIP. When its back-off is over, it comes back.
-func TestTheLastTIPsSwitchRefuses(t *testing.T) {
-	p := newPlant(nil)
+// wantTwo has core1 send to TIPs of two other switches.
+func (p *plant) wantTwo() {
 	p.write(func(s *store.State) {
 		s.PutVIP(vipWith(&model.Hardware{
 			Placement: model.PlacementRequire, Switches: []string{"core1"},
@@ -39,6 +37,13 @@ func TestTheLastTIPsSwitchRefuses(t *testing.T) {
 		}))
 		s.Written.Set("fast", s.Generation)
 	})
+}
+
+// A TIP whose switch refuses a change serves until no switch sends to it: others have its part, or, if it is the last, muxes
+// serve the VIP. When its back-off is over, it comes back.
+func TestTheLastTIPsSwitchRefuses(t *testing.T) {
+	p := newPlant(nil)
+	p.wantTwo()
 	goOn := func(until string, of func(placementpolicy.State) bool) {
 		t.Helper()
 		for range 200 {
@@ -86,13 +91,7 @@ func TestTheLastTIPsSwitchRefuses(t *testing.T) {
 // A first switch that refuses keeps the entry that it had: a TIP that is named no more waits until it has lost that.
 func TestATIPWaitsForAFirstSwitchThatRefuses(t *testing.T) {
 	p := newPlant(nil)
-	p.write(func(s *store.State) {
-		s.PutVIP(vipWith(&model.Hardware{
-			Placement: model.PlacementRequire, Switches: []string{"core1"},
-			TIPs: []model.TIP{{Switch: "tor1", Address: netip.MustParseAddr("192.0.2.1")}, {Switch: "tor2", Address: netip.MustParseAddr("192.0.2.2")}},
-		}))
-		s.Written.Set("fast", s.Generation)
-	})
+	p.wantTwo()
 	pass := func() placementpolicy.State {
 		p.settle(nil)
 		p.step(nil)
