@@ -97,6 +97,7 @@ type row struct {
 	paper      *float64 // the paper's value
 	bound      *bound   // of Weir's
 	from       source   // empty: the feature is not built
+	mayLack    bool     // not every machine gets the bench so far
 }
 
 // bound is what a value must keep.

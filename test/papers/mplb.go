@@ -53,7 +53,7 @@ var mplb = paper{
 				pingRow("p50-at-10-percent", "0.1", "p50_us", nil), pingRow("p99-at-10-percent", "0.1", "p99_us", atMost(500)),
 				pingRow("p50-at-50-percent", "0.5", "p50_us", nil), pingRow("p99-at-50-percent", "0.5", "p99_us", atMost(500)),
 				pingRow("p50-at-90-percent", "0.9", "p50_us", atMost(500)), pingRow("p99-at-90-percent", "0.9", "p99_us", atMost(500)),
-				pingRow("p50-overloaded", "1.1", "p50_us", nil), pingRow("p99-overloaded", "1.1", "p99_us", nil),
+				overloaded("p50-overloaded", "p50_us"), overloaded("p99-overloaded", "p99_us"),
 			},
 		},
 		{
@@ -133,6 +133,13 @@ func classesRow(name, beside string, paper, most float64) row {
 // pingRow is of pings beside a load, as part of what the mux takes.
 func pingRow(name, part, field string, keeps *bound) row {
 	return row{name: name, unit: "µs", bound: keeps, from: source{path: "latency.steps[part=" + part + "]." + field}}
+}
+
+// overloaded is a row of a mux that gets more than it takes, if one CPU can send that.
+func overloaded(name, field string) row {
+	r := pingRow(name, "1.1", field, nil)
+	r.mayLack = true
+	return r
 }
 
 func toFloorRow(name string) row {

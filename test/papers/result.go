@@ -44,6 +44,9 @@ func (f figure) extract(document any) (results []result, err error) {
 			continue
 		}
 		value, failed := r.from.value(document)
+		if failed != nil && r.mayLack {
+			continue
+		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s of %s: %w", r.name, f.name, failed))
 			continue

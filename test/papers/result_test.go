@@ -167,6 +167,7 @@ func TestPageComparesWithThePaper(t *testing.T) {
 	}{
 		{measured, f, of, [3]string{"2", "0.5", "≤ 1, **missed**"}},
 		{measured, f, nil, [3]string{"not run", "", "≤ 1"}},
+		{row{name: "y", bound: atMost(1), from: source{path: "y"}, mayLack: true}, f, of, [3]string{"not reached", "", "≤ 1"}},
 		{row{name: "x", from: source{path: "x"}}, f, of, [3]string{"2", "", ""}},
 		{row{name: "x", paper: new(0.0), bound: atMost(2), from: source{path: "x"}}, f, of, [3]string{"2", "", "≤ 2"}},
 		{row{name: "x", bound: atLeast(1)}, f, of, [3]string{"not built", "", "≥ 1"}},

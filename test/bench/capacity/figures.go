@@ -42,6 +42,9 @@ func (w *world) measureLatency(ctx context.Context, how options, most float64) (
 		}
 		direct = append(direct, summarise(pings))
 		for i, part := range parts {
+			if part > 1 && !w.mux.isFull {
+				continue // So much can't be sent.
+			}
 			s := step{Part: part}
 			s.rate, err = w.under(ctx, &w.mux, part*most, how.step, func() error {
 				pings, err := w.ping(netip.AddrPortFrom(pinged, vipPort), how.step)
@@ -56,6 +59,9 @@ func (w *world) measureLatency(ctx context.Context, how options, most float64) (
 	}
 	l := &latency{Direct: medianTrips(direct)}
 	for _, of := range rounds {
+		if len(of) == 0 {
+			continue
+		}
 		var found []trips
 		s := step{Part: of[0].Part}
 		for _, one := range of {
@@ -154,6 +160,9 @@ type second struct {
 // measureSwitch has the VIP pinged while a mux gets two thirds of what it takes, then twice as much, and then a switch has the
 // VIPs.
 func (w *world) measureSwitch(ctx context.Context, how options, most float64) (all []phase, pings []ping, err error) {
+	if !w.mux.isFull {
+		return nil, nil, fmt.Errorf("the mux takes all that one CPU sends, %.0f packets a second: it can't be overloaded here", most)
+	}
 	p, err := startPinger(w.network, client, netip.AddrPortFrom(pinged, vipPort), pingInterval)
 	if err != nil {
 		return nil, nil, err

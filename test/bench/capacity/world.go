@@ -51,6 +51,7 @@ type box struct {
 	link      netlink.LinkAttrs // of the network
 	threads   []int             // of the kernel, that take what comes to it
 	forwarded func() (uint64, error)
+	isFull    bool // what can be sent is more than it takes
 }
 
 // world is a network with clients, a mux, a switch and a host. What the network gets of the mux and the switch for the sink ends

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/lab/mptcp"
 	"github.com/weirlb/weir/internal/lab/netlab"
@@ -94,7 +95,7 @@ func (r *report) addVerdicts(w *mptcplab.World) error {
 
 // bytesPerName is what a home keeps of a connection: a row of the table of names, with the kernel's share of it.
 func bytesPerName(lab *netlab.Lab) (float64, error) {
-	table, err := ebpf.LoadPinnedMap(pin.Live(lab.PinPath(lab.Of(netlab.Host)[0].Name), "multipath_names"), nil)
+	table, err := ebpf.LoadPinnedMap(pin.Live(lab.PinPath(lab.Of(netlab.Host)[0].Name), bpf.AgentMapMptcpNames), nil)
 	if err != nil {
 		return 0, fmt.Errorf("open the table of names: %w", err)
 	}
