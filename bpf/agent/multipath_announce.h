@@ -2,9 +2,11 @@
 /*
  * What a workload announces of its addresses (ADD_ADDR; RFC 8684, section 3.4.1). Clients must know
  * the VIP alone: another address is of no use to them, or leads past the muxes; at another VIP of
- * the workload no host knows their tokens. Its announcement becomes padding. It can't be rewritten:
- * keys that the two ends alone know authenticate it. The workload waits for an echo, says it again
- * a few times, and then no more.
+ * the workload no host knows their tokens. Its announcement loses the address and the HMAC, so
+ * that clients refuse it. It stays an announcement: the first segment that a client gets after the
+ * SYN/ACK must have an option of Multipath TCP, or its connection falls back to plain TCP (section
+ * 3.7). Without a HMAC, as in version 0, it becomes padding. The workload waits for an echo, says
+ * it again a few times, and then no more.
  */
 #pragma once
 
@@ -17,6 +19,11 @@ enum {
 	ANNOUNCEMENT_MIN = 8, /* bytes: of an IPv4 address, and no HMAC, as in version 0 */
 	ANNOUNCEMENT_MIN_V6 = 20,
 	ANNOUNCEMENT_ADDRESS = 4, /* where it stands in the option */
+	/* Of version 1, with a HMAC: of an address, and a port or none. */
+	ANNOUNCEMENT_PROVEN = 16,
+	ANNOUNCEMENT_PROVEN_PORT = 18,
+	ANNOUNCEMENT_PROVEN_V6 = 28,
+	ANNOUNCEMENT_PROVEN_V6_PORT = 30,
 };
 
 /* A walk over the options; each step is at one byte. */
@@ -24,8 +31,9 @@ struct announcements {
 	__u8 options[TCP_OPTIONS_MAX];
 	__u32 length;
 	__u32 next; /* where the next option begins */
-	__u32 until; /* bytes before it become padding */
+	__u32 from, until; /* the bytes between are replaced */
 	__u32 removed;
+	__u8 by;
 	struct address vip;
 };
 
@@ -106,6 +114,18 @@ static __always_inline bool announcement_is_foreign(const struct announcements *
 	return !announcement_is_of_vip(walk, at, size);
 }
 
+/* Has the bytes of an announcement replaced, all or what clients would believe. */
+static __always_inline void announcement_remove(struct announcements *walk, __u32 at, __u32 size)
+{
+	const bool proven = size == ANNOUNCEMENT_PROVEN || size == ANNOUNCEMENT_PROVEN_PORT ||
+			    size == ANNOUNCEMENT_PROVEN_V6 || size == ANNOUNCEMENT_PROVEN_V6_PORT;
+
+	walk->from = proven ? at + ANNOUNCEMENT_ADDRESS : at;
+	walk->until = at + size;
+	walk->by = proven ? 0 : TCP_OPTION_NOP;
+	walk->removed++;
+}
+
 /* An option begins here. False: it is the last, or contradicts itself; receivers read no further.
  */
 static __always_inline bool announcement_read(struct announcements *walk, __u32 at)
@@ -123,10 +143,8 @@ static __always_inline bool announcement_read(struct announcements *walk, __u32 
 			return false;
 	}
 	walk->next = at + size;
-	if (announcement_is_foreign(walk, at, size)) {
-		walk->until = walk->next;
-		walk->removed++;
-	}
+	if (announcement_is_foreign(walk, at, size))
+		announcement_remove(walk, at, size);
 	return true;
 }
 
@@ -137,8 +155,8 @@ static long announcement_step(__u64 step, struct announcements *walk)
 	if (at >= walk->length || (at == walk->next && !announcement_read(walk, at)))
 		return 1;
 	barrier_var(at);
-	if (at < walk->until && at < TCP_OPTIONS_MAX)
-		walk->options[at] = TCP_OPTION_NOP;
+	if (at >= walk->from && at < walk->until && at < TCP_OPTIONS_MAX)
+		walk->options[at] = walk->by;
 	return 0;
 }
 

@@ -14,8 +14,12 @@ const (
 	announcedAt                               = 4 // where the address stands in the option
 )
 
-// RemoveAnnouncements is a workload's TCP options as a client gets them: what announces another address than the VIP is padding.
-// An option that contradicts itself ends them, as it does for receivers.
+// Lengths of announcements with a HMAC, as version 1 has them: of an address of either family, and a port or none.
+var proven = []int{16, 18, 28, 30}
+
+// RemoveAnnouncements is a workload's TCP options as a client gets them: what announces another address than the VIP has neither
+// address nor HMAC, and is refused; without a HMAC it is padding. An option that contradicts itself ends them, as it does for
+// receivers.
 func RemoveAnnouncements(options []byte, vip netip.Addr) []byte {
 	out := slices.Clone(options)
 	for rest := out; len(rest) > 1 && rest[0] != optionEnd; {
@@ -27,13 +31,22 @@ func RemoveAnnouncements(options []byte, vip netip.Addr) []byte {
 			break
 		}
 		if option := rest[:size]; announces(option) && announced(option) != vip {
-			for i := range option {
-				option[i] = optionPadding
-			}
+			remove(option)
 		}
 		rest = rest[size:]
 	}
 	return out
+}
+
+// remove has an announcement name nothing. A client's first segment must go on being one of Multipath TCP.
+func remove(option []byte) {
+	if slices.Contains(proven, len(option)) {
+		clear(option[announcedAt:])
+		return
+	}
+	for i := range option {
+		option[i] = optionPadding
+	}
 }
 
 func announces(option []byte) bool {

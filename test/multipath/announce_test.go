@@ -17,6 +17,9 @@ var signalled4, signalled6 = netip.MustParseAddr("203.0.113.70"), netip.MustPars
 
 const firstPort = 8001
 
+// fellBack counts a client's connections.
+const fellBack = "MPCapableDataFallback"
+
 // announce has a workload's kernel announce an address; port 0: none.
 func announce(t *testing.T, lab *netlab.Lab, node string, address netip.Addr, port int) {
 	t.Helper()
@@ -50,6 +53,7 @@ func onlyTheVIPIsAnnounced(t *testing.T, lab *netlab.Lab) {
 		announce(t, lab, n.Name, n.IPv6, 0)
 	}
 	sent, taken := announced(t, lab)
+	plain := counters(t, lab, "client1")[fellBack]
 	all := dialAll(t, lab, vip4, vip6, plain4, plain6)
 	for range 50 {
 		if now, _ := announced(t, lab); now-sent >= len(all) {
@@ -65,6 +69,9 @@ func onlyTheVIPIsAnnounced(t *testing.T, lab *netlab.Lab) {
 	}
 	if takenNow != taken {
 		t.Errorf("the client was told of %d addresses", takenNow-taken)
+	}
+	if now := counters(t, lab, "client1")[fellBack]; now != plain {
+		t.Errorf("%d connections fell back to plain TCP, as the client's first segment had no option of Multipath TCP", now-plain)
 	}
 	forget(t, lab)
 

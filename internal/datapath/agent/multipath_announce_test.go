@@ -43,11 +43,13 @@ func announcement(flags byte, address string, rest ...byte) []byte {
 var (
 	testHMAC = []byte{1, 2, 3, 4, 5, 6, 7, 8}
 	testPort = []byte{0x1f, 0x90}
-	padding  = []byte{1, 1}
 	stamps   = []byte{1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8}
 	lost     = []byte{1, 1, 5, 10, 0, 0, 0, 9, 0, 0, 1, 8}
 	dss      = []byte{30, 8, 2 << 4, 1, 0, 0, 0, 1}
 )
+
+// refused is what is left of an announcement of an IPv4 address: no client takes it.
+func refused() []byte { return announcement(0, "0.0.0.0", make([]byte, 8)...) }
 
 // padded is options of a length that a header can have.
 func padded(parts ...[]byte) []byte {
@@ -148,7 +150,7 @@ func TestAnnouncementsInLargeBuffers(t *testing.T) {
 			options := padded(announcement(0, "192.0.2.1", testHMAC...))
 			large := w.announcing(r, t).With(pkt.Payload(make([]byte, 2800)))
 			got := r.run(w.program, withRawOptions(large, options), gso(2, 1400))
-			if want := withRawOptions(large.With(from(w.vip)), bytes.Repeat([]byte{1}, 16)); !bytes.Equal(got.frame, want) {
+			if want := withRawOptions(large.With(from(w.vip)), refused()); !bytes.Equal(got.frame, want) {
 				t.Errorf("%s\n%x, not\n%x", got.verdict, got.frame[:90], want[:90])
 			}
 		})
@@ -162,7 +164,7 @@ func TestAnnouncementsBesideCookies(t *testing.T) {
 			r := newRig(t)
 			segment := w.announcing(r, t, pkt.NOP(2), pkt.Timestamps(2, 0))
 			announced := padded(stamps, announcement(0, "192.0.2.1", testHMAC...))
-			without := padded(stamps, bytes.Repeat(padding, 8))
+			without := padded(stamps, refused())
 			want := r.run(w.program, withRawOptions(segment, without), nil)
 			got := r.run(w.program, withRawOptions(segment, announced), nil)
 			if got.verdict != w.reply || !bytes.Equal(got.frame, want.frame) {
