@@ -20,10 +20,10 @@ enum {
 	ANNOUNCEMENT_MIN_V6 = 20,
 	ANNOUNCEMENT_ADDRESS = 4, /* where it stands in the option */
 	/* Of version 1, with a HMAC: of an address, and a port or none. */
-	ANNOUNCEMENT_PROVEN = 16,
-	ANNOUNCEMENT_PROVEN_PORT = 18,
-	ANNOUNCEMENT_PROVEN_V6 = 28,
-	ANNOUNCEMENT_PROVEN_V6_PORT = 30,
+	ANNOUNCEMENT_HMAC = 16,
+	ANNOUNCEMENT_HMAC_PORT = 18,
+	ANNOUNCEMENT_HMAC_V6 = 28,
+	ANNOUNCEMENT_HMAC_V6_PORT = 30,
 };
 
 /* A walk over the options; each step is at one byte. */
@@ -117,12 +117,12 @@ static __always_inline bool announcement_is_foreign(const struct announcements *
 /* Has the bytes of an announcement replaced, all or what clients would believe. */
 static __always_inline void announcement_remove(struct announcements *walk, __u32 at, __u32 size)
 {
-	const bool proven = size == ANNOUNCEMENT_PROVEN || size == ANNOUNCEMENT_PROVEN_PORT ||
-			    size == ANNOUNCEMENT_PROVEN_V6 || size == ANNOUNCEMENT_PROVEN_V6_PORT;
+	const bool hmac = size == ANNOUNCEMENT_HMAC || size == ANNOUNCEMENT_HMAC_PORT ||
+			  size == ANNOUNCEMENT_HMAC_V6 || size == ANNOUNCEMENT_HMAC_V6_PORT;
 
-	walk->from = proven ? at + ANNOUNCEMENT_ADDRESS : at;
+	walk->from = hmac ? at + ANNOUNCEMENT_ADDRESS : at;
 	walk->until = at + size;
-	walk->by = proven ? 0 : TCP_OPTION_NOP;
+	walk->by = hmac ? 0 : TCP_OPTION_NOP;
 	walk->removed++;
 }
 

@@ -14,8 +14,8 @@ const (
 	announcedAt                               = 4 // where the address stands in the option
 )
 
-// Lengths of announcements with a HMAC, as version 1 has them: of an address of either family, and a port or none.
-var proven = []int{16, 18, 28, 30}
+// withHMAC are lengths of announcements with a HMAC, as version 1 has them: of an address of either family, and a port or none.
+var withHMAC = []int{16, 18, 28, 30}
 
 // RemoveAnnouncements is a workload's TCP options as a client gets them: what announces another address than the VIP has neither
 // address nor HMAC, and is refused; without a HMAC it is padding. An option that contradicts itself ends them, as it does for
@@ -40,7 +40,7 @@ func RemoveAnnouncements(options []byte, vip netip.Addr) []byte {
 
 // remove has an announcement name nothing. A client's first segment must go on being one of Multipath TCP.
 func remove(option []byte) {
-	if slices.Contains(proven, len(option)) {
+	if slices.Contains(withHMAC, len(option)) {
 		clear(option[announcedAt:])
 		return
 	}
