@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,8 +24,10 @@ import (
 
 var bypassPlan = netlab.Plan{Name: "bypass", Clients: 1, Muxes: 2, Hosts: 1, Workloads: 1, Networks: 2}
 
-// bypassConnections are how many each tenant opens.
-const bypassConnections = 50
+const (
+	bypassConnections = 50 // of each tenant
+	httpPort          = 80 // of the VIP
+)
 
 func bypassCommand() *cobra.Command {
 	return &cobra.Command{
@@ -47,14 +50,16 @@ func bypassCommand() *cobra.Command {
 // bypassDemo is one run of the demo of virtual networks.
 type bypassDemo struct {
 	demo
-	callers []caller
+	callers []*caller
 }
 
-// caller is one connection of a tenant's workload.
+// caller is one connection of a tenant's workload. It speaks HTTP itself: net/http's client gives a connection up when its own
+// goroutines are late by 50 ms, and opens another, for which this one's port is still in use.
 type caller struct {
 	tenant string
 	port   int
-	http   *http.Client
+	conn   net.Conn
+	reader *bufio.Reader
 }
 
 func (d *bypassDemo) run(ctx context.Context, bin string) (err error) {
@@ -68,7 +73,7 @@ func (d *bypassDemo) run(ctx context.Context, bin string) (err error) {
 	}
 	defer func() {
 		for _, c := range d.callers {
-			c.http.CloseIdleConnections()
+			c.conn.Close()
 		}
 		if down := d.lab.Down(); down != nil {
 			err = errors.Join(err, down)
@@ -92,18 +97,18 @@ func (d *bypassDemo) attach(ctx context.Context) error {
 	}
 	d.say("$ weir apply -f networks.yaml --wait\n%s\nBoth networks have the VIP at %s.", indent(out), overlay.VIP4)
 	return netlab.Poll(ctx, healthyTime, func() error {
-		probe, err := d.caller("acme1", 0)
+		probe, err := d.caller(ctx, "acme1", 0)
 		if err != nil {
 			return err
 		}
-		defer probe.http.CloseIdleConnections()
+		defer probe.conn.Close()
 		_, err = probe.call()
 		return err
 	})
 }
 
 // connect opens connections of both tenants, in pairs of one five-tuple.
-func (d *bypassDemo) connect(context.Context) error {
+func (d *bypassDemo) connect(ctx context.Context) error {
 	before, err := d.seen()
 	if err != nil {
 		return err
@@ -111,7 +116,7 @@ func (d *bypassDemo) connect(context.Context) error {
 	known := map[string]string{}
 	for port := 20000; port < 20000+bypassConnections; port++ {
 		for _, tenant := range []string{"acme1", "bolt1"} {
-			c, err := d.caller(tenant, port)
+			c, err := d.caller(ctx, tenant, port)
 			if err != nil {
 				return err
 			}
@@ -206,39 +211,59 @@ func (d *bypassDemo) seen() (packets uint64, err error) {
 	return packets, err
 }
 
-// caller makes a client with one connection, from a port of its own; 0: any.
-func (d *bypassDemo) caller(tenant string, port int) (caller, error) {
+// caller opens a connection, from a port of its own; 0: any.
+func (d *bypassDemo) caller(ctx context.Context, tenant string, port int) (*caller, error) {
 	ns, err := d.lab.NS(tenant)
 	if err != nil {
-		return caller{}, err
+		return nil, err
 	}
 	from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(overlay.WorkloadAt(1).IPv4, uint16(port)))
-	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = ns.Do(func() (err error) {
-			c, err = (&net.Dialer{Timeout: cutTimeout * cutRetries, LocalAddr: from}).DialContext(ctx, network, address)
-			return err
-		})
-		return c, err
+	var conn net.Conn
+	err = ns.Do(func() (err error) {
+		to := netip.AddrPortFrom(overlay.VIP4, httpPort).String()
+		conn, err = (&net.Dialer{Timeout: cutTimeout * cutRetries, LocalAddr: from}).DialContext(ctx, "tcp", to)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect %s, port %d: %w", tenant, port, err)
 	}
-	return caller{tenant, port, &http.Client{Timeout: healthyTime, Transport: &http.Transport{DialContext: dial, MaxConnsPerHost: 1}}}, nil
+	return newCaller(tenant, port, conn), nil
 }
 
-// call makes a request, and returns as whom the server knows the client.
-func (c caller) call() (local string, err error) {
-	response, err := c.http.Get("http://" + overlay.VIP4.String() + "/")
+func newCaller(tenant string, port int, conn net.Conn) *caller {
+	return &caller{tenant, port, conn, bufio.NewReader(conn)}
+}
+
+// call makes a request on the connection, and returns as whom the server knows the client.
+func (c *caller) call() (local string, err error) {
+	text, err := c.get()
 	if err != nil {
 		return "", fmt.Errorf("call from %s, port %d: %w", c.tenant, c.port, err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
-	if err != nil {
-		return "", err
 	}
 	var answer struct{ Client string }
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return "", fmt.Errorf("read the answer to %s: %w: %.100q", c.tenant, err, text)
 	}
 	return answer.Client, nil
+}
+
+func (c *caller) get() ([]byte, error) {
+	request, err := http.NewRequest(http.MethodGet, "http://"+c.conn.RemoteAddr().String()+"/", nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(healthyTime)); err != nil {
+		return nil, err
+	}
+	if err := request.Write(c.conn); err != nil {
+		return nil, err
+	}
+	response, err := http.ReadResponse(c.reader, request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(io.LimitReader(response.Body, 1<<16))
 }
 
 // callAll makes so many requests on each connection, which must be the one that it was.
