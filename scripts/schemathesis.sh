@@ -43,7 +43,7 @@ done
 [ -n "$address" ] || { cat "$data/log" >&2; exit 1; }
 
 # Watches never end: the tests of the manager read them.
-timeout 600 "$venv/bin/st" --config-file scripts/schemathesis.toml run "http://$address/openapi.json" --url "http://$address" \
+timeout 1200 "$venv/bin/st" --config-file scripts/schemathesis.toml run "http://$address/openapi.json" --url "http://$address" \
 	--exclude-path-regex ':watch$' --max-examples "$examples" --phases examples,coverage,fuzzing \
 	--generation-deterministic --no-color
 kill -0 $manager || { echo "the manager is gone" >&2; cat "$data/log" >&2; exit 1; }
