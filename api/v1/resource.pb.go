@@ -4362,7 +4362,12 @@ type SwitchStatus struct {
 	// It can take off an outer header: it can have TIPs.
 	Tips bool `protobuf:"varint,14,opt,name=tips,proto3" json:"tips,omitempty"`
 	// Ports to other switches and to hosts, by name: 512 of them at most.
-	Ports         []*SwitchPort `protobuf:"bytes,15,rep,name=ports,proto3" json:"ports,omitempty"`
+	Ports []*SwitchPort `protobuf:"bytes,15,rep,name=ports,proto3" json:"ports,omitempty"`
+	// VIPs and TIPs that the switch is to announce, and has withdrawn as it has no route to their tunnels, by address: 256 of
+	// them at most.
+	Unrouted []string `protobuf:"bytes,16,rep,name=unrouted,proto3" json:"unrouted,omitempty"`
+	// There are more of them.
+	UnroutedMore  bool `protobuf:"varint,17,opt,name=unrouted_more,json=unroutedMore,proto3" json:"unrouted_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4500,6 +4505,20 @@ func (x *SwitchStatus) GetPorts() []*SwitchPort {
 		return x.Ports
 	}
 	return nil
+}
+
+func (x *SwitchStatus) GetUnrouted() []string {
+	if x != nil {
+		return x.Unrouted
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetUnroutedMore() bool {
+	if x != nil {
+		return x.UnroutedMore
+	}
+	return false
 }
 
 // A port of a switch.
@@ -6381,7 +6400,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
 	"\n" +
 	"unanswered\x18\x02 \x01(\rR\n" +
-	"unanswered\"\x98\x04\n" +
+	"unanswered\"\xd9\x04\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -6400,7 +6419,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
 	"\aweights\x18\r \x01(\bR\aweights\x12\x12\n" +
 	"\x04tips\x18\x0e \x01(\bR\x04tips\x12)\n" +
-	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\"\x9f\x02\n" +
+	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\x12\x1a\n" +
+	"\bunrouted\x18\x10 \x03(\tR\bunrouted\x12#\n" +
+	"\runrouted_more\x18\x11 \x01(\bR\funroutedMore\"\x9f\x02\n" +
 	"\n" +
 	"SwitchPort\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +

@@ -3774,7 +3774,9 @@ type SwitchMember struct {
 	// Destination of the outer header.
 	Tunnel string `protobuf:"bytes,1,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// Its share, in entries of the group; at least 1.
-	Entries       uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	Entries uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	// tunnel is a TIP of another switch, which tells routers a route to it alone.
+	Tip           bool `protobuf:"varint,3,opt,name=tip,proto3" json:"tip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3821,6 +3823,13 @@ func (x *SwitchMember) GetEntries() uint32 {
 		return x.Entries
 	}
 	return 0
+}
+
+func (x *SwitchMember) GetTip() bool {
+	if x != nil {
+		return x.Tip
+	}
+	return false
 }
 
 type ReportSwitchRequest struct {
@@ -5591,10 +5600,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\amembers\x18\x02 \x03(\v2\x15.weir.v1.SwitchMemberR\amembers\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x14\n" +
 	"\x05inner\x18\x04 \x01(\tR\x05inner\x12\x18\n" +
-	"\asources\x18\x05 \x03(\tR\asources\"@\n" +
+	"\asources\x18\x05 \x03(\tR\asources\"R\n" +
 	"\fSwitchMember\x12\x16\n" +
 	"\x06tunnel\x18\x01 \x01(\tR\x06tunnel\x12\x18\n" +
-	"\aentries\x18\x02 \x01(\rR\aentries\"\xc0\x01\n" +
+	"\aentries\x18\x02 \x01(\rR\aentries\x12\x10\n" +
+	"\x03tip\x18\x03 \x01(\bR\x03tip\"\xc0\x01\n" +
 	"\x13ReportSwitchRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
