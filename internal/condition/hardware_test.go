@@ -35,6 +35,8 @@ func TestHardware(t *testing.T) {
 		"one of two":             {switches: []string{"sw1", "sw9"}, places: hardware1, status: True, reason: "PartlyPlaced"},
 		"no such switch":         {switches: []string{"sw9"}, status: False, reason: "NoSwitch"},
 		"refused":                {places: places{"sw1": {Phase: placementpolicy.Evicted, Attempts: 2, Reason: "full"}}, status: False, reason: "Refused"},
+		"without a route":        {places: places{"sw1": {Phase: placementpolicy.Hardware, Unrouted: true}}, aggregates: "203.0.113.0/24", status: False, reason: "NoRoute"},
+		"one without a route":    {switches: []string{"sw1", "sw2"}, places: places{"sw1": {Phase: placementpolicy.Hardware, Unrouted: true}, "sw2": {Phase: placementpolicy.Hardware}}, status: True, reason: "PartlyPlaced"},
 		"not connected":          {away: true, status: False, reason: "SwitchNotConnected"},
 		"of the other family":    {tunnel: "fd00::1", status: False, reason: "Unfit"},
 	} {

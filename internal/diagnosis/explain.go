@@ -134,7 +134,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 // serving are the switches that serve a VIP, in order.
 func serving(s *store.State, vip model.VIP) (names []string) {
 	for name, place := range s.Placements.At(vip.Address).Places {
-		if place.Phase.Announced() {
+		if place.Phase.Announced() && !place.Unrouted {
 			names = append(names, name)
 		}
 	}

@@ -130,6 +130,13 @@ func describeSwitch(w io.Writer, s *weirv1.SwitchStatus, now time.Time) error {
 		}
 		fmt.Fprintf(w, "Refused:     %s: %s\n", r.GetVip(), reason)
 	}
+	if vips := s.GetUnrouted(); len(vips) > 0 {
+		more := ""
+		if s.GetUnroutedMore() {
+			more = ", and more"
+		}
+		fmt.Fprintf(w, "Withdrawn:   %s%s: the switch has no route to their tunnels\n", strings.Join(vips, " "), more)
+	}
 	fmt.Fprintln(w, "\nBGP peers")
 	t := table.New("  ", "none: no router learns of this switch's VIPs", "PEER", "AS", "STATE", "SINCE", "ROUTES", "LAST ERROR")
 	for _, p := range s.GetPeers() {

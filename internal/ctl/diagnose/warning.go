@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events"
@@ -61,7 +62,7 @@ func (o *observation) warnNode(n *weirv1.Node) {
 	if mux := status.GetMux(); mux != nil {
 		o.warnMux(n, mux)
 	}
-	for _, warning := range status.GetHost().GetWarnings() {
+	for _, warning := range slices.Concat(status.GetHost().GetWarnings(), status.GetSwitch().GetWarnings()) {
 		o.add("%s: %s", name, warning)
 	}
 }

@@ -89,3 +89,14 @@ func TestWarningsHaveNoEscapes(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// What a switch warns of is told, as what hosts and muxes warn of.
+func TestWarningsOfSwitchesAreTold(t *testing.T) {
+	now := time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
+	got := warningsOf(now, &weirv1.Node{Name: "sw1", Role: "switch", Status: &weirv1.NodeStatus{
+		Connected: true, LastSeen: timestamppb.New(now), Switch: &weirv1.SwitchStatus{Warnings: []string{"1 tunnels have no route"}},
+	}})
+	if want := []string{"switch sw1: 1 tunnels have no route"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
