@@ -1,6 +1,7 @@
 package condition
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"testing"
@@ -52,10 +53,7 @@ func TestHardware(t *testing.T) {
 		}
 		s := &store.State{}
 		s.PutVIP(vip)
-		tunnel := addr("10.2.0.1")
-		if c.tunnel != "" {
-			tunnel = addr(c.tunnel)
-		}
+		tunnel := addr(cmp.Or(c.tunnel, "10.2.0.1"))
 		s.Tables.Set(desired.Key(vip, vip.Endpoints[0]), desired.Table{Rows: []desired.Row{{Slot: 1, Tunnel: tunnel}}, Buckets: []model.Slot{1}})
 		mux := model.Node{Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.0.0.1")}}
 		if c.aggregates != "" {

@@ -14,7 +14,9 @@ func TestAVIPWithoutARouteIsNotServed(t *testing.T) {
 	c.begin(false)
 	c.apply(inHardware("sw1"))
 	c.awaitPhase(placementpolicy.Hardware)
-	eventually(t, "the condition says that it is placed", func() bool { return strings.HasPrefix(c.hardwareReason(), "Placed") || c.hardwareReason() == "SharedWithMuxes" })
+	eventually(t, "the condition says that it is placed", func() bool {
+		return strings.HasPrefix(c.hardwareReason(), "Placed") || c.hardwareReason() == "SharedWithMuxes"
+	})
 	c.sw.loseRoutes(t, "203.0.113.10")
 	eventually(t, "the condition says why it is not", func() bool { return c.hardwareReason() == "NoRoute" })
 	if got := c.explained(); !strings.Contains(got, "no switch serves the VIP: NoRoute") || strings.Contains(got, "by a switch") {

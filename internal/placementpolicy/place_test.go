@@ -37,9 +37,6 @@ func TestEachStep(t *testing.T) {
 		"refused while announcing":         {Announcing, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing, Refused},
 		"in hardware":                      {Hardware, 0, Seen{Wanted: true, Runs: true, For: 24 * time.Hour}, Hardware, ""},
 		"in hardware of a silent switch":   {Hardware, 0, Seen{Wanted: true, Silent: 24 * time.Hour}, Hardware, ""},
-		"announced, without a route":       {Announcing, 0, Seen{Wanted: true, Runs: true, Unrouted: true}, Announcing, Unrouted},
-		"it loses its route":               {Hardware, 0, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, Unrouted},
-		"its word of before":               {Hardware, 0, Seen{Wanted: true, Unrouted: true}, Hardware, ""},
 		"an update refused":                {Hardware, 0, Seen{Wanted: true, Runs: true, Refused: "full"}, Withdrawing, Refused},
 		"wanted no more":                   {Hardware, 0, Seen{Runs: true}, Withdrawing, Withdrawn},
 		"fits no more":                     {Hardware, 0, Seen{Wanted: true, Unfit: "no backend"}, Withdrawing, Withdrawn},
@@ -79,20 +76,24 @@ func TestEachStep(t *testing.T) {
 func TestWithoutARoute(t *testing.T) {
 	for what, c := range map[string]struct {
 		from     Phase
+		was      bool // unrouted
 		seen     Seen
 		to       Phase
 		unrouted bool
 		event    Event
 	}{
-		"still":                   {Hardware, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, true, ""},
-		"it has just come":        {Hardware, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime - 1}, Hardware, true, ""},
-		"it is there":             {Hardware, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
-		"announced, and there":    {Announcing, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
-		"announced, and just now": {Announcing, Seen{Wanted: true, Runs: true}, Announcing, true, ""},
-		"not wanted":              {Hardware, Seen{Runs: true, Unrouted: true}, Withdrawing, false, Withdrawn},
-		"refused":                 {Hardware, Seen{Wanted: true, Runs: true, Unrouted: true, Refused: "full"}, Withdrawing, false, Refused},
+		"announced, without":      {Announcing, false, Seen{Wanted: true, Runs: true, Unrouted: true}, Announcing, true, Unrouted},
+		"it loses its route":      {Hardware, false, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, true, Unrouted},
+		"its word of before":      {Hardware, false, Seen{Wanted: true, Unrouted: true}, Hardware, false, ""},
+		"still":                   {Hardware, true, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, true, ""},
+		"it has just come":        {Hardware, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime - 1}, Hardware, true, ""},
+		"it is there":             {Hardware, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
+		"announced, and there":    {Announcing, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
+		"announced, and just now": {Announcing, true, Seen{Wanted: true, Runs: true}, Announcing, true, ""},
+		"not wanted":              {Hardware, true, Seen{Runs: true, Unrouted: true}, Withdrawing, false, Withdrawn},
+		"refused":                 {Hardware, true, Seen{Wanted: true, Runs: true, Unrouted: true, Refused: "full"}, Withdrawing, false, Refused},
 	} {
-		next, event := Place{Phase: c.from, Unrouted: true}.Next(c.seen, at)
+		next, event := Place{Phase: c.from, Unrouted: c.was}.Next(c.seen, at)
 		if next.Phase != c.to || next.Unrouted != c.unrouted || event != c.event {
 			t.Errorf("%s: %+v (%q), want %+v", what, next, event, c)
 		}

@@ -87,7 +87,7 @@ func (w *Watch) choose(s *store.State, now time.Time) {
 			w.look[vip] = true
 		}
 		for name := range delta.Nodes {
-			w.lookAtAllOf(s, name)
+			lookAtAllOf(w, s, name)
 		}
 	}
 	all := w.last == nil
@@ -131,7 +131,7 @@ func partOf(vip netip.Addr) int {
 }
 
 // lookAtAllOf adds the VIPs that have a place at a switch.
-func (w *Watch) lookAtAllOf(s *store.State, name string) {
+func lookAtAllOf(w *Watch, s *store.State, name string) {
 	for vip := range s.Placements.VIPsOf(name) {
 		w.look[vip] = true
 	}
@@ -139,7 +139,7 @@ func (w *Watch) lookAtAllOf(s *store.State, name string) {
 
 // settled says whether nothing becomes of a VIP unless something of it is written, or is reported by a switch or a host: it is in
 // all its switches and in no other, or in none and is to be in none, and no time runs.
-func (w *Watch) settled(s *store.State, address netip.Addr) bool {
+func settled(w *Watch, s *store.State, address netip.Addr) bool {
 	state := s.Placements.At(address)
 	vip, there := s.VIPAt(address)
 	wanted := state.Chosen
@@ -212,7 +212,7 @@ func (w *Watch) due(s *store.State, now time.Time) (due []netip.Addr) {
 		} else {
 			delete(w.look, vip)
 		}
-		if delete(w.open, vip); !w.settled(s, vip) {
+		if delete(w.open, vip); !settled(w, s, vip) {
 			w.open[vip] = true
 		}
 		if w.looked = vip; len(due) == mostSteps {

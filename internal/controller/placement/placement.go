@@ -203,13 +203,13 @@ func (w *Watch) noteSilence(s *store.State, name string, now time.Time) {
 	switch {
 	case s.Streams.At(name):
 		if silent {
-			w.lookAtAllOf(s, name)
+			lookAtAllOf(w, s, name)
 		}
 		delete(w.silent, name)
 		delete(w.told, name)
 	case !silent:
 		w.silent[name] = now
-		w.lookAtAllOf(s, name)
+		lookAtAllOf(w, s, name)
 	case now.Sub(since) >= placementpolicy.SilentTime && !w.told[name]:
 		w.told[name] = true
 		holds := 0
@@ -252,23 +252,23 @@ func (w *Watch) read(s *store.State, name string) report {
 	}
 	for _, r := range detail.GetSwitch().GetRefused() {
 		said.refused[r.GetVip()] = refusalText(r)
-		w.lookAtEntry(s, r.GetVip())
+		lookAtEntry(w, s, r.GetVip())
 	}
 	for _, address := range detail.GetSwitch().GetUnrouted() {
 		if said.unrouted[address] = true; !w.said[name].unrouted[address] {
-			w.lookAtEntry(s, address)
+			lookAtEntry(w, s, address)
 		}
 	}
 	for address := range w.said[name].unrouted {
 		if !said.unrouted[address] {
-			w.lookAtEntry(s, address)
+			lookAtEntry(w, s, address)
 		}
 	}
 	return said
 }
 
 // lookAtEntry adds the VIP of which a switch has an entry, by the entry's address.
-func (w *Watch) lookAtEntry(s *store.State, address string) {
+func lookAtEntry(w *Watch, s *store.State, address string) {
 	vip, err := netip.ParseAddr(address)
 	for u := range s.Addresses.Of(vip, desired.AsTIP) {
 		vip = s.VIPs.At(u.Name).Address

@@ -8,35 +8,45 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/placementpolicy"
 )
+
+// swept is the number of a VIP.
+func swept(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(113 + i>>8), byte(i)}) }
+
+// put has VIP number i be at a place of sw1.
+func (d *world) put(i int, place placementpolicy.Place) {
+	d.state.Placements.Put(swept(i), placementpolicy.State{VIP: fmt.Sprint("vip", i), Places: map[string]placementpolicy.Place{"sw1": place}})
+	d.state.PlacementWritten.Set(swept(i), 7)
+}
+
+// manyWorld has so many VIPs that sw1 serves.
+func manyWorld(many int) *world {
+	d := newWorld()
+	d.runs = 7
+	fast := d.state.VIPs.At("fast")
+	table := d.state.Tables.At(desired.Key(fast, fast.Endpoints[0]))
+	d.state.RemoveVIP("fast")
+	for i := range many {
+		vip := fast
+		vip.Name, vip.Address = fmt.Sprint("vip", i), swept(i)
+		d.state.PutVIP(vip)
+		d.state.Tables.Set(desired.Key(vip, vip.Endpoints[0]), table)
+		d.put(i, placementpolicy.Place{Phase: placementpolicy.Hardware})
+	}
+	return d
+}
 
 // Each VIP is looked at within sweepParts sweeps, those that are settled a part at a time, the others in each; one whose switch is
 // lost, or comes back, at once.
 func TestVIPsAreSweptInParts(t *testing.T) {
 	const many = 500
-	d := newWorld()
-	d.runs = 7
-	fast := d.state.VIPs.At("fast")
-	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, byte(113 + i>>8), byte(i)}) }
-	put := func(i int, place placementpolicy.Place) {
-		d.state.Placements.Put(address(i), placementpolicy.State{VIP: fmt.Sprint("vip", i), Places: map[string]placementpolicy.Place{"sw1": place}})
-		d.state.PlacementWritten.Set(address(i), 7)
-	}
-	d.state.RemoveVIP("fast")
-	for i := range many {
-		vip := fast
-		vip.Name, vip.Address = fmt.Sprint("vip", i), address(i)
-		d.state.PutVIP(vip)
-		table := d.state.Tables.At(model.EndpointKey{VIP: fast.Address, Protocol: model.TCP, Port: 80})
-		d.state.Tables.Set(model.EndpointKey{VIP: vip.Address, Protocol: model.TCP, Port: 80}, table)
-		put(i, placementpolicy.Place{Phase: placementpolicy.Hardware})
-	}
-	open := map[netip.Addr]bool{address(0): true, address(1): true, address(2): true}
-	put(0, placementpolicy.Place{Phase: placementpolicy.Hardware, Unrouted: true})
-	put(1, placementpolicy.Place{Phase: placementpolicy.Hardware, Part: placementpolicy.Part{Number: 1, Of: 2}})
-	put(2, placementpolicy.Place{Phase: placementpolicy.Evicted, Attempts: 9})
+	d := manyWorld(many)
+	open := map[netip.Addr]bool{swept(0): true, swept(1): true, swept(2): true}
+	d.put(0, placementpolicy.Place{Phase: placementpolicy.Hardware, Unrouted: true})
+	d.put(1, placementpolicy.Place{Phase: placementpolicy.Hardware, Part: placementpolicy.Part{Number: 1, Of: 2}})
+	d.put(2, placementpolicy.Place{Phase: placementpolicy.Evicted, Attempts: 9})
 	w := d.watch()
 	// looked are the VIPs that are looked at after a while.
 	looked := func(after time.Duration) []netip.Addr {
@@ -65,8 +75,8 @@ func TestVIPsAreSweptInParts(t *testing.T) {
 		}
 	}
 	for i := range many {
-		if n := seen[address(i)]; n == 0 || open[address(i)] && n != sweepParts {
-			t.Errorf("%s was looked at %d times in %d sweeps", address(i), n, sweepParts)
+		if n := seen[swept(i)]; n == 0 || open[swept(i)] && n != sweepParts {
+			t.Errorf("%s was looked at %d times in %d sweeps", swept(i), n, sweepParts)
 		}
 	}
 	for _, connected := range []bool{false, true} {

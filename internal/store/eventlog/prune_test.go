@@ -14,56 +14,66 @@ import (
 	"github.com/weirlb/weir/internal/testkit/teststore"
 )
 
+// oracle is what is to be stored: the tenant of each event, and when it was written last.
+type oracle map[string]struct {
+	tenant string
+	order  int
+}
+
+// prune drops the oldest of whoever has the most.
+func (o oracle) prune() {
+	names := slices.SortedFunc(maps.Keys(o), func(a, b string) int {
+		return cmp.Or(cmp.Compare(o[a].order, o[b].order), cmp.Compare(a, b))
+	})
+	var owners []string
+	for _, name := range names {
+		owners = append(owners, o[name].tenant)
+	}
+	if len(names) > eventlog.MaxEvents {
+		for _, i := range eventlog.Excess(owners, eventlog.MaxEvents) {
+			delete(o, names[i])
+		}
+	}
+}
+
+// record has a recorder write events, and notes them.
+func (o oracle) record(t *testing.T, r *eventlog.Recorder, order int, events ...eventlog.Event) {
+	t.Helper()
+	if err := r.Record(t.Context(), time.Unix(1_700_000_000, 0), events); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		o[e.Name()] = struct {
+			tenant string
+			order  int
+		}{e.Tenant, order}
+	}
+}
+
+func (o oracle) check(t *testing.T, log *eventlog.Log) {
+	t.Helper()
+	events, _, err := log.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		got = append(got, e.Name())
+	}
+	slices.Sort(got)
+	if all := slices.Sorted(maps.Keys(o)); !slices.Equal(got, all) {
+		t.Fatalf("%d events are left, want %d others", len(got), len(all))
+	}
+}
+
 // The oldest events of whoever has the most go, whether they were read or are known from what was written, also in an external
 // etcd, which takes few operations at once; what repeats is new again.
 func TestOldEventsGo(t *testing.T) {
 	s := teststore.Open(t, etcdtest.Start(t))
 	r, draw := s.Events.NewRecorder(), rand.New(rand.NewPCG(7, 7))
-	type event struct {
-		tenant string
-		order  int
-	}
-	want, writes := map[string]event{}, eventlog.PruneAfter
-	prune := func() {
-		names := slices.SortedFunc(maps.Keys(want), func(a, b string) int {
-			return cmp.Or(cmp.Compare(want[a].order, want[b].order), cmp.Compare(a, b))
-		})
-		var owners []string
-		for _, name := range names {
-			owners = append(owners, want[name].tenant)
-		}
-		if len(names) > eventlog.MaxEvents {
-			for _, i := range eventlog.Excess(owners, eventlog.MaxEvents) {
-				delete(want, names[i])
-			}
-		}
-	}
-	record := func(r *eventlog.Recorder, n int, events ...eventlog.Event) {
-		t.Helper()
-		if err := r.Record(t.Context(), time.Unix(1_700_000_000, 0), events); err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range events {
-			want[e.Name()] = event{e.Tenant, n}
-		}
-	}
-	check := func() {
-		t.Helper()
-		events, _, err := s.Events.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, e := range events {
-			got = append(got, e.Name())
-		}
-		slices.Sort(got)
-		if all := slices.Sorted(maps.Keys(want)); !slices.Equal(got, all) {
-			t.Fatalf("%d events are left, want %d others", len(got), len(all))
-		}
-	}
 	const batch = 64
 	const batches = (eventlog.MaxEvents + 4*eventlog.PruneAfter) / batch
+	want, writes := oracle{}, eventlog.PruneAfter
 	for n := range batches {
 		var events []eventlog.Event
 		for i := range batch {
@@ -73,19 +83,19 @@ func TestOldEventsGo(t *testing.T) {
 			}
 			events = append(events, e)
 		}
-		record(r, n, events...)
+		want.record(t, r, n, events...)
 		if writes += batch; writes >= eventlog.PruneAfter {
 			writes = 0
-			prune()
+			want.prune()
 		}
 		if n == batches-6 { // another leader, whose first write has it look
-			check()
+			want.check(t, s.Events)
 			if !r.Knows() {
 				t.Error("what is stored is read anew each time")
 			}
-			record(s.Events.NewRecorder(), n, eventlog.Event{Kind: "VIP", Reason: "Test", Count: 1, Object: "other", Tenant: "blue"})
-			prune()
+			want.record(t, s.Events.NewRecorder(), n, eventlog.Event{Kind: "VIP", Reason: "Test", Count: 1, Object: "other", Tenant: "blue"})
+			want.prune()
 		}
 	}
-	check()
+	want.check(t, s.Events)
 }

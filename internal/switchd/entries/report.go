@@ -27,7 +27,7 @@ func (c *Controller) Report() (running model.Generation, refused []*weirv1.Switc
 		Driver: c.able.Driver, Hosts: table(c.able.Hosts), Ecmp: table(c.able.ECMP), Tunnels: table(c.able.Tunnels), Members: c.able.MaxMembers, Weights: c.able.Weights, Tips: c.able.TIPs,
 		Programmed: uint32(len(c.good)), Announced: uint32(len(c.announced)), Differences: c.differences, Warnings: c.warnings(time.Now()),
 	}
-	unrouted := c.unrouted()
+	unrouted := unroutedOf(c)
 	status.UnroutedMore = len(unrouted) > limits.MaxUnrouted
 	status.Unrouted = compile.AddressTexts(unrouted[:min(len(unrouted), limits.MaxUnrouted)])
 	return c.running, c.refused(), status
@@ -47,7 +47,7 @@ func (c *Controller) refused() (list []*weirv1.SwitchRefusal) {
 		})
 	}
 	for _, vip := range slices.SortedFunc(maps.Keys(c.told), netip.Addr.Compare) {
-		if !c.held[vip].Equal(c.entry(vip)) && !c.onlyLacks(vip) {
+		if !c.held[vip].Equal(c.entry(vip)) && !onlyLacks(c, vip) {
 			add(vip)
 		}
 	}
@@ -74,7 +74,7 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 		first := slices.MinFunc(slices.Collect(maps.Keys(c.unreachable)), netip.Addr.Compare)
 		lines = append(lines, fmt.Sprintf("%d tunnels have no route, %s first: other members get their packets, and a VIP that has none is not announced", n, first))
 	}
-	if n, first := c.lacking(); n > 0 {
+	if n, first := lacking(c); n > 0 {
 		refusal := c.failures[first].refusal
 		lines = append(lines, fmt.Sprintf("%d entries still have members without a route, as the switch refuses to take these out, %s first: %s",
 			n, first, refusal.Error()))
@@ -89,9 +89,9 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 }
 
 // lacking are the entries that the switch refuses to have without members that have no route: how many, and the first of them.
-func (c *Controller) lacking() (n int, first netip.Addr) {
+func lacking(c *Controller) (n int, first netip.Addr) {
 	for vip := range c.failures {
-		if !c.onlyLacks(vip) {
+		if !onlyLacks(c, vip) {
 			continue
 		}
 		if n++; n == 1 || vip.Less(first) {
@@ -143,7 +143,7 @@ func (c *Controller) Sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_switch_entries", len(c.good), "held")
 	telemetry.Put(to, "weir_switch_entries", len(c.refused()), "refused")
 	telemetry.Put(to, "weir_switch_entries", len(c.announced), "announced")
-	telemetry.Put(to, "weir_switch_entries", len(c.unrouted()), "unrouted")
+	telemetry.Put(to, "weir_switch_entries", len(unroutedOf(c)), "unrouted")
 	for _, t := range []struct {
 		name  hardware.TableName
 		table hardware.Table

@@ -30,7 +30,7 @@ func readRoutes(ctx context.Context, c *Controller) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, routesFirst)
 	defer cancel()
-	none, err := router.Unreachable(ctx, tunnelsOf(c.toldNow()))
+	none, err := router.Unreachable(ctx, tunnelsOf(toldNow(c)))
 	if err != nil {
 		c.config.Log.Warn("which tunnels have a route is not known, trying again", "err", err)
 		return
@@ -49,7 +49,7 @@ func watchRoutes(ctx context.Context, c *Controller) {
 	failed := false
 	for ctx.Err() == nil {
 		began := time.Now()
-		tunnels := tunnelsOf(c.toldNow())
+		tunnels := tunnelsOf(toldNow(c))
 		none, err := router.Unreachable(ctx, tunnels)
 		took := time.Since(began)
 		if err == nil && loses(c, none) {
@@ -84,7 +84,7 @@ func loses(c *Controller, none []netip.Addr) bool {
 }
 
 // toldNow is what is told now: each message makes another map, so that nobody has to wait while this one is read.
-func (c *Controller) toldNow() map[netip.Addr]wire.SwitchEntry {
+func toldNow(c *Controller) map[netip.Addr]wire.SwitchEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.told
@@ -116,7 +116,7 @@ func noteUnreachable(c *Controller, none []netip.Addr) {
 	c.config.Log.Warn("other tunnels have no route than before", "old", len(c.unreachable), "new", len(next))
 	c.unreachable = next
 	for vip, f := range c.failures { // what is without other members is tried at once
-		if c.onlyLacks(vip) {
+		if onlyLacks(c, vip) {
 			f.next = time.Time{}
 			c.failures[vip] = f
 		}
@@ -128,7 +128,7 @@ func noteUnreachable(c *Controller, none []netip.Addr) {
 
 // onlyLacks says whether all that an entry which the switch holds differs by from what it is to hold are members without a
 // route that it still has: it is as the manager told it. The lock is held.
-func (c *Controller) onlyLacks(vip netip.Addr) bool {
+func onlyLacks(c *Controller, vip netip.Addr) bool {
 	held, there := c.held[vip]
 	told, is := c.told[vip]
 	if !there || !is || len(c.unreachable) == 0 {
@@ -144,14 +144,14 @@ func (c *Controller) onlyLacks(vip netip.Addr) bool {
 	return held.Equal(want)
 }
 
-// unrouted are the VIPs that are to be announced and are not for want of a route: to any of their tunnels, or to some that the
+// unroutedOf are the VIPs that are to be announced and are not for want of a route: to any of their tunnels, or to some that the
 // switch does not take out of the entry. The lock is held.
-func (c *Controller) unrouted() (vips []netip.Addr) {
+func unroutedOf(c *Controller) (vips []netip.Addr) {
 	if len(c.unreachable) == 0 {
 		return nil
 	}
 	for vip, told := range c.told {
-		if told.Announce && !c.announced[vip] && (c.unreachable.all(told) || c.onlyLacks(vip)) {
+		if told.Announce && !c.announced[vip] && (c.unreachable.all(told) || onlyLacks(c, vip)) {
 			vips = append(vips, vip)
 		}
 	}
