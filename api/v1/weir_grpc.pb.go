@@ -25,6 +25,7 @@ const (
 	WeirService_CreateVIP_FullMethodName            = "/weir.v1.WeirService/CreateVIP"
 	WeirService_UpdateVIP_FullMethodName            = "/weir.v1.WeirService/UpdateVIP"
 	WeirService_PatchVIP_FullMethodName             = "/weir.v1.WeirService/PatchVIP"
+	WeirService_PatchBackends_FullMethodName        = "/weir.v1.WeirService/PatchBackends"
 	WeirService_ListVIPs_FullMethodName             = "/weir.v1.WeirService/ListVIPs"
 	WeirService_GetVIP_FullMethodName               = "/weir.v1.WeirService/GetVIP"
 	WeirService_DeleteVIP_FullMethodName            = "/weir.v1.WeirService/DeleteVIP"
@@ -69,6 +70,7 @@ const (
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
 	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
+	WeirService_Observe_FullMethodName              = "/weir.v1.WeirService/Observe"
 	WeirService_ListConnections_FullMethodName      = "/weir.v1.WeirService/ListConnections"
 )
 
@@ -86,6 +88,8 @@ type WeirServiceClient interface {
 	UpdateVIP(ctx context.Context, in *UpdateVIPRequest, opts ...grpc.CallOption) (*UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(ctx context.Context, in *PatchVIPRequest, opts ...grpc.CallOption) (*PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(ctx context.Context, in *PatchBackendsRequest, opts ...grpc.CallOption) (*PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(ctx context.Context, in *ListVIPsRequest, opts ...grpc.CallOption) (*ListVIPsResponse, error)
 	GetVIP(ctx context.Context, in *GetVIPRequest, opts ...grpc.CallOption) (*GetVIPResponse, error)
@@ -168,6 +172,9 @@ type WeirServiceClient interface {
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error)
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error)
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error)
 }
@@ -214,6 +221,16 @@ func (c *weirServiceClient) PatchVIP(ctx context.Context, in *PatchVIPRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PatchVIPResponse)
 	err := c.cc.Invoke(ctx, WeirService_PatchVIP_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) PatchBackends(ctx context.Context, in *PatchBackendsRequest, opts ...grpc.CallOption) (*PatchBackendsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PatchBackendsResponse)
+	err := c.cc.Invoke(ctx, WeirService_PatchBackends_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -687,6 +704,25 @@ func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 
+func (c *weirServiceClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[3], WeirService_Observe_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ObserveRequest, ObserveResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_ObserveClient = grpc.ServerStreamingClient[ObserveResponse]
+
 func (c *weirServiceClient) ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListConnectionsResponse)
@@ -711,6 +747,8 @@ type WeirServiceServer interface {
 	UpdateVIP(context.Context, *UpdateVIPRequest) (*UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *PatchBackendsRequest) (*PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error)
 	GetVIP(context.Context, *GetVIPRequest) (*GetVIPResponse, error)
@@ -793,6 +831,9 @@ type WeirServiceServer interface {
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error)
 }
@@ -815,6 +856,9 @@ func (UnimplementedWeirServiceServer) UpdateVIP(context.Context, *UpdateVIPReque
 }
 func (UnimplementedWeirServiceServer) PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PatchVIP not implemented")
+}
+func (UnimplementedWeirServiceServer) PatchBackends(context.Context, *PatchBackendsRequest) (*PatchBackendsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PatchBackends not implemented")
 }
 func (UnimplementedWeirServiceServer) ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListVIPs not implemented")
@@ -948,6 +992,9 @@ func (UnimplementedWeirServiceServer) ExplainPacket(context.Context, *ExplainPac
 func (UnimplementedWeirServiceServer) Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error {
 	return status.Error(codes.Unimplemented, "method Capture not implemented")
 }
+func (UnimplementedWeirServiceServer) Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error {
+	return status.Error(codes.Unimplemented, "method Observe not implemented")
+}
 func (UnimplementedWeirServiceServer) ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListConnections not implemented")
 }
@@ -1039,6 +1086,24 @@ func _WeirService_PatchVIP_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(WeirServiceServer).PatchVIP(ctx, req.(*PatchVIPRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_PatchBackends_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PatchBackendsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).PatchBackends(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_PatchBackends_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).PatchBackends(ctx, req.(*PatchBackendsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1814,6 +1879,17 @@ func _WeirService_Capture_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureServer = grpc.ServerStreamingServer[CaptureResponse]
 
+func _WeirService_Observe_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ObserveRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).Observe(m, &grpc.GenericServerStream[ObserveRequest, ObserveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_ObserveServer = grpc.ServerStreamingServer[ObserveResponse]
+
 func _WeirService_ListConnections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListConnectionsRequest)
 	if err := dec(in); err != nil {
@@ -1854,6 +1930,10 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PatchVIP",
 			Handler:    _WeirService_PatchVIP_Handler,
+		},
+		{
+			MethodName: "PatchBackends",
+			Handler:    _WeirService_PatchBackends_Handler,
 		},
 		{
 			MethodName: "ListVIPs",
@@ -2038,6 +2118,11 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Capture",
 			Handler:       _WeirService_Capture_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Observe",
+			Handler:       _WeirService_Observe_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -23,6 +23,7 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceCreateVIPProcedure:            byLeader,
 	weirv1connect.WeirServiceUpdateVIPProcedure:            byLeader,
 	weirv1connect.WeirServicePatchVIPProcedure:             byLeader,
+	weirv1connect.WeirServicePatchBackendsProcedure:        byLeader,
 	weirv1connect.WeirServiceDeleteVIPProcedure:            byLeader,
 	weirv1connect.WeirServiceCreateAddressPoolProcedure:    byLeader,
 	weirv1connect.WeirServiceUpdateAddressPoolProcedure:    byLeader,
@@ -67,6 +68,7 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceGetNodeProcedure:              anyReads,
 	weirv1connect.WeirServiceExplainPacketProcedure:        anyReads,
 	weirv1connect.WeirServiceCaptureProcedure:              anyReads,
+	weirv1connect.WeirServiceObserveProcedure:              anyReads,
 	weirv1connect.WeirServiceListConnectionsProcedure:      anyReads,
 
 	weirv1connect.SyncServiceSyncMuxProcedure:        ownWrites,
@@ -114,7 +116,7 @@ var handling = map[string]place{
 func streams(path string) bool {
 	switch path {
 	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
-		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
+		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceObserveProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
 		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
 		weirv1connect.ClusterServiceFollowProgressProcedure, weirv1connect.ClusterServiceReadTrafficProcedure,
 		weirv1connect.SyncServiceSyncSwitchProcedure:

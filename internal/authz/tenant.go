@@ -37,7 +37,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 		if tenant, moves := r.GetPatch().GetFields()["tenant"]; moves {
 			return permitTenantOf(caller, "patch.tenant", tenant.GetStringValue())
 		}
-	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
+	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest, *weirv1.PatchBackendsRequest:
 		return PermitVIP(caller, s, role, nameOf(message))
 	case *weirv1.ListConnectionsRequest:
 		return PermitVIP(caller, s, role, r.GetVip())

@@ -81,6 +81,7 @@ var goldenRules = map[string]struct {
 	"WeirService/CreateVIP":            {&weirv1.CreateVIPRequest{Vip: of("blue", bare("sea", "198.51.100.1"))}, createsInTenant},
 	"WeirService/UpdateVIP":            {&weirv1.UpdateVIPRequest{Name: "sea", Vip: of("blue", bare("other", "198.51.100.1"))}, writesInTenant},
 	"WeirService/PatchVIP":             {&weirv1.PatchVIPRequest{Name: "sea", ResourceVersion: 1}, writesInTenant},
+	"WeirService/PatchBackends":        {&weirv1.PatchBackendsRequest{Name: "sea", Port: 80, FieldManager: "scaler", Replace: true}, writesInTenant},
 	"WeirService/DeleteVIP":            {&weirv1.DeleteVIPRequest{Name: "sea", ResourceVersion: 1}, writesInTenant},
 	"WeirService/ReclaimPorts":         {&weirv1.ReclaimPortsRequest{Name: "sea", Address: "10.9.9.9"}, writesInTenant},
 	"WeirService/GetSNAT":              {&weirv1.GetSNATRequest{Name: "sea"}, viewsInTenant},
@@ -125,6 +126,7 @@ var goldenRules = map[string]struct {
 	"WeirService/DrainSwitch":          {&weirv1.DrainSwitchRequest{Name: "mux1"}, operatesAll},
 	"WeirService/UndrainSwitch":        {&weirv1.UndrainSwitchRequest{Name: "mux1"}, operatesAll},
 	"WeirService/ExplainPacket":        {&weirv1.ExplainPacketRequest{Mux: "mux1"}, operatesAll},
+	"WeirService/Observe":              {&weirv1.ObserveRequest{Muxes: []string{"mux1"}, Count: 1 << 30}, operatesAll},
 	"WeirService/Capture":              {&weirv1.CaptureRequest{Mux: "mux1", Count: 1 << 30}, operatesAll},
 
 	"SyncService/SyncMux":        {&weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.0.0.1"}}, asMux1},

@@ -174,6 +174,7 @@ const (
 	HealthHealthy   Health = "healthy"
 	HealthUnhealthy Health = "unhealthy"
 	HealthUnchecked Health = "unchecked" // its endpoint has no check
+	HealthPending   Health = "pending"   // its host has not joined: no agent says this
 )
 
 // BackendHealth is what an agent found of one backend.

@@ -113,6 +113,8 @@ type Backend struct {
 	Weight  uint32 // share of new connections; 0 drains
 	// Tunnel is where encapsulated packets go, when not Address: it routes to the host. Unique in the endpoint; of any family.
 	Tunnel netip.Addr
+	// FieldManager is the program that writes the backend by itself; empty: who writes the VIP does.
+	FieldManager string
 }
 
 // AddrPort is the backend's identity within its endpoint.
@@ -130,21 +132,40 @@ func (b Backend) TunnelAddress() netip.Addr {
 type HealthCheck struct {
 	Type     CheckType
 	Port     uint16        // 0: the backend's port
-	Path     string        // HTTP only: the request's path; 2xx and 3xx are healthy
-	Host     string        // HTTP only: the request's Host header; empty: the VIP's address
+	Path     string        // HTTP and HTTPS only: the request's path; 2xx and 3xx are healthy
+	Host     string        // HTTP, HTTPS and gRPC only: Host header or authority; empty: the VIP's address
+	TLS      CheckTLS      // HTTPS and gRPC only
+	Service  string        // gRPC only: whose health is asked for; empty: the server's
+	Send     string        // UDP only: the datagram, as CheckPayload reads it
+	Expect   string        // UDP only: what an answer contains, likewise
 	Interval time.Duration // between the starts of two checks
 	Timeout  time.Duration // of one check; at most Interval
 	Rise     uint32        // successes in a row until healthy
 	Fall     uint32        // failures in a row until unhealthy
+
+	AnswerOptional bool // UDP only: without an answer it suffices that no ICMP error comes
 }
+
+// CheckTLS says how a health check speaks TLS.
+type CheckTLS struct {
+	On         bool
+	ServerName string // of the certificate, and sent as SNI; empty: the check's host without its port
+	CA         string // PEM of who must have issued the certificate, or SystemCA; empty: any certificate is taken
+}
+
+// SystemCA stands for whom the host's machine trusts.
+const SystemCA = "system"
 
 // CheckType is the protocol of a health check.
 type CheckType string
 
 // The kinds of health check.
 const (
-	CheckTCP  CheckType = "tcp"  // the connection opens
-	CheckHTTP CheckType = "http" // GET answers 2xx or 3xx
+	CheckTCP   CheckType = "tcp"   // the connection opens
+	CheckHTTP  CheckType = "http"  // GET answers 2xx or 3xx
+	CheckHTTPS CheckType = "https" // likewise, over TLS
+	CheckGRPC  CheckType = "grpc"  // grpc.health.v1.Health answers SERVING
+	CheckUDP   CheckType = "udp"   // a datagram is answered, or not refused
 )
 
 // Defaults of a health check's fields that were left out.

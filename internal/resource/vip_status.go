@@ -41,7 +41,7 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
-		reported := s.Health.Of(vip, e, b)
+		reported := desired.HealthOf(&s.State, vip, e, b)
 		counted := m.Sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(reported.Health), Reason: reported.Reason,

@@ -89,6 +89,15 @@ func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do f
 	return each(stream, do)
 }
 
+// EachObserved observes muxes and calls do for what comes, in order, until it or ctx ends or do fails.
+func (c *Client) EachObserved(ctx context.Context, r *weirv1.ObserveRequest, do func(*weirv1.ObserveResponse) error) error {
+	stream, err := c.Observe(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
 // EachBackup copies a manager's store and calls do for each part, in order, until it or ctx ends or do fails.
 func (c *Client) EachBackup(ctx context.Context, do func(part *weirv1.BackupResponse) error) error {
 	stream, err := c.Backup(ctx, &weirv1.BackupRequest{})

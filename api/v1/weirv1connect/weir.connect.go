@@ -42,6 +42,9 @@ const (
 	WeirServiceUpdateVIPProcedure = "/weir.v1.WeirService/UpdateVIP"
 	// WeirServicePatchVIPProcedure is the fully-qualified name of the WeirService's PatchVIP RPC.
 	WeirServicePatchVIPProcedure = "/weir.v1.WeirService/PatchVIP"
+	// WeirServicePatchBackendsProcedure is the fully-qualified name of the WeirService's PatchBackends
+	// RPC.
+	WeirServicePatchBackendsProcedure = "/weir.v1.WeirService/PatchBackends"
 	// WeirServiceListVIPsProcedure is the fully-qualified name of the WeirService's ListVIPs RPC.
 	WeirServiceListVIPsProcedure = "/weir.v1.WeirService/ListVIPs"
 	// WeirServiceGetVIPProcedure is the fully-qualified name of the WeirService's GetVIP RPC.
@@ -157,6 +160,8 @@ const (
 	WeirServiceExplainPacketProcedure = "/weir.v1.WeirService/ExplainPacket"
 	// WeirServiceCaptureProcedure is the fully-qualified name of the WeirService's Capture RPC.
 	WeirServiceCaptureProcedure = "/weir.v1.WeirService/Capture"
+	// WeirServiceObserveProcedure is the fully-qualified name of the WeirService's Observe RPC.
+	WeirServiceObserveProcedure = "/weir.v1.WeirService/Observe"
 	// WeirServiceListConnectionsProcedure is the fully-qualified name of the WeirService's
 	// ListConnections RPC.
 	WeirServiceListConnectionsProcedure = "/weir.v1.WeirService/ListConnections"
@@ -172,6 +177,8 @@ type WeirServiceClient interface {
 	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
@@ -254,6 +261,9 @@ type WeirServiceClient interface {
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error)
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(context.Context, *v1.ObserveRequest) (*connect.ServerStreamForClient[v1.ObserveResponse], error)
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
@@ -292,6 +302,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServicePatchVIPProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+			connect.WithClientOptions(opts...),
+		),
+		patchBackends: connect.NewClient[v1.PatchBackendsRequest, v1.PatchBackendsResponse](
+			httpClient,
+			baseURL+WeirServicePatchBackendsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("PatchBackends")),
 			connect.WithClientOptions(opts...),
 		),
 		listVIPs: connect.NewClient[v1.ListVIPsRequest, v1.ListVIPsResponse](
@@ -580,6 +596,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("Capture")),
 			connect.WithClientOptions(opts...),
 		),
+		observe: connect.NewClient[v1.ObserveRequest, v1.ObserveResponse](
+			httpClient,
+			baseURL+WeirServiceObserveProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("Observe")),
+			connect.WithClientOptions(opts...),
+		),
 		listConnections: connect.NewClient[v1.ListConnectionsRequest, v1.ListConnectionsResponse](
 			httpClient,
 			baseURL+WeirServiceListConnectionsProcedure,
@@ -596,6 +618,7 @@ type weirServiceClient struct {
 	createVIP            *connect.Client[v1.CreateVIPRequest, v1.CreateVIPResponse]
 	updateVIP            *connect.Client[v1.UpdateVIPRequest, v1.UpdateVIPResponse]
 	patchVIP             *connect.Client[v1.PatchVIPRequest, v1.PatchVIPResponse]
+	patchBackends        *connect.Client[v1.PatchBackendsRequest, v1.PatchBackendsResponse]
 	listVIPs             *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
 	getVIP               *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
 	deleteVIP            *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
@@ -640,6 +663,7 @@ type weirServiceClient struct {
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
 	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
+	observe              *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
 	listConnections      *connect.Client[v1.ListConnectionsRequest, v1.ListConnectionsResponse]
 }
 
@@ -673,6 +697,15 @@ func (c *weirServiceClient) UpdateVIP(ctx context.Context, req *v1.UpdateVIPRequ
 // PatchVIP calls weir.v1.WeirService.PatchVIP.
 func (c *weirServiceClient) PatchVIP(ctx context.Context, req *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
 	response, err := c.patchVIP.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PatchBackends calls weir.v1.WeirService.PatchBackends.
+func (c *weirServiceClient) PatchBackends(ctx context.Context, req *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error) {
+	response, err := c.patchBackends.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -1063,6 +1096,11 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 	return c.capture.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// Observe calls weir.v1.WeirService.Observe.
+func (c *weirServiceClient) Observe(ctx context.Context, req *v1.ObserveRequest) (*connect.ServerStreamForClient[v1.ObserveResponse], error) {
+	return c.observe.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ListConnections calls weir.v1.WeirService.ListConnections.
 func (c *weirServiceClient) ListConnections(ctx context.Context, req *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {
 	response, err := c.listConnections.CallUnary(ctx, connect.NewRequest(req))
@@ -1082,6 +1120,8 @@ type WeirServiceHandler interface {
 	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
@@ -1164,6 +1204,9 @@ type WeirServiceHandler interface {
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(context.Context, *v1.ObserveRequest, *connect.ServerStream[v1.ObserveResponse]) error
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
@@ -1198,6 +1241,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServicePatchVIPProcedure,
 		svc.PatchVIP,
 		connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServicePatchBackendsHandler := connect.NewUnaryHandlerSimple(
+		WeirServicePatchBackendsProcedure,
+		svc.PatchBackends,
+		connect.WithSchema(weirServiceMethods.ByName("PatchBackends")),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceListVIPsHandler := connect.NewUnaryHandlerSimple(
@@ -1486,6 +1535,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("Capture")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceObserveHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceObserveProcedure,
+		svc.Observe,
+		connect.WithSchema(weirServiceMethods.ByName("Observe")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListConnectionsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListConnectionsProcedure,
 		svc.ListConnections,
@@ -1503,6 +1558,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceUpdateVIPHandler.ServeHTTP(w, r)
 		case WeirServicePatchVIPProcedure:
 			weirServicePatchVIPHandler.ServeHTTP(w, r)
+		case WeirServicePatchBackendsProcedure:
+			weirServicePatchBackendsHandler.ServeHTTP(w, r)
 		case WeirServiceListVIPsProcedure:
 			weirServiceListVIPsHandler.ServeHTTP(w, r)
 		case WeirServiceGetVIPProcedure:
@@ -1591,6 +1648,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceExplainPacketHandler.ServeHTTP(w, r)
 		case WeirServiceCaptureProcedure:
 			weirServiceCaptureHandler.ServeHTTP(w, r)
+		case WeirServiceObserveProcedure:
+			weirServiceObserveHandler.ServeHTTP(w, r)
 		case WeirServiceListConnectionsProcedure:
 			weirServiceListConnectionsHandler.ServeHTTP(w, r)
 		default:
@@ -1616,6 +1675,10 @@ func (UnimplementedWeirServiceHandler) UpdateVIP(context.Context, *v1.UpdateVIPR
 
 func (UnimplementedWeirServiceHandler) PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchVIP is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchBackends is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error) {
@@ -1792,6 +1855,10 @@ func (UnimplementedWeirServiceHandler) ExplainPacket(context.Context, *v1.Explai
 
 func (UnimplementedWeirServiceHandler) Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Capture is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) Observe(context.Context, *v1.ObserveRequest, *connect.ServerStream[v1.ObserveResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Observe is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {
