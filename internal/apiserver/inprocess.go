@@ -92,6 +92,11 @@ func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_Capture
 	return weirv1.UnimplementedWeirServiceServer{}.Capture(r, s)
 }
 
+// Observe likewise.
+func (restServer) Observe(r *weirv1.ObserveRequest, s weirv1.WeirService_ObserveServer) error {
+	return weirv1.UnimplementedWeirServiceServer{}.Observe(r, s)
+}
+
 // WatchVIPs is served to REST by handleREST.
 func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {
 	return errOnlyStream

@@ -38,7 +38,7 @@ lost, and counted. It ends after --count lines or --duration, or when it is inte
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request.Duration = durationpb.New(duration)
-			return observe(s, cmd, request)
+			return observeMuxes(s, cmd, request)
 		},
 	}
 	flags, filter := cmd.Flags(), request.GetFilter()
@@ -68,7 +68,7 @@ type observed struct {
 	reasons        []string // why muxes are not observed
 }
 
-func observe(s *session.Session, cmd *cobra.Command, request *weirv1.ObserveRequest) error {
+func observeMuxes(s *session.Session, cmd *cobra.Command, request *weirv1.ObserveRequest) error {
 	client, err := s.Connect()
 	if err != nil {
 		return err

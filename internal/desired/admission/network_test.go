@@ -240,7 +240,7 @@ func TestAdmitAttachments(t *testing.T) {
 		"a local backend":      {joinedTown(), newVIP("new", "203.0.113.31", on("host1", "100.127.0.1")), []string{first + ".address: 100.127.0.1 is in 100.64.0.0/10"}},
 		"a local tunnel":       {joinedTown(), newVIP("new", "203.0.113.31", through(on("host1", "10.9.0.1"), "100.64.0.1")), []string{first + ".tunnel: 100.64.0.1 is in 100.64.0.0/10"}},
 	} {
-		_, err := VIPs(c.state, []model.VIP{c.vip})
+		_, err := VIPs(c.state, []model.VIP{c.vip}, true)
 		if got := refusals(err, c.want); !slices.Equal(got, c.want) {
 			t.Errorf("%s: refused with %q, want %q", what, got, c.want)
 		}
