@@ -185,9 +185,9 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "wake", "bucket", "steer", "fabric", "placement", "placechoice", "flowhash", "health", "typo", "selector", "snat", "snatport", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "placementpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan"}},
+	{"pure (L1)", []string{"sorted", "wake", "bucket", "steer", "fabric", "placement", "placechoice", "flowhash", "health", "typo", "selector", "snat", "snatport", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "placementpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan", "rate", "elapsed"}},
 	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe"}},
-	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "diagnosis", "replica", "nodesync", "clusterservice", "webui", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
+	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "warning", "diagnosis", "replica", "nodesync", "clusterservice", "webui", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
 }
 
 // dependencies returns what the packages import, themselves included, tests left out.

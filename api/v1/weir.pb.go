@@ -5092,6 +5092,105 @@ func (x *ListNodesResponse) GetNodes() []*Node {
 	return nil
 }
 
+type WatchNodesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListNodesRequest.
+	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchNodesRequest) Reset() {
+	*x = WatchNodesRequest{}
+	mi := &file_v1_weir_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchNodesRequest) ProtoMessage() {}
+
+func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchNodesRequest.ProtoReflect.Descriptor instead.
+func (*WatchNodesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *WatchNodesRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type WatchNodesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "added", "modified", "deleted", or "bookmark": nothing. All nodes come as "added" first, then a bookmark.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Of one that is connected, last_seen is that of when anything else changed. With a deletion, its name and role.
+	Node          *Node `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchNodesResponse) Reset() {
+	*x = WatchNodesResponse{}
+	mi := &file_v1_weir_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchNodesResponse) ProtoMessage() {}
+
+func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchNodesResponse.ProtoReflect.Descriptor instead.
+func (*WatchNodesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *WatchNodesResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchNodesResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 type GetNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5101,7 +5200,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5113,7 +5212,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5126,7 +5225,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{86}
+	return file_v1_weir_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -5145,7 +5244,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5157,7 +5256,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5170,7 +5269,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{87}
+	return file_v1_weir_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -5189,7 +5288,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5201,7 +5300,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5214,7 +5313,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{88}
+	return file_v1_weir_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -5232,7 +5331,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5343,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5356,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{89}
+	return file_v1_weir_proto_rawDescGZIP(), []int{91}
 }
 
 type DrainSwitchRequest struct {
@@ -5271,7 +5370,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5382,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5395,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{90}
+	return file_v1_weir_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DrainSwitchRequest) GetName() string {
@@ -5330,7 +5429,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5342,7 +5441,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5355,7 +5454,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{91}
+	return file_v1_weir_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *DrainSwitchResponse) GetGeneration() uint64 {
@@ -5408,7 +5507,7 @@ type DrainedVIP struct {
 
 func (x *DrainedVIP) Reset() {
 	*x = DrainedVIP{}
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5420,7 +5519,7 @@ func (x *DrainedVIP) String() string {
 func (*DrainedVIP) ProtoMessage() {}
 
 func (x *DrainedVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5433,7 +5532,7 @@ func (x *DrainedVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainedVIP.ProtoReflect.Descriptor instead.
 func (*DrainedVIP) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{92}
+	return file_v1_weir_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *DrainedVIP) GetVip() string {
@@ -5475,7 +5574,7 @@ type UndrainSwitchRequest struct {
 
 func (x *UndrainSwitchRequest) Reset() {
 	*x = UndrainSwitchRequest{}
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5487,7 +5586,7 @@ func (x *UndrainSwitchRequest) String() string {
 func (*UndrainSwitchRequest) ProtoMessage() {}
 
 func (x *UndrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5500,7 +5599,7 @@ func (x *UndrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UndrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{93}
+	return file_v1_weir_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *UndrainSwitchRequest) GetName() string {
@@ -5530,7 +5629,7 @@ type UndrainSwitchResponse struct {
 
 func (x *UndrainSwitchResponse) Reset() {
 	*x = UndrainSwitchResponse{}
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5542,7 +5641,7 @@ func (x *UndrainSwitchResponse) String() string {
 func (*UndrainSwitchResponse) ProtoMessage() {}
 
 func (x *UndrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5555,7 +5654,7 @@ func (x *UndrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UndrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{94}
+	return file_v1_weir_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *UndrainSwitchResponse) GetGeneration() uint64 {
@@ -5587,7 +5686,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5599,7 +5698,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5612,7 +5711,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{95}
+	return file_v1_weir_proto_rawDescGZIP(), []int{97}
 }
 
 type GetStatusResponse struct {
@@ -5643,7 +5742,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5655,7 +5754,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5668,7 +5767,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{96}
+	return file_v1_weir_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -5755,6 +5854,647 @@ func (x *GetStatusResponse) GetManager() string {
 	return ""
 }
 
+type WatchStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusRequest) Reset() {
+	*x = WatchStatusRequest{}
+	mi := &file_v1_weir_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusRequest) ProtoMessage() {}
+
+func (x *WatchStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusRequest.ProtoReflect.Descriptor instead.
+func (*WatchStatusRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{99}
+}
+
+type WatchStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without nodes and warnings of VIPs.
+	Status *GetStatusResponse `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// What needs attention, the worst first; 200 at most.
+	Warnings []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// How many there are in all.
+	WarningsTotal uint32 `protobuf:"varint,3,opt,name=warnings_total,json=warningsTotal,proto3" json:"warnings_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusResponse) Reset() {
+	*x = WatchStatusResponse{}
+	mi := &file_v1_weir_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusResponse) ProtoMessage() {}
+
+func (x *WatchStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusResponse.ProtoReflect.Descriptor instead.
+func (*WatchStatusResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *WatchStatusResponse) GetStatus() *GetStatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *WatchStatusResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *WatchStatusResponse) GetWarningsTotal() uint32 {
+	if x != nil {
+		return x.WarningsTotal
+	}
+	return 0
+}
+
+// Something that needs attention.
+type Warning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, one line, with what to do where that is known.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// What it is of: "VIP", "mux", "host" or "switch". Left out: the whole.
+	Kind          string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Warning) Reset() {
+	*x = Warning{}
+	mi := &file_v1_weir_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Warning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Warning) ProtoMessage() {}
+
+func (x *Warning) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Warning.ProtoReflect.Descriptor instead.
+func (*Warning) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *Warning) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Warning) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Warning) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type WatchRatesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// VIPs of this tenant. Left out: of all tenants that the caller may see.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Names of VIPs that every sample tells of; 16 at most.
+	Vips []string `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Every sample tells of as many VIPs more, those with the most packets; 256 at most.
+	Busiest uint32 `protobuf:"varint,3,opt,name=busiest,proto3" json:"busiest,omitempty"`
+	// The samples that ended after it come first, as far as they are kept. Left out: the newest alone.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Every sample tells of all VIPs that are kept. Managers alone may ask for it, and for what comes next.
+	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
+	// What muxes reported to the manager that is asked, alone.
+	Own           bool `protobuf:"varint,6,opt,name=own,proto3" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRatesRequest) Reset() {
+	*x = WatchRatesRequest{}
+	mi := &file_v1_weir_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRatesRequest) ProtoMessage() {}
+
+func (x *WatchRatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRatesRequest.ProtoReflect.Descriptor instead.
+func (*WatchRatesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *WatchRatesRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WatchRatesRequest) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *WatchRatesRequest) GetBusiest() uint32 {
+	if x != nil {
+		return x.Busiest
+	}
+	return 0
+}
+
+func (x *WatchRatesRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WatchRatesRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *WatchRatesRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+type WatchRatesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sample", or "bookmark": all samples that there are have come.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// When the sample ended.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Those that it has figures of; 256 at most. For callers who may see all tenants, as verdicts.
+	Muxes []*MuxRate `protobuf:"bytes,3,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	// Of all of them together, by verdict; 128 at most.
+	Verdicts []*NamedRate `protobuf:"bytes,4,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// What is left out had no packet, or is in other.
+	Vips []*VIPRate `protobuf:"bytes,5,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Endpoints beyond the 1000 with the most packets, together; without figures for callers who may not see all tenants.
+	// Left out: there are none.
+	Other         *Rate `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRatesResponse) Reset() {
+	*x = WatchRatesResponse{}
+	mi := &file_v1_weir_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRatesResponse) ProtoMessage() {}
+
+func (x *WatchRatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRatesResponse.ProtoReflect.Descriptor instead.
+func (*WatchRatesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *WatchRatesResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchRatesResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetMuxes() []*MuxRate {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetVerdicts() []*NamedRate {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetVips() []*VIPRate {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetOther() *Rate {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+// What a counter grows by in a second.
+type Rate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Packets       float64                `protobuf:"fixed64,1,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bits          float64                `protobuf:"fixed64,2,opt,name=bits,proto3" json:"bits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rate) Reset() {
+	*x = Rate{}
+	mi := &file_v1_weir_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rate) ProtoMessage() {}
+
+func (x *Rate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rate.ProtoReflect.Descriptor instead.
+func (*Rate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{104}
+}
+
+func (x *Rate) GetPackets() float64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *Rate) GetBits() float64 {
+	if x != nil {
+		return x.Bits
+	}
+	return 0
+}
+
+// Packets of a mux by what becomes of them.
+type MuxRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mux           string                 `protobuf:"bytes,1,opt,name=mux,proto3" json:"mux,omitempty"`
+	Forwarded     *Rate                  `protobuf:"bytes,2,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	Passed        *Rate                  `protobuf:"bytes,3,opt,name=passed,proto3" json:"passed,omitempty"`
+	Dropped       *Rate                  `protobuf:"bytes,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxRate) Reset() {
+	*x = MuxRate{}
+	mi := &file_v1_weir_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxRate) ProtoMessage() {}
+
+func (x *MuxRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxRate.ProtoReflect.Descriptor instead.
+func (*MuxRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *MuxRate) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *MuxRate) GetForwarded() *Rate {
+	if x != nil {
+		return x.Forwarded
+	}
+	return nil
+}
+
+func (x *MuxRate) GetPassed() *Rate {
+	if x != nil {
+		return x.Passed
+	}
+	return nil
+}
+
+func (x *MuxRate) GetDropped() *Rate {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+// As Rate, of a verdict.
+type NamedRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedRate) Reset() {
+	*x = NamedRate{}
+	mi := &file_v1_weir_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedRate) ProtoMessage() {}
+
+func (x *NamedRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedRate.ProtoReflect.Descriptor instead.
+func (*NamedRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *NamedRate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamedRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+// Packets that were forwarded to a VIP's backends.
+type VIPRate struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Tenant string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Rate   *Rate                  `protobuf:"bytes,3,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Of its endpoints that had any.
+	Endpoints     []*EndpointRate `protobuf:"bytes,4,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VIPRate) Reset() {
+	*x = VIPRate{}
+	mi := &file_v1_weir_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VIPRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VIPRate) ProtoMessage() {}
+
+func (x *VIPRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VIPRate.ProtoReflect.Descriptor instead.
+func (*VIPRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *VIPRate) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *VIPRate) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *VIPRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *VIPRate) GetEndpoints() []*EndpointRate {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+// As Rate, of an endpoint.
+type EndpointRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointRate) Reset() {
+	*x = EndpointRate{}
+	mi := &file_v1_weir_proto_msgTypes[108]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointRate) ProtoMessage() {}
+
+func (x *EndpointRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[108]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointRate.ProtoReflect.Descriptor instead.
+func (*EndpointRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{108}
+}
+
+func (x *EndpointRate) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *EndpointRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
 // The backends on a host, by what becomes of new connections.
 type HostBackends struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5775,7 +6515,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[97]
+	mi := &file_v1_weir_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5787,7 +6527,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[97]
+	mi := &file_v1_weir_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5800,7 +6540,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{97}
+	return file_v1_weir_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -5870,7 +6610,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[98]
+	mi := &file_v1_weir_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5882,7 +6622,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[98]
+	mi := &file_v1_weir_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5895,7 +6635,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{98}
+	return file_v1_weir_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -5975,7 +6715,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[99]
+	mi := &file_v1_weir_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5987,7 +6727,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[99]
+	mi := &file_v1_weir_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6000,7 +6740,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{99}
+	return file_v1_weir_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -6092,7 +6832,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[100]
+	mi := &file_v1_weir_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6104,7 +6844,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[100]
+	mi := &file_v1_weir_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6117,7 +6857,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{100}
+	return file_v1_weir_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -6143,7 +6883,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[101]
+	mi := &file_v1_weir_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6155,7 +6895,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[101]
+	mi := &file_v1_weir_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6168,7 +6908,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{101}
+	return file_v1_weir_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -6195,7 +6935,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[102]
+	mi := &file_v1_weir_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6947,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[102]
+	mi := &file_v1_weir_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6960,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{102}
+	return file_v1_weir_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -6269,7 +7009,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[103]
+	mi := &file_v1_weir_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6281,7 +7021,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[103]
+	mi := &file_v1_weir_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6294,7 +7034,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{103}
+	return file_v1_weir_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -6329,7 +7069,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_v1_weir_proto_msgTypes[104]
+	mi := &file_v1_weir_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6341,7 +7081,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[104]
+	mi := &file_v1_weir_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6354,7 +7094,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{104}
+	return file_v1_weir_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *ObserveRequest) GetMuxes() []string {
@@ -6406,7 +7146,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_v1_weir_proto_msgTypes[105]
+	mi := &file_v1_weir_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6418,7 +7158,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[105]
+	mi := &file_v1_weir_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6431,7 +7171,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{105}
+	return file_v1_weir_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *ObserveResponse) GetPackets() []*ObservedPacket {
@@ -6466,7 +7206,7 @@ type ObservedMux struct {
 
 func (x *ObservedMux) Reset() {
 	*x = ObservedMux{}
-	mi := &file_v1_weir_proto_msgTypes[106]
+	mi := &file_v1_weir_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6478,7 +7218,7 @@ func (x *ObservedMux) String() string {
 func (*ObservedMux) ProtoMessage() {}
 
 func (x *ObservedMux) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[106]
+	mi := &file_v1_weir_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6491,7 +7231,7 @@ func (x *ObservedMux) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObservedMux.ProtoReflect.Descriptor instead.
 func (*ObservedMux) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{106}
+	return file_v1_weir_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *ObservedMux) GetName() string {
@@ -6532,7 +7272,7 @@ type ObservedPacket struct {
 
 func (x *ObservedPacket) Reset() {
 	*x = ObservedPacket{}
-	mi := &file_v1_weir_proto_msgTypes[107]
+	mi := &file_v1_weir_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6544,7 +7284,7 @@ func (x *ObservedPacket) String() string {
 func (*ObservedPacket) ProtoMessage() {}
 
 func (x *ObservedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[107]
+	mi := &file_v1_weir_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6557,7 +7297,7 @@ func (x *ObservedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObservedPacket.ProtoReflect.Descriptor instead.
 func (*ObservedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{107}
+	return file_v1_weir_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *ObservedPacket) GetTime() *timestamppb.Timestamp {
@@ -7007,7 +7747,12 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x10ListNodesRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"8\n" +
 	"\x11ListNodesResponse\x12#\n" +
-	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\"$\n" +
+	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\"'\n" +
+	"\x11WatchNodesRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\"K\n" +
+	"\x12WatchNodesResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12!\n" +
+	"\x04node\x18\x02 \x01(\v2\r.weir.v1.NodeR\x04node\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
 	"\x0fGetNodeResponse\x12!\n" +
@@ -7057,7 +7802,49 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\fvip_warnings\x18\n" +
 	" \x03(\tR\vvipWarnings\x12,\n" +
 	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\x12\x18\n" +
-	"\amanager\x18\f \x01(\tR\amanager\"\xc0\x01\n" +
+	"\amanager\x18\f \x01(\tR\amanager\"\x14\n" +
+	"\x12WatchStatusRequest\"\x9e\x01\n" +
+	"\x13WatchStatusResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\v2\x1a.weir.v1.GetStatusResponseR\x06status\x12,\n" +
+	"\bwarnings\x18\x02 \x03(\v2\x10.weir.v1.WarningR\bwarnings\x12%\n" +
+	"\x0ewarnings_total\x18\x03 \x01(\rR\rwarningsTotal\"E\n" +
+	"\aWarning\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xb3\x01\n" +
+	"\x11WatchRatesRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x18\n" +
+	"\abusiest\x18\x03 \x01(\rR\abusiest\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x10\n" +
+	"\x03own\x18\x06 \x01(\bR\x03own\"\xf7\x01\n" +
+	"\x12WatchRatesResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12&\n" +
+	"\x05muxes\x18\x03 \x03(\v2\x10.weir.v1.MuxRateR\x05muxes\x12.\n" +
+	"\bverdicts\x18\x04 \x03(\v2\x12.weir.v1.NamedRateR\bverdicts\x12$\n" +
+	"\x04vips\x18\x05 \x03(\v2\x10.weir.v1.VIPRateR\x04vips\x12#\n" +
+	"\x05other\x18\x06 \x01(\v2\r.weir.v1.RateR\x05other\"4\n" +
+	"\x04Rate\x12\x18\n" +
+	"\apackets\x18\x01 \x01(\x01R\apackets\x12\x12\n" +
+	"\x04bits\x18\x02 \x01(\x01R\x04bits\"\x98\x01\n" +
+	"\aMuxRate\x12\x10\n" +
+	"\x03mux\x18\x01 \x01(\tR\x03mux\x12+\n" +
+	"\tforwarded\x18\x02 \x01(\v2\r.weir.v1.RateR\tforwarded\x12%\n" +
+	"\x06passed\x18\x03 \x01(\v2\r.weir.v1.RateR\x06passed\x12'\n" +
+	"\adropped\x18\x04 \x01(\v2\r.weir.v1.RateR\adropped\"B\n" +
+	"\tNamedRate\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\x04rate\x18\x02 \x01(\v2\r.weir.v1.RateR\x04rate\"\x8b\x01\n" +
+	"\aVIPRate\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12!\n" +
+	"\x04rate\x18\x03 \x01(\v2\r.weir.v1.RateR\x04rate\x123\n" +
+	"\tendpoints\x18\x04 \x03(\v2\x15.weir.v1.EndpointRateR\tendpoints\"c\n" +
+	"\fEndpointRate\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12!\n" +
+	"\x04rate\x18\x02 \x01(\v2\r.weir.v1.RateR\x04rate\"\xc0\x01\n" +
 	"\fHostBackends\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x18\n" +
@@ -7131,7 +7918,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x06length\x18\t \x01(\rR\x06length\x12\x1b\n" +
 	"\ttcp_flags\x18\n" +
 	" \x01(\tR\btcpFlags\x12\x18\n" +
-	"\acomment\x18\v \x01(\tR\acomment2\xc1+\n" +
+	"\acomment\x18\v \x01(\tR\acomment2\xeb-\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -7178,13 +7965,18 @@ const file_v1_weir_proto_rawDesc = "" +
 	"/v1/events\x90\x02\x02\x12d\n" +
 	"\vWatchEvents\x12\x1b.weir.v1.WatchEventsRequest\x1a\x1c.weir.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01\x12X\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x90\x02\x02\x12Y\n" +
-	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12_\n" +
+	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12`\n" +
+	"\n" +
+	"WatchNodes\x12\x1a.weir.v1.WatchNodesRequest\x1a\x1b.weir.v1.WatchNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/nodes:watch0\x01\x12_\n" +
 	"\n" +
 	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12n\n" +
 	"\vDrainSwitch\x12\x1b.weir.v1.DrainSwitchRequest\x1a\x1c.weir.v1.DrainSwitchResponse\"$\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/nodes/{name}/drain\x90\x02\x02\x12v\n" +
 	"\rUndrainSwitch\x12\x1d.weir.v1.UndrainSwitchRequest\x1a\x1e.weir.v1.UndrainSwitchResponse\"&\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/nodes/{name}/undrain\x90\x02\x02\x12Y\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/status\x90\x02\x02\x12T\n" +
+	"/v1/status\x90\x02\x02\x12d\n" +
+	"\vWatchStatus\x12\x1b.weir.v1.WatchStatusRequest\x1a\x1c.weir.v1.WatchStatusResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/status:watch0\x01\x12`\n" +
+	"\n" +
+	"WatchRates\x12\x1a.weir.v1.WatchRatesRequest\x1a\x1b.weir.v1.WatchRatesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/rates:watch0\x01\x12T\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
 	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12>\n" +
 	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01\x12>\n" +
@@ -7203,7 +7995,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 108)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
 var file_v1_weir_proto_goTypes = []any{
 	(*UpdateFabricRequest)(nil),          // 0: weir.v1.UpdateFabricRequest
 	(*UpdateFabricResponse)(nil),         // 1: weir.v1.UpdateFabricResponse
@@ -7291,237 +8083,272 @@ var file_v1_weir_proto_goTypes = []any{
 	(*ReclaimPortsResponse)(nil),         // 83: weir.v1.ReclaimPortsResponse
 	(*ListNodesRequest)(nil),             // 84: weir.v1.ListNodesRequest
 	(*ListNodesResponse)(nil),            // 85: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),               // 86: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),              // 87: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),            // 88: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),           // 89: weir.v1.DeleteNodeResponse
-	(*DrainSwitchRequest)(nil),           // 90: weir.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),          // 91: weir.v1.DrainSwitchResponse
-	(*DrainedVIP)(nil),                   // 92: weir.v1.DrainedVIP
-	(*UndrainSwitchRequest)(nil),         // 93: weir.v1.UndrainSwitchRequest
-	(*UndrainSwitchResponse)(nil),        // 94: weir.v1.UndrainSwitchResponse
-	(*GetStatusRequest)(nil),             // 95: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 96: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),                 // 97: weir.v1.HostBackends
-	(*ExplainRequest)(nil),               // 98: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),              // 99: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),         // 100: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),        // 101: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 102: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 103: weir.v1.CaptureResponse
-	(*ObserveRequest)(nil),               // 104: weir.v1.ObserveRequest
-	(*ObserveResponse)(nil),              // 105: weir.v1.ObserveResponse
-	(*ObservedMux)(nil),                  // 106: weir.v1.ObservedMux
-	(*ObservedPacket)(nil),               // 107: weir.v1.ObservedPacket
-	(*Fabric)(nil),                       // 108: weir.v1.Fabric
-	(*Connection)(nil),                   // 109: weir.v1.Connection
-	(*VIP)(nil),                          // 110: weir.v1.VIP
-	(*AddressPool)(nil),                  // 111: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 112: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 113: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 114: weir.v1.Overlay
-	(*PlacementMove)(nil),                // 115: weir.v1.PlacementMove
-	(*EndpointKey)(nil),                  // 116: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 117: google.protobuf.Struct
-	(*Backend)(nil),                      // 118: weir.v1.Backend
-	(*Event)(nil),                        // 119: weir.v1.Event
-	(*SNATStatus)(nil),                   // 120: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 121: weir.v1.SNATUse
-	(*Node)(nil),                         // 122: weir.v1.Node
-	(*PacketExplanation)(nil),            // 123: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 124: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 125: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 126: weir.v1.CapturedPacket
-	(*timestamppb.Timestamp)(nil),        // 127: google.protobuf.Timestamp
-	(*PlanPlacementRequest)(nil),         // 128: weir.v1.PlanPlacementRequest
-	(*OptimizePlacementRequest)(nil),     // 129: weir.v1.OptimizePlacementRequest
-	(*ExplainPlacementRequest)(nil),      // 130: weir.v1.ExplainPlacementRequest
-	(*PlanPlacementResponse)(nil),        // 131: weir.v1.PlanPlacementResponse
-	(*OptimizePlacementResponse)(nil),    // 132: weir.v1.OptimizePlacementResponse
-	(*ExplainPlacementResponse)(nil),     // 133: weir.v1.ExplainPlacementResponse
+	(*WatchNodesRequest)(nil),            // 86: weir.v1.WatchNodesRequest
+	(*WatchNodesResponse)(nil),           // 87: weir.v1.WatchNodesResponse
+	(*GetNodeRequest)(nil),               // 88: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),              // 89: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),            // 90: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),           // 91: weir.v1.DeleteNodeResponse
+	(*DrainSwitchRequest)(nil),           // 92: weir.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),          // 93: weir.v1.DrainSwitchResponse
+	(*DrainedVIP)(nil),                   // 94: weir.v1.DrainedVIP
+	(*UndrainSwitchRequest)(nil),         // 95: weir.v1.UndrainSwitchRequest
+	(*UndrainSwitchResponse)(nil),        // 96: weir.v1.UndrainSwitchResponse
+	(*GetStatusRequest)(nil),             // 97: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 98: weir.v1.GetStatusResponse
+	(*WatchStatusRequest)(nil),           // 99: weir.v1.WatchStatusRequest
+	(*WatchStatusResponse)(nil),          // 100: weir.v1.WatchStatusResponse
+	(*Warning)(nil),                      // 101: weir.v1.Warning
+	(*WatchRatesRequest)(nil),            // 102: weir.v1.WatchRatesRequest
+	(*WatchRatesResponse)(nil),           // 103: weir.v1.WatchRatesResponse
+	(*Rate)(nil),                         // 104: weir.v1.Rate
+	(*MuxRate)(nil),                      // 105: weir.v1.MuxRate
+	(*NamedRate)(nil),                    // 106: weir.v1.NamedRate
+	(*VIPRate)(nil),                      // 107: weir.v1.VIPRate
+	(*EndpointRate)(nil),                 // 108: weir.v1.EndpointRate
+	(*HostBackends)(nil),                 // 109: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 110: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 111: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 112: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 113: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 114: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 115: weir.v1.CaptureResponse
+	(*ObserveRequest)(nil),               // 116: weir.v1.ObserveRequest
+	(*ObserveResponse)(nil),              // 117: weir.v1.ObserveResponse
+	(*ObservedMux)(nil),                  // 118: weir.v1.ObservedMux
+	(*ObservedPacket)(nil),               // 119: weir.v1.ObservedPacket
+	(*Fabric)(nil),                       // 120: weir.v1.Fabric
+	(*Connection)(nil),                   // 121: weir.v1.Connection
+	(*VIP)(nil),                          // 122: weir.v1.VIP
+	(*AddressPool)(nil),                  // 123: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 124: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 125: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 126: weir.v1.Overlay
+	(*PlacementMove)(nil),                // 127: weir.v1.PlacementMove
+	(*EndpointKey)(nil),                  // 128: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 129: google.protobuf.Struct
+	(*Backend)(nil),                      // 130: weir.v1.Backend
+	(*Event)(nil),                        // 131: weir.v1.Event
+	(*SNATStatus)(nil),                   // 132: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 133: weir.v1.SNATUse
+	(*Node)(nil),                         // 134: weir.v1.Node
+	(*timestamppb.Timestamp)(nil),        // 135: google.protobuf.Timestamp
+	(*PacketExplanation)(nil),            // 136: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 137: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 138: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 139: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 140: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 141: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 142: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 143: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 144: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 145: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	108, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
-	108, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
-	108, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
-	108, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
-	109, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	120, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
+	120, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
+	120, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
+	120, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
+	121, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
 	10,  // 5: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
-	110, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	111, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	112, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	113, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	114, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	122, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	123, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	124, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	125, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	126, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
 	15,  // 11: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	16,  // 12: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	17,  // 13: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
 	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
 	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
 	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	115, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
-	116, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	110, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	110, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	110, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	110, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	117, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	110, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	118, // 25: weir.v1.PatchBackendsRequest.set:type_name -> weir.v1.Backend
-	118, // 26: weir.v1.PatchBackendsRequest.remove:type_name -> weir.v1.Backend
-	110, // 27: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	110, // 28: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	111, // 29: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	111, // 30: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	111, // 31: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	111, // 32: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	111, // 33: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	111, // 34: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	112, // 35: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	112, // 36: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	112, // 37: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	112, // 38: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	112, // 39: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	112, // 40: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	112, // 41: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	113, // 42: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	113, // 43: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	113, // 44: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	113, // 45: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	117, // 46: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	113, // 47: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	113, // 48: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	113, // 49: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	114, // 50: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	114, // 51: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	114, // 52: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	119, // 53: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	119, // 54: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	110, // 55: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	120, // 56: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	127, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
+	128, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	122, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	122, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	122, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	122, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	129, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	122, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	130, // 25: weir.v1.PatchBackendsRequest.set:type_name -> weir.v1.Backend
+	130, // 26: weir.v1.PatchBackendsRequest.remove:type_name -> weir.v1.Backend
+	122, // 27: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	122, // 28: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	123, // 29: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	123, // 30: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	123, // 31: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	123, // 32: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	123, // 33: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	123, // 34: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	124, // 35: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 36: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 37: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 38: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 39: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 40: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	124, // 41: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	125, // 42: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	125, // 43: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	125, // 44: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	125, // 45: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	129, // 46: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	125, // 47: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	125, // 48: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	125, // 49: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	126, // 50: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	126, // 51: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	126, // 52: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	131, // 53: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	131, // 54: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	122, // 55: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	132, // 56: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
 	81,  // 57: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	121, // 58: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	122, // 59: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	122, // 60: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	92,  // 61: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
-	122, // 62: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	97,  // 63: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	118, // 64: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	123, // 65: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	124, // 66: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	125, // 67: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	126, // 68: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	124, // 69: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
-	125, // 70: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
-	107, // 71: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
-	106, // 72: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
-	127, // 73: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
-	11,  // 74: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 75: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 76: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 77: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 78: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
-	27,  // 79: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	75,  // 80: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	77,  // 81: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	29,  // 82: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	79,  // 83: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	82,  // 84: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	31,  // 85: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	33,  // 86: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	35,  // 87: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	37,  // 88: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	39,  // 89: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	41,  // 90: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	43,  // 91: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	45,  // 92: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	47,  // 93: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	49,  // 94: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	51,  // 95: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	53,  // 96: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	55,  // 97: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	57,  // 98: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	59,  // 99: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	61,  // 100: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	63,  // 101: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	65,  // 102: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	67,  // 103: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	69,  // 104: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 105: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 106: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 107: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 108: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	128, // 109: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	129, // 110: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	130, // 111: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	71,  // 112: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	73,  // 113: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	84,  // 114: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	86,  // 115: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	88,  // 116: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	90,  // 117: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
-	93,  // 118: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
-	95,  // 119: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	98,  // 120: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	100, // 121: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	102, // 122: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	104, // 123: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
-	8,   // 124: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 125: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 126: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 127: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 128: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 129: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
-	28,  // 130: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	76,  // 131: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	78,  // 132: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	30,  // 133: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	80,  // 134: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	83,  // 135: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	32,  // 136: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	34,  // 137: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	36,  // 138: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	38,  // 139: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	40,  // 140: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	42,  // 141: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	44,  // 142: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	46,  // 143: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	48,  // 144: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	50,  // 145: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	52,  // 146: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	54,  // 147: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	56,  // 148: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	58,  // 149: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	60,  // 150: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	62,  // 151: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	64,  // 152: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	66,  // 153: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	68,  // 154: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	70,  // 155: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 156: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 157: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 158: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 159: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	131, // 160: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	132, // 161: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	133, // 162: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	72,  // 163: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	74,  // 164: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	85,  // 165: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	87,  // 166: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	89,  // 167: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	91,  // 168: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
-	94,  // 169: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
-	96,  // 170: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	99,  // 171: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	101, // 172: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	103, // 173: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	105, // 174: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
-	9,   // 175: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	125, // [125:176] is the sub-list for method output_type
-	74,  // [74:125] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	133, // 58: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	134, // 59: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	134, // 60: weir.v1.WatchNodesResponse.node:type_name -> weir.v1.Node
+	134, // 61: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	94,  // 62: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
+	134, // 63: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	109, // 64: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	98,  // 65: weir.v1.WatchStatusResponse.status:type_name -> weir.v1.GetStatusResponse
+	101, // 66: weir.v1.WatchStatusResponse.warnings:type_name -> weir.v1.Warning
+	135, // 67: weir.v1.WatchRatesRequest.since:type_name -> google.protobuf.Timestamp
+	135, // 68: weir.v1.WatchRatesResponse.at:type_name -> google.protobuf.Timestamp
+	105, // 69: weir.v1.WatchRatesResponse.muxes:type_name -> weir.v1.MuxRate
+	106, // 70: weir.v1.WatchRatesResponse.verdicts:type_name -> weir.v1.NamedRate
+	107, // 71: weir.v1.WatchRatesResponse.vips:type_name -> weir.v1.VIPRate
+	104, // 72: weir.v1.WatchRatesResponse.other:type_name -> weir.v1.Rate
+	104, // 73: weir.v1.MuxRate.forwarded:type_name -> weir.v1.Rate
+	104, // 74: weir.v1.MuxRate.passed:type_name -> weir.v1.Rate
+	104, // 75: weir.v1.MuxRate.dropped:type_name -> weir.v1.Rate
+	104, // 76: weir.v1.NamedRate.rate:type_name -> weir.v1.Rate
+	104, // 77: weir.v1.VIPRate.rate:type_name -> weir.v1.Rate
+	108, // 78: weir.v1.VIPRate.endpoints:type_name -> weir.v1.EndpointRate
+	128, // 79: weir.v1.EndpointRate.endpoint:type_name -> weir.v1.EndpointKey
+	104, // 80: weir.v1.EndpointRate.rate:type_name -> weir.v1.Rate
+	130, // 81: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	136, // 82: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	137, // 83: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	138, // 84: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	139, // 85: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	137, // 86: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
+	138, // 87: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
+	119, // 88: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
+	118, // 89: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
+	135, // 90: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
+	11,  // 91: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 92: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 93: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 94: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 95: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
+	27,  // 96: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	75,  // 97: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	77,  // 98: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	29,  // 99: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	79,  // 100: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	82,  // 101: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	31,  // 102: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	33,  // 103: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	35,  // 104: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	37,  // 105: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	39,  // 106: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	41,  // 107: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	43,  // 108: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	45,  // 109: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	47,  // 110: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	49,  // 111: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	51,  // 112: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	53,  // 113: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	55,  // 114: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	57,  // 115: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	59,  // 116: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	61,  // 117: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	63,  // 118: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	65,  // 119: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	67,  // 120: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	69,  // 121: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 122: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 123: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 124: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 125: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	140, // 126: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	141, // 127: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	142, // 128: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	71,  // 129: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	73,  // 130: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	84,  // 131: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	88,  // 132: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 133: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
+	90,  // 134: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	92,  // 135: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	95,  // 136: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	97,  // 137: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	99,  // 138: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
+	102, // 139: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
+	110, // 140: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	112, // 141: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	114, // 142: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	116, // 143: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
+	8,   // 144: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 145: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 146: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 147: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 148: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 149: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
+	28,  // 150: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	76,  // 151: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	78,  // 152: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	30,  // 153: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	80,  // 154: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	83,  // 155: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	32,  // 156: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	34,  // 157: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	36,  // 158: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	38,  // 159: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	40,  // 160: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	42,  // 161: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	44,  // 162: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	46,  // 163: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	48,  // 164: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	50,  // 165: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	52,  // 166: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	54,  // 167: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	56,  // 168: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	58,  // 169: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	60,  // 170: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	62,  // 171: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	64,  // 172: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	66,  // 173: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	68,  // 174: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	70,  // 175: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 176: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 177: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 178: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 179: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	143, // 180: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	144, // 181: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	145, // 182: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	72,  // 183: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	74,  // 184: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	85,  // 185: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	89,  // 186: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 187: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
+	91,  // 188: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	93,  // 189: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	96,  // 190: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	98,  // 191: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	100, // 192: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
+	103, // 193: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
+	111, // 194: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	113, // 195: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	115, // 196: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	117, // 197: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
+	9,   // 198: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	145, // [145:199] is the sub-list for method output_type
+	91,  // [91:145] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -7538,7 +8365,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   108,
+			NumMessages:   120,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -63,10 +63,13 @@ const (
 	WeirService_WatchEvents_FullMethodName          = "/weir.v1.WeirService/WatchEvents"
 	WeirService_ListNodes_FullMethodName            = "/weir.v1.WeirService/ListNodes"
 	WeirService_GetNode_FullMethodName              = "/weir.v1.WeirService/GetNode"
+	WeirService_WatchNodes_FullMethodName           = "/weir.v1.WeirService/WatchNodes"
 	WeirService_DeleteNode_FullMethodName           = "/weir.v1.WeirService/DeleteNode"
 	WeirService_DrainSwitch_FullMethodName          = "/weir.v1.WeirService/DrainSwitch"
 	WeirService_UndrainSwitch_FullMethodName        = "/weir.v1.WeirService/UndrainSwitch"
 	WeirService_GetStatus_FullMethodName            = "/weir.v1.WeirService/GetStatus"
+	WeirService_WatchStatus_FullMethodName          = "/weir.v1.WeirService/WatchStatus"
+	WeirService_WatchRates_FullMethodName           = "/weir.v1.WeirService/WatchRates"
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
 	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
@@ -158,6 +161,8 @@ type WeirServiceClient interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(ctx context.Context, in *WatchNodesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNodesResponse], error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -166,6 +171,11 @@ type WeirServiceClient interface {
 	UndrainSwitch(ctx context.Context, in *UndrainSwitchRequest, opts ...grpc.CallOption) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error)
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(ctx context.Context, in *WatchRatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
@@ -625,6 +635,25 @@ func (c *weirServiceClient) GetNode(ctx context.Context, in *GetNodeRequest, opt
 	return out, nil
 }
 
+func (c *weirServiceClient) WatchNodes(ctx context.Context, in *WatchNodesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNodesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[2], WeirService_WatchNodes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchNodesRequest, WatchNodesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchNodesClient = grpc.ServerStreamingClient[WatchNodesResponse]
+
 func (c *weirServiceClient) DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteNodeResponse)
@@ -665,6 +694,44 @@ func (c *weirServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest,
 	return out, nil
 }
 
+func (c *weirServiceClient) WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[3], WeirService_WatchStatus_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchStatusRequest, WatchStatusResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchStatusClient = grpc.ServerStreamingClient[WatchStatusResponse]
+
+func (c *weirServiceClient) WatchRates(ctx context.Context, in *WatchRatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRatesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[4], WeirService_WatchRates_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRatesRequest, WatchRatesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchRatesClient = grpc.ServerStreamingClient[WatchRatesResponse]
+
 func (c *weirServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -687,7 +754,7 @@ func (c *weirServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacket
 
 func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[2], WeirService_Capture_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[5], WeirService_Capture_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -706,7 +773,7 @@ type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 
 func (c *weirServiceClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[3], WeirService_Observe_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[6], WeirService_Observe_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -817,6 +884,8 @@ type WeirServiceServer interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(*WatchNodesRequest, grpc.ServerStreamingServer[WatchNodesResponse]) error
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -825,6 +894,11 @@ type WeirServiceServer interface {
 	UndrainSwitch(context.Context, *UndrainSwitchRequest) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(*WatchRatesRequest, grpc.ServerStreamingServer[WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
@@ -971,6 +1045,9 @@ func (UnimplementedWeirServiceServer) ListNodes(context.Context, *ListNodesReque
 func (UnimplementedWeirServiceServer) GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetNode not implemented")
 }
+func (UnimplementedWeirServiceServer) WatchNodes(*WatchNodesRequest, grpc.ServerStreamingServer[WatchNodesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchNodes not implemented")
+}
 func (UnimplementedWeirServiceServer) DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteNode not implemented")
 }
@@ -982,6 +1059,12 @@ func (UnimplementedWeirServiceServer) UndrainSwitch(context.Context, *UndrainSwi
 }
 func (UnimplementedWeirServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedWeirServiceServer) WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchStatus not implemented")
+}
+func (UnimplementedWeirServiceServer) WatchRates(*WatchRatesRequest, grpc.ServerStreamingServer[WatchRatesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchRates not implemented")
 }
 func (UnimplementedWeirServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
@@ -1760,6 +1843,17 @@ func _WeirService_GetNode_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_WatchNodes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchNodesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchNodes(m, &grpc.GenericServerStream[WatchNodesRequest, WatchNodesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchNodesServer = grpc.ServerStreamingServer[WatchNodesResponse]
+
 func _WeirService_DeleteNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteNodeRequest)
 	if err := dec(in); err != nil {
@@ -1831,6 +1925,28 @@ func _WeirService_GetStatus_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _WeirService_WatchStatus_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchStatusRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchStatus(m, &grpc.GenericServerStream[WatchStatusRequest, WatchStatusResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchStatusServer = grpc.ServerStreamingServer[WatchStatusResponse]
+
+func _WeirService_WatchRates_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRatesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchRates(m, &grpc.GenericServerStream[WatchRatesRequest, WatchRatesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchRatesServer = grpc.ServerStreamingServer[WatchRatesResponse]
 
 func _WeirService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
@@ -2113,6 +2229,21 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchEvents",
 			Handler:       _WeirService_WatchEvents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchNodes",
+			Handler:       _WeirService_WatchNodes_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchStatus",
+			Handler:       _WeirService_WatchStatus_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchRates",
+			Handler:       _WeirService_WatchRates_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -107,6 +107,21 @@ func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_Wat
 	return errOnlyStream
 }
 
+// WatchNodes is served to REST by handleREST.
+func (restServer) WatchNodes(*weirv1.WatchNodesRequest, weirv1.WeirService_WatchNodesServer) error {
+	return errOnlyStream
+}
+
+// WatchStatus is served to REST by handleREST.
+func (restServer) WatchStatus(*weirv1.WatchStatusRequest, weirv1.WeirService_WatchStatusServer) error {
+	return errOnlyStream
+}
+
+// WatchRates is served to REST by handleREST.
+func (restServer) WatchRates(*weirv1.WatchRatesRequest, weirv1.WeirService_WatchRatesServer) error {
+	return errOnlyStream
+}
+
 var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watches are streams"))
 
 // restCluster is what REST serves of it: all unary calls.

@@ -58,7 +58,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 			return permitTenantOf(caller, "tenant", r.GetTenant())
 		}
 	case *weirv1.GetStatusRequest, *weirv1.ListNodesRequest, *weirv1.GetNodeRequest, *weirv1.ListAddressPoolsRequest,
-		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest, *weirv1.GetOverlayRequest:
+		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest, *weirv1.GetOverlayRequest, *weirv1.WatchNodesRequest, *weirv1.WatchStatusRequest:
 		// They show nothing of another tenant: Redact and the CanView functions see to it.
 	default: // nobody has said yet what of the request is a tenant's
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not make this call: that takes the role %s in all tenants", caller, role))

@@ -34,11 +34,13 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/nodesync/muxrate"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/nodesync/traffic"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/resource"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
@@ -109,6 +111,7 @@ type Manager struct {
 	clusterService *clusterservice.Service
 	inventory      inventory
 	allocator      *snatalloc.Allocator
+	measured       *muxrate.Meter
 	resources      *resource.Service
 	trust          *trustservice.Service
 	diagnosis      *diagnosis.Service
@@ -190,9 +193,12 @@ func (m *Manager) makeParts() {
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
+	m.measured = muxrate.New(muxrate.Config{
+		Name: m.cfg.Name, Store: m.store, Latest: m.reports.Latest, Peer: m.peers.At, Interval: muxrate.DefaultInterval, Now: clock, Log: m.log,
+	})
 	m.resources = resource.New(&resource.Config{
 		Name: m.cfg.Name, Version: m.cfg.Version, Store: m.store, StoreName: m.cluster.String, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
-		Uses: m.allocator.ReportedUses, Chooser: m.choices, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+		Uses: m.allocator.ReportedUses, Chooser: m.choices, Forget: m.forgetNode, Bookmark: live.BookmarkInterval, Rates: m.measured, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
@@ -282,6 +288,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
 	group.Go(func() error { return m.nodes.FollowManagers(ctx) })
+	group.Go(func() error { return m.measured.Run(ctx) })
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store/eventlog"
 	"github.com/weirlb/weir/internal/trust"
@@ -55,6 +56,9 @@ func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*
 	return response, nil
 }
 
+// watchEvent is the kind of message that has an event.
+const watchEvent = "event"
+
 // WatchEvents streams events.
 func (m *Events) WatchEvents(ctx context.Context, r *weirv1.WatchEventsRequest, stream *connect.ServerStream[weirv1.WatchEventsResponse]) error {
 	return apierr.ToConnect(m.EachEvent(ctx, r, stream.Send))
@@ -66,7 +70,7 @@ func (m *Events) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, se
 	if err != nil {
 		return err
 	}
-	end, err := m.Watches.begin(trust.FromContext(ctx))
+	end, err := m.Watches.Begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func (m *Events) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, se
 				return err
 			}
 		}
-		return send(&weirv1.WatchEventsResponse{Type: watchBookmark, ResourceVersion: at})
+		return send(&weirv1.WatchEventsResponse{Type: live.Bookmark, ResourceVersion: at})
 	}
 	at := r.GetResourceVersion()
 	if at == 0 {

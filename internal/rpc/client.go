@@ -70,6 +70,33 @@ func (c *Client) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, do
 	return each(stream, do)
 }
 
+// EachNode watches nodes as EachVIP does VIPs.
+func (c *Client) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, do func(*weirv1.WatchNodesResponse) error) error {
+	stream, err := c.WatchNodes(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachStatus watches the status as EachVIP does VIPs.
+func (c *Client) EachStatus(ctx context.Context, do func(*weirv1.WatchStatusResponse) error) error {
+	stream, err := c.WatchStatus(ctx, &weirv1.WatchStatusRequest{})
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachRate watches samples of rates as EachVIP does VIPs.
+func (c *Client) EachRate(ctx context.Context, r *weirv1.WatchRatesRequest, do func(*weirv1.WatchRatesResponse) error) error {
+	stream, err := c.WatchRates(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
 func each[T any](stream *connect.ServerStreamForClient[T], do func(*T) error) error {
 	defer stream.Close()
 	for stream.Receive() {

@@ -144,6 +144,8 @@ const (
 	WeirServiceListNodesProcedure = "/weir.v1.WeirService/ListNodes"
 	// WeirServiceGetNodeProcedure is the fully-qualified name of the WeirService's GetNode RPC.
 	WeirServiceGetNodeProcedure = "/weir.v1.WeirService/GetNode"
+	// WeirServiceWatchNodesProcedure is the fully-qualified name of the WeirService's WatchNodes RPC.
+	WeirServiceWatchNodesProcedure = "/weir.v1.WeirService/WatchNodes"
 	// WeirServiceDeleteNodeProcedure is the fully-qualified name of the WeirService's DeleteNode RPC.
 	WeirServiceDeleteNodeProcedure = "/weir.v1.WeirService/DeleteNode"
 	// WeirServiceDrainSwitchProcedure is the fully-qualified name of the WeirService's DrainSwitch RPC.
@@ -153,6 +155,10 @@ const (
 	WeirServiceUndrainSwitchProcedure = "/weir.v1.WeirService/UndrainSwitch"
 	// WeirServiceGetStatusProcedure is the fully-qualified name of the WeirService's GetStatus RPC.
 	WeirServiceGetStatusProcedure = "/weir.v1.WeirService/GetStatus"
+	// WeirServiceWatchStatusProcedure is the fully-qualified name of the WeirService's WatchStatus RPC.
+	WeirServiceWatchStatusProcedure = "/weir.v1.WeirService/WatchStatus"
+	// WeirServiceWatchRatesProcedure is the fully-qualified name of the WeirService's WatchRates RPC.
+	WeirServiceWatchRatesProcedure = "/weir.v1.WeirService/WatchRates"
 	// WeirServiceExplainProcedure is the fully-qualified name of the WeirService's Explain RPC.
 	WeirServiceExplainProcedure = "/weir.v1.WeirService/Explain"
 	// WeirServiceExplainPacketProcedure is the fully-qualified name of the WeirService's ExplainPacket
@@ -247,6 +253,8 @@ type WeirServiceClient interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(context.Context, *v1.WatchNodesRequest) (*connect.ServerStreamForClient[v1.WatchNodesResponse], error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -255,6 +263,11 @@ type WeirServiceClient interface {
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(context.Context, *v1.WatchStatusRequest) (*connect.ServerStreamForClient[v1.WatchStatusResponse], error)
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(context.Context, *v1.WatchRatesRequest) (*connect.ServerStreamForClient[v1.WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
@@ -549,6 +562,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
+		watchNodes: connect.NewClient[v1.WatchNodesRequest, v1.WatchNodesResponse](
+			httpClient,
+			baseURL+WeirServiceWatchNodesProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchNodes")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteNode: connect.NewClient[v1.DeleteNodeRequest, v1.DeleteNodeResponse](
 			httpClient,
 			baseURL+WeirServiceDeleteNodeProcedure,
@@ -574,6 +593,18 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			baseURL+WeirServiceGetStatusProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetStatus")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		watchStatus: connect.NewClient[v1.WatchStatusRequest, v1.WatchStatusResponse](
+			httpClient,
+			baseURL+WeirServiceWatchStatusProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		watchRates: connect.NewClient[v1.WatchRatesRequest, v1.WatchRatesResponse](
+			httpClient,
+			baseURL+WeirServiceWatchRatesProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchRates")),
 			connect.WithClientOptions(opts...),
 		),
 		explain: connect.NewClient[v1.ExplainRequest, v1.ExplainResponse](
@@ -656,10 +687,13 @@ type weirServiceClient struct {
 	watchEvents          *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
 	listNodes            *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
 	getNode              *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	watchNodes           *connect.Client[v1.WatchNodesRequest, v1.WatchNodesResponse]
 	deleteNode           *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
 	drainSwitch          *connect.Client[v1.DrainSwitchRequest, v1.DrainSwitchResponse]
 	undrainSwitch        *connect.Client[v1.UndrainSwitchRequest, v1.UndrainSwitchResponse]
 	getStatus            *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	watchStatus          *connect.Client[v1.WatchStatusRequest, v1.WatchStatusResponse]
+	watchRates           *connect.Client[v1.WatchRatesRequest, v1.WatchRatesResponse]
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
 	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
@@ -1037,6 +1071,11 @@ func (c *weirServiceClient) GetNode(ctx context.Context, req *v1.GetNodeRequest)
 	return nil, err
 }
 
+// WatchNodes calls weir.v1.WeirService.WatchNodes.
+func (c *weirServiceClient) WatchNodes(ctx context.Context, req *v1.WatchNodesRequest) (*connect.ServerStreamForClient[v1.WatchNodesResponse], error) {
+	return c.watchNodes.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // DeleteNode calls weir.v1.WeirService.DeleteNode.
 func (c *weirServiceClient) DeleteNode(ctx context.Context, req *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error) {
 	response, err := c.deleteNode.CallUnary(ctx, connect.NewRequest(req))
@@ -1071,6 +1110,16 @@ func (c *weirServiceClient) GetStatus(ctx context.Context, req *v1.GetStatusRequ
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// WatchStatus calls weir.v1.WeirService.WatchStatus.
+func (c *weirServiceClient) WatchStatus(ctx context.Context, req *v1.WatchStatusRequest) (*connect.ServerStreamForClient[v1.WatchStatusResponse], error) {
+	return c.watchStatus.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// WatchRates calls weir.v1.WeirService.WatchRates.
+func (c *weirServiceClient) WatchRates(ctx context.Context, req *v1.WatchRatesRequest) (*connect.ServerStreamForClient[v1.WatchRatesResponse], error) {
+	return c.watchRates.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Explain calls weir.v1.WeirService.Explain.
@@ -1190,6 +1239,8 @@ type WeirServiceHandler interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(context.Context, *v1.WatchNodesRequest, *connect.ServerStream[v1.WatchNodesResponse]) error
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -1198,6 +1249,11 @@ type WeirServiceHandler interface {
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(context.Context, *v1.WatchStatusRequest, *connect.ServerStream[v1.WatchStatusResponse]) error
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(context.Context, *v1.WatchRatesRequest, *connect.ServerStream[v1.WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
@@ -1488,6 +1544,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceWatchNodesHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchNodesProcedure,
+		svc.WatchNodes,
+		connect.WithSchema(weirServiceMethods.ByName("WatchNodes")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceDeleteNodeHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceDeleteNodeProcedure,
 		svc.DeleteNode,
@@ -1513,6 +1575,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		svc.GetStatus,
 		connect.WithSchema(weirServiceMethods.ByName("GetStatus")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceWatchStatusHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchStatusProcedure,
+		svc.WatchStatus,
+		connect.WithSchema(weirServiceMethods.ByName("WatchStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceWatchRatesHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchRatesProcedure,
+		svc.WatchRates,
+		connect.WithSchema(weirServiceMethods.ByName("WatchRates")),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceExplainHandler := connect.NewUnaryHandlerSimple(
@@ -1634,6 +1708,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceListNodesHandler.ServeHTTP(w, r)
 		case WeirServiceGetNodeProcedure:
 			weirServiceGetNodeHandler.ServeHTTP(w, r)
+		case WeirServiceWatchNodesProcedure:
+			weirServiceWatchNodesHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteNodeProcedure:
 			weirServiceDeleteNodeHandler.ServeHTTP(w, r)
 		case WeirServiceDrainSwitchProcedure:
@@ -1642,6 +1718,10 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceUndrainSwitchHandler.ServeHTTP(w, r)
 		case WeirServiceGetStatusProcedure:
 			weirServiceGetStatusHandler.ServeHTTP(w, r)
+		case WeirServiceWatchStatusProcedure:
+			weirServiceWatchStatusHandler.ServeHTTP(w, r)
+		case WeirServiceWatchRatesProcedure:
+			weirServiceWatchRatesHandler.ServeHTTP(w, r)
 		case WeirServiceExplainProcedure:
 			weirServiceExplainHandler.ServeHTTP(w, r)
 		case WeirServiceExplainPacketProcedure:
@@ -1829,6 +1909,10 @@ func (UnimplementedWeirServiceHandler) GetNode(context.Context, *v1.GetNodeReque
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetNode is not implemented"))
 }
 
+func (UnimplementedWeirServiceHandler) WatchNodes(context.Context, *v1.WatchNodesRequest, *connect.ServerStream[v1.WatchNodesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchNodes is not implemented"))
+}
+
 func (UnimplementedWeirServiceHandler) DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteNode is not implemented"))
 }
@@ -1843,6 +1927,14 @@ func (UnimplementedWeirServiceHandler) UndrainSwitch(context.Context, *v1.Undrai
 
 func (UnimplementedWeirServiceHandler) GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetStatus is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) WatchStatus(context.Context, *v1.WatchStatusRequest, *connect.ServerStream[v1.WatchStatusResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchStatus is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) WatchRates(context.Context, *v1.WatchRatesRequest, *connect.ServerStream[v1.WatchRatesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchRates is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error) {

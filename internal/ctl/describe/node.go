@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/elapsed"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -55,7 +56,7 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	}
 	fmt.Fprintf(w, "State:       %s\n", table.NodeState(n, now))
 	if n.GetDrained() != nil {
-		fmt.Fprintf(w, "Drained:     %s, no VIP goes into it\n", table.Ago(n.GetDrained(), now))
+		fmt.Fprintf(w, "Drained:     %s, no VIP goes into it\n", elapsed.Ago(n.GetDrained(), now))
 	}
 	fmt.Fprintf(w, "Generation:  %d\n", n.GetStatus().GetGeneration())
 	if r := n.GetStatus().GetRejection(); r.GetReason() != "" {
@@ -89,7 +90,7 @@ func describeMux(w io.Writer, mux *weirv1.MuxStatus, now time.Time) error {
 	t := table.New("  ", "none: no router learns of this mux",
 		"PEER", "AS", "STATE", "SINCE", "BFD", "ROUTES", "LAST ERROR")
 	for _, p := range mux.GetPeers() {
-		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetBfd(), p.GetRoutes(),
+		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), elapsed.Ago(p.GetSince(), now), p.GetBfd(), p.GetRoutes(),
 			events.Printable(p.GetLastError()))
 	}
 	if err := t.Write(w); err != nil {
@@ -140,7 +141,7 @@ func describeSwitch(w io.Writer, s *weirv1.SwitchStatus, now time.Time) error {
 	fmt.Fprintln(w, "\nBGP peers")
 	t := table.New("  ", "none: no router learns of this switch's VIPs", "PEER", "AS", "STATE", "SINCE", "ROUTES", "LAST ERROR")
 	for _, p := range s.GetPeers() {
-		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
+		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), elapsed.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
 	}
 	if err := t.Write(w); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package diagnose
+package warning
 
 import (
 	"slices"
@@ -14,17 +14,17 @@ import (
 // A mux that refuses its first snapshot comes and goes: what matters is why.
 func TestRefusalIsToldOfADisconnectedNode(t *testing.T) {
 	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
-	o := observation{now: now, status: &weirv1.GetStatusResponse{}}
-	o.warnNode(&weirv1.Node{Name: "m", Role: "mux", Status: &weirv1.NodeStatus{
+	got := warningsOf(now, &weirv1.Node{Name: "m", Role: "mux", Status: &weirv1.NodeStatus{
 		LastSeen: timestamppb.New(now.Add(-time.Second)), Rejection: &weirv1.Rejection{Generation: 7, Reason: "full"},
 	}})
 	want := []string{
+		"no mux is connected: those that run forward with the tables they have, and learn of no change",
 		"mux m: refused generation 7: full",
 		"mux m: disconnected, last seen 1s ago; it runs none: " +
 			"check the machine, or weir delete node m if it is gone for good",
 	}
-	if !slices.Equal(o.warnings, want) {
-		t.Errorf("got %q\nwant %q", o.warnings, want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
@@ -48,9 +48,28 @@ func upSession(now time.Time, as uint32, has string, hasNot ...string) *weirv1.B
 }
 
 func warningsOf(now time.Time, nodes ...*weirv1.Node) []string {
-	o := observation{now: now, status: &weirv1.GetStatusResponse{Nodes: nodes}}
-	o.warn()
-	return o.warnings
+	list, _ := Of(&weirv1.GetStatusResponse{Nodes: nodes}, now)
+	texts := make([]string, 0, len(list))
+	for _, w := range list {
+		texts = append(texts, w.GetText())
+	}
+	return texts
+}
+
+// A warning says what it is of, so that a page leads there; what is left out is counted.
+func TestWarningsSayWhatTheyAreOf(t *testing.T) {
+	status := &weirv1.GetStatusResponse{
+		VipWarnings: []string{"vip shop, TCP 80: has no backends: the muxes drop what arrives", "vip blog and 2 others: refused by mux m: full"}, VipWarningsTotal: 5, Vips: 5,
+		Nodes: []*weirv1.Node{{Name: "s", Role: "switch", Status: &weirv1.NodeStatus{Connected: true, Switch: &weirv1.SwitchStatus{Warnings: []string{"hot"}}}}},
+	}
+	list, total := Of(status, time.Time{})
+	var got []string
+	for _, w := range list {
+		got = append(got, w.GetKind()+"/"+w.GetName())
+	}
+	if want := []string{"/", "VIP/shop", "VIP/blog", "VIP/", "switch/s"}; !slices.Equal(got, want) || total != 7 {
+		t.Errorf("got %q of %d, want %q of 7", got, total, want)
+	}
 }
 
 // Where no mux gets a packet there may be no clients, or switches serve all VIPs: routers are not to blame.

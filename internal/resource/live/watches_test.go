@@ -1,4 +1,4 @@
-package resource
+package live
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func TestWatchesAreShared(t *testing.T) {
 	var w Watches
 	open := func(name, tenant string) error {
-		_, err := w.begin(trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}})
+		_, err := w.Begin(trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}})
 		return err
 	}
 	each, tenant := limits.Callers[limits.User].Watches, limits.Callers[limits.Tenant].Watches
