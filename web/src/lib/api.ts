@@ -2,9 +2,10 @@
 // client with descriptors of all messages would be most of the page.
 
 import type {
-  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetStatusResponseJson, GetVIPResponseJson, ListEventsRequestJson,
-  ListFabricsResponseJson, ListNodesResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
-  WatchEventsRequestJson, WatchEventsResponseJson, WatchVIPsRequestJson, WatchVIPsResponseJson, ListEventsResponseJson,
+  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
+  ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
+  WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
+  WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
 import type {
@@ -20,8 +21,8 @@ export class ApiError extends Error {
 
 type None = Record<string, never>;
 type Calls = {
-  "WeirService/GetStatus": [None, GetStatusResponseJson];
   "WeirService/ListNodes": [{ role?: string }, ListNodesResponseJson];
+  "WeirService/GetNode": [{ name: string }, GetNodeResponseJson];
   "WeirService/ListVIPs": [ListVIPsRequestJson, ListVIPsResponseJson];
   "WeirService/GetVIP": [{ name: string }, GetVIPResponseJson];
   "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
@@ -39,7 +40,9 @@ type Calls = {
   "TrustService/ListAudit": [ListAuditRequestJson, ListAuditResponseJson];
 };
 type Streams = {
-  "WeirService/WatchVIPs": [WatchVIPsRequestJson, WatchVIPsResponseJson];
+  "WeirService/WatchNodes": [WatchNodesRequestJson, WatchNodesResponseJson];
+  "WeirService/WatchRates": [WatchRatesRequestJson, WatchRatesResponseJson];
+  "WeirService/WatchStatus": [None, WatchStatusResponseJson];
   "WeirService/WatchEvents": [WatchEventsRequestJson, WatchEventsResponseJson];
 };
 
