@@ -9,7 +9,6 @@ package warning
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
