@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // Root is below what the page is served.
@@ -100,7 +101,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`
 	}
-	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !FromOwnPage(r) {
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !origin.Own(r) {
 		refuse(w, r, connect.CodePermissionDenied, errors.New("only the page of this manager may sign users in"))
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // Bounds of sessions.
@@ -121,7 +122,7 @@ func (s *Sessions) drop(k key) {
 
 // secretOf is the secret that a request shows, if a browser says that a page of this origin makes it.
 func secretOf(r *http.Request) (string, bool) {
-	if !FromOwnPage(r) {
+	if !origin.Own(r) {
 		return "", false
 	}
 	cookie, err := r.Cookie(CookieName)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // clock is what sessions go by.
@@ -152,8 +153,8 @@ func TestCookiesCountFromOwnPagesAlone(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 		}
-		if _, known := s.Caller(r); known != c.known || FromForeignPage(r) != c.foreign {
-			t.Errorf("site %q, origin %q: the session is known: %t, the page foreign: %t", c.site, c.origin, known, FromForeignPage(r))
+		if _, known := s.Caller(r); known != c.known || origin.Foreign(r) != c.foreign {
+			t.Errorf("site %q, origin %q: the session is known: %t, the page foreign: %t", c.site, c.origin, known, origin.Foreign(r))
 		}
 	}
 	if _, known := s.Caller(showing(secret + "x")); known {

@@ -1,21 +1,23 @@
-package webui
+// Package origin says whose page makes a request, as browsers tell it by Sec-Fetch-Site and Origin. Scripts can write
+// neither.
+package origin
 
 import (
 	"net/http"
 	"net/url"
 )
 
-// FromOwnPage says whether a browser says that a page of this origin makes the request. Scripts can't write either header.
-func FromOwnPage(r *http.Request) bool {
+// Own says whether a browser says that a page of this origin makes the request.
+func Own(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin"
 	}
 	return originIsOurs(r)
 }
 
-// FromForeignPage says whether a browser says that a page of another origin makes the request. Programs that are no browser
-// say nothing.
-func FromForeignPage(r *http.Request) bool {
+// Foreign says whether a browser says that a page of another origin makes the request. Programs that are no browser say
+// nothing.
+func Foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none": // none: an address that the user typed, or a bookmark
 		return false
