@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/plan"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/snat"
+	"github.com/weirlb/weir/internal/ctl/uiproxy"
 )
 
 // Config holds what tests replace.
@@ -48,7 +49,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 		change.PrefixListCommand(s), change.BackendCommand(s), change.DrainCommand(s), change.UndrainCommand(s),
 		get.Command(s), placement.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
 		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s), diagnose.ObserveCommand(s),
-		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s), bundle.Command(s), importer.Command(),
+		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s), uiproxy.Command(s), bundle.Command(s), importer.Command(),
 		join.Command(s), cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),
 		cluster.BackupCommand(s), cluster.RestoreCommand(), cluster.CACommand(), cluster.VersionCommand(s),
 	)

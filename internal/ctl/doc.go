@@ -7,6 +7,7 @@
 //	cluster          users, tokens, certificates, audit, backup, versions
 //	join             makes a machine a member of a cluster
 //	importer         manifests of keepalived's and IPVS's configuration
+//	uiproxy          ui: the web page, as the user of the configuration
 //	bundle           what helps others to help, without secrets
 //	placement        where VIPs are of switches, why, and where they would be
 //	plan             plan a network from files, and record traffic
