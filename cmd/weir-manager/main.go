@@ -53,6 +53,7 @@ func command() *cobra.Command {
 	flags.DurationVar(&cfg.KeyInterval, "fastpath-key-interval", keyring.DefaultKeyInterval, "how long a key of Fastpath signs; at least "+keyring.MinKeyInterval.String())
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	cfg.StoreFlags(flags)
+	cfg.OIDC.Flags(flags)
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
 	cmd.AddCommand(adminReset(&cfg))
 	daemon.ConfigFlag(cmd)

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -48,6 +49,7 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trustservice"
+	"github.com/weirlb/weir/internal/webui/oidc"
 )
 
 // Config says where a manager listens and where its store is.
@@ -66,6 +68,7 @@ type Config struct {
 	Version       string
 	Log           *slog.Logger
 	Telemetry     telemetry.Options
+	OIDC          oidc.Config // who signs users of the web page in
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
 	Quota           int64         // of the embedded etcd, in bytes; 0: etcd.DefaultQuota
@@ -102,6 +105,7 @@ type Manager struct {
 	peers      *replica.Peers
 
 	identity *pki.Identity
+	provider *oidc.Provider      // nil: none
 	rates    tokenbucket.Buckets // of known callers
 	audit    *audit.Log
 	api      *apiserver.Server
@@ -141,6 +145,12 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	advertised := advertise(cfg, listener.Addr().String())
+	provider, err := newProvider(cfg, advertised)
+	if err != nil {
+		observed.Close()
+		listener.Close()
+		return nil, err
+	}
 	opened, err := openCluster(ctx, cfg, identity, advertised)
 	if err != nil {
 		observed.Close()
@@ -150,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, cluster: opened, store: opened.Store,
 		reports: nodesync.NewReports(cfg.Log), stopping: make(chan struct{}), now: time.Now,
-		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log),
+		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, provider: provider, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log),
 	}
 	m.makeParts()
 	return m, nil
@@ -216,9 +226,17 @@ func (m *Manager) makeParts() {
 	m.api = apiserver.New(&apiserver.Config{
 		Name: m.cfg.Name, Listener: m.listener, Identity: m.identity, Store: m.store, Replica: m.replica, Audit: m.audit, Rates: &m.rates,
 		Tracer: m.observed.Tracer(), Now: clock, Log: m.log, Stop: func() { close(m.stopping) },
-		Ports: m.allocator, Resources: m.resources, Diagnosis: m.diagnosis, Nodes: m.nodes, Cluster: m.clusterService, Trust: m.trust,
+		Ports: m.allocator, Resources: m.resources, Diagnosis: m.diagnosis, Nodes: m.nodes, Cluster: m.clusterService, Trust: m.trust, Provider: m.provider,
 		UnauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, SlowReader: apiserver.DefaultSlowReader,
 	}, m.meters.api)
+}
+
+// newProvider is who signs users of the web page in; nil: nobody does.
+func newProvider(cfg Config, advertised string) (*oidc.Provider, error) {
+	if cfg.Insecure && cfg.OIDC.Issuer != "" {
+		return nil, errors.New("--oidc-issuer needs a manager without --insecure: by that one everybody may do everything")
+	}
+	return oidc.New(cfg.OIDC, advertised, time.Now)
 }
 
 // view is the State that users are shown.

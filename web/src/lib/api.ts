@@ -136,6 +136,13 @@ export async function signIn(token: string): Promise<void> {
   if (!response.ok) throw await failure(response);
 }
 
+/** The host of the OpenID Connect provider that signs users in; empty: there is none. */
+export async function provider(): Promise<string> {
+  const response = await ask("/ui/sign-in", {});
+  if (!response.ok) throw await failure(response);
+  return ((await response.json()) as { provider: string }).provider;
+}
+
 export async function signOut(): Promise<void> {
   const response = await ask("/ui/session", { method: "DELETE" });
   if (!response.ok) throw await failure(response);
