@@ -1702,8 +1702,10 @@ type VIPStatus struct {
 	Switches []*SwitchPlace `protobuf:"bytes,10,rep,name=switches,proto3" json:"switches,omitempty"`
 	// Of one VIP that is asked for, its hosts that do not steer it, as they say, by name: 64 at most.
 	SteeringRefused []*SteeringRefusal `protobuf:"bytes,11,rep,name=steering_refused,json=steeringRefused,proto3" json:"steering_refused,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The mux that answers ARP and NDP for the address. Left out: none does.
+	NeighborMux   string `protobuf:"bytes,12,opt,name=neighbor_mux,json=neighborMux,proto3" json:"neighbor_mux,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VIPStatus) Reset() {
@@ -1811,6 +1813,13 @@ func (x *VIPStatus) GetSteeringRefused() []*SteeringRefusal {
 		return x.SteeringRefused
 	}
 	return nil
+}
+
+func (x *VIPStatus) GetNeighborMux() string {
+	if x != nil {
+		return x.NeighborMux
+	}
+	return ""
 }
 
 // Where a VIP is of a switch.
@@ -3455,9 +3464,11 @@ type Node struct {
 	// Of muxes: what they announce instead of routes to single VIPs.
 	Aggregates []string `protobuf:"bytes,7,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	// Of switches: since when it is drained. Left out: it is not.
-	Drained       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=drained,proto3" json:"drained,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Drained *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Of muxes: of VIPs in them it can answer ARP and NDP on its interface.
+	NeighborPrefixes []string `protobuf:"bytes,9,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -3542,6 +3553,13 @@ func (x *Node) GetAggregates() []string {
 func (x *Node) GetDrained() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Drained
+	}
+	return nil
+}
+
+func (x *Node) GetNeighborPrefixes() []string {
+	if x != nil {
+		return x.NeighborPrefixes
 	}
 	return nil
 }
@@ -3734,7 +3752,9 @@ type MuxStatus struct {
 	// How long routers keep the routes of a mux whose daemon ended, by BGP graceful restart; left out: not at all.
 	GracefulRestart *durationpb.Duration `protobuf:"bytes,11,opt,name=graceful_restart,json=gracefulRestart,proto3" json:"graceful_restart,omitempty"`
 	// When packets of VIPs last came, to within a report; left out: none since the daemon began.
-	LastPacket    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_packet,json=lastPacket,proto3" json:"last_packet,omitempty"`
+	LastPacket *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_packet,json=lastPacket,proto3" json:"last_packet,omitempty"`
+	// VIPs that the mux answers ARP and NDP for, in order.
+	Neighbors     []string `protobuf:"bytes,13,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3849,6 +3869,13 @@ func (x *MuxStatus) GetGracefulRestart() *durationpb.Duration {
 func (x *MuxStatus) GetLastPacket() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LastPacket
+	}
+	return nil
+}
+
+func (x *MuxStatus) GetNeighbors() []string {
+	if x != nil {
+		return x.Neighbors
 	}
 	return nil
 }
@@ -6456,7 +6483,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bUDPCheck\x12\x12\n" +
 	"\x04send\x18\x01 \x01(\tR\x04send\x12\x16\n" +
 	"\x06expect\x18\x02 \x01(\tR\x06expect\x12\x16\n" +
-	"\x06answer\x18\x03 \x01(\tR\x06answer\"\xf2\x03\n" +
+	"\x06answer\x18\x03 \x01(\tR\x06answer\"\x95\x04\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6476,7 +6503,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
 	"\bswitches\x18\n" +
 	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\x12C\n" +
-	"\x10steering_refused\x18\v \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\"\xc1\x02\n" +
+	"\x10steering_refused\x18\v \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\x12!\n" +
+	"\fneighbor_mux\x18\f \x01(\tR\vneighborMux\"\xc1\x02\n" +
 	"\vSwitchPlace\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -6624,7 +6652,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04tips\x18\x06 \x03(\v2\f.weir.v1.TIPR\x04tips\"A\n" +
 	"\x03TIP\x12\x1b\n" +
 	"\x06switch\x18\x01 \x01(\tB\x03\xe0A\x02R\x06switch\x12\x1d\n" +
-	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\"\x8c\x02\n" +
+	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\"\xb9\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -6635,7 +6663,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"aggregates\x18\a \x03(\tR\n" +
 	"aggregates\x124\n" +
-	"\adrained\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adrained\"\xc7\x02\n" +
+	"\adrained\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adrained\x12+\n" +
+	"\x11neighbor_prefixes\x18\t \x03(\tR\x10neighborPrefixes\"\xc7\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -6652,7 +6681,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb9\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd7\x04\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -6667,7 +6696,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	" \x03(\v2\x13.weir.v1.TenantRowsR\vnatSessions\x12D\n" +
 	"\x10graceful_restart\x18\v \x01(\v2\x19.google.protobuf.DurationR\x0fgracefulRestart\x12;\n" +
 	"\vlast_packet\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastPacket\"N\n" +
+	"lastPacket\x12\x1c\n" +
+	"\tneighbors\x18\r \x03(\tR\tneighbors\"N\n" +
 	"\n" +
 	"TenantRows\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +

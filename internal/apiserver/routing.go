@@ -77,6 +77,7 @@ var handling = map[string]place{
 	weirv1connect.SyncServiceSyncMuxProcedure:        ownWrites,
 	weirv1connect.SyncServiceReportMuxProcedure:      ownWrites,
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure: ownWrites,
+	weirv1connect.SyncServiceRenewNeighborsProcedure: ownWrites,
 	weirv1connect.SyncServiceAnswerTaskProcedure:     ownWrites,
 	weirv1connect.SyncServiceSyncHostProcedure:       ownWrites,
 	weirv1connect.SyncServiceReportHostProcedure:     ownWrites,

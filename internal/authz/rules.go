@@ -94,6 +94,7 @@ var rules = map[string]rule{
 	weirv1connect.SyncServiceSyncMuxProcedure:              {scope: asItself, kind: trust.Mux},
 	weirv1connect.SyncServiceReportMuxProcedure:            {scope: asItself, kind: trust.Mux},
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure:       {scope: asItself, kind: trust.Mux},
+	weirv1connect.SyncServiceRenewNeighborsProcedure:       {scope: asItself, kind: trust.Mux},
 	weirv1connect.SyncServiceAnswerTaskProcedure:           {scope: asItself, kind: trust.Mux, also: trust.Host},
 	weirv1connect.SyncServiceSyncHostProcedure:             {scope: asItself, kind: trust.Host},
 	weirv1connect.SyncServiceReportHostProcedure:           {scope: asItself, kind: trust.Host},

@@ -135,6 +135,7 @@ var goldenRules = map[string]struct {
 	"SyncService/SyncMux":        {&weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.0.0.1"}}, asMux1},
 	"SyncService/ReportMux":      {&weirv1.ReportMuxRequest{Name: "mux1"}, asMux1},
 	"SyncService/AcknowledgeMux": {&weirv1.AcknowledgeMuxRequest{Name: "mux1"}, asMux1},
+	"SyncService/RenewNeighbors": {&weirv1.RenewNeighborsRequest{Name: "mux1"}, asMux1},
 	"SyncService/AnswerTask":     {&weirv1.AnswerTaskRequest{Name: "mux1", Id: 1}, asMux1},
 	"SyncService/SyncHost":       {&weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.0.0.2"}}, asHost1},
 	"SyncService/SyncSwitch":     {&weirv1.SyncSwitchRequest{Name: "sw1", Addresses: []string{"10.0.0.9"}}, asSwitch1},
