@@ -35,6 +35,7 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/nodesync/lease"
 	"github.com/weirlb/weir/internal/nodesync/muxrate"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
@@ -91,6 +92,7 @@ type Manager struct {
 	lifecycle  *nodelifecycle.Controller
 	keys       *keyring.Controller
 	numbers    *hostnumber.Controller
+	leases     *lease.Leases
 	tables     *table.Controller
 	status     *status.Controller
 	overload   *overload.Controller
@@ -214,9 +216,10 @@ func (m *Manager) makeParts() {
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
 		Reported: m.reports.Newest,
 	})
+	m.leases = lease.New(m.store.Watch, m.store.Presence, clock, m.log)
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
-		Ports: m.allocator, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
+		Ports: m.allocator, Leases: m.leases, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
 	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes, Traffic: seen}
@@ -305,6 +308,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
+	group.Go(func() error { return m.leases.Run(ctx) }) // each manager grants some
 	group.Go(func() error { return m.nodes.FollowManagers(ctx) })
 	group.Go(func() error { return m.measured.Run(ctx) })
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })

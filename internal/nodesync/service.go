@@ -8,6 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/lease"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/nodesync/traffic"
@@ -46,6 +47,7 @@ type Config struct {
 	Reports  *Reports
 	Sessions sessioncount.Counts
 	Ports    PortAuditor
+	Leases   *lease.Leases
 	Traffic  *traffic.Meter
 	Events   interface{ Record(eventlog.Event) }
 

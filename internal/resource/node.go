@@ -150,6 +150,7 @@ func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
 		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
 		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
 		NatSessions: mux.GetNatSessions(), GracefulRestart: mux.GetGracefulRestart(), LastPacket: mux.GetLastPacket(),
+		Neighbors: mux.GetNeighbors(),
 	}
 }
 

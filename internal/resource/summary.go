@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -172,6 +173,9 @@ func (h *hostTally) addTunnel(a netip.Addr) {
 // vipWarnings are what is wrong with a VIP's backends, one line each.
 func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] {
 	return func(yield func(warningLevel, string) bool) {
+		if isUnanswered(s, vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
+			return
+		}
 		if waits := desired.PendingHosts(&s.State, vip); len(waits) > 0 && !yield(degraded, fmt.Sprintf("vip %s: %s", vip.Name, strings.Join(waits, ", "))) {
 			return
 		}
@@ -188,6 +192,19 @@ func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] 
 			}
 		}
 	}
+}
+
+// isUnanswered says whether some mux has a neighbor prefix with the address, and none can answer for it.
+func isUnanswered(s *store.State, vip netip.Addr) bool {
+	if neighbor.Owner(vip, slices.Collect(s.Neighbors.Values())) != "" {
+		return false
+	}
+	for mux := range s.MuxNodes() {
+		if (neighbor.Mux{Prefixes: mux.NeighborPrefixes}).Covers(vip) {
+			return true
+		}
+	}
+	return false
 }
 
 // endpointWarning says why an endpoint as a whole does not serve; empty: it does.

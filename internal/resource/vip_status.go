@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -31,6 +32,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat, p.Status.Switches = snatStatus(s, vip), condition.Places(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
+	p.Status.NeighborMux = neighbor.Owner(vip.Address, slices.Collect(s.Neighbors.Values()))
 	return p
 }
 
