@@ -42,6 +42,16 @@ func NewClient(managers string) (*Client, error) {
 	return Access{Managers: managers}.Client()
 }
 
+// Separate is a client of the same managers over connections of its own.
+func (c *Client) Separate() (*Client, error) {
+	access := c.transport.access
+	access.Memory = "" // one client keeps it
+	return access.Client()
+}
+
+// Leave ends all connections: the next call goes to the next manager, or to the same one anew.
+func (c *Client) Leave() { c.transport.dialer.cutAll() }
+
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
