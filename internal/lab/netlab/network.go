@@ -18,7 +18,10 @@ var (
 )
 
 func (l *network) buildNetwork() error {
-	_, err := l.create(string(Router), forwarding...)
+	router, err := l.create(string(Router), forwarding...)
+	if err == nil && l.Segment {
+		err = buildSegment(router)
+	}
 	if err == nil {
 		err = buildFabric(l)
 	}
@@ -92,8 +95,15 @@ func (l *network) addMachine(n Node) error {
 		return err
 	}
 	gateway4, gateway6 := n.gateway()
+	at := n.Name
+	if n.Kind == Mux && l.Segment {
+		at = SegmentLink
+		if err := joinSegment(router, n.Name); err != nil {
+			return err
+		}
+	}
 	err = first(
-		func() error { return addresses(router, n.Name, 24, 64, gateway4, gateway6) },
+		func() error { return addresses(router, at, 24, 64, gateway4, gateway6) },
 		func() error { return addresses(ns, Uplink, 24, 64, n.IPv4, n.IPv6) },
 		func() error { return ns.AddRoute(all4, gateway4) },
 		func() error { return ns.AddRoute(all6, gateway6) },
