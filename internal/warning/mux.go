@@ -45,8 +45,8 @@ func (c *collector) routesOfTheDead(n *weirv1.Node) string {
 }
 
 func (c *collector) mux(n *weirv1.Node, mux *weirv1.MuxStatus) {
-	if len(mux.GetPeers()) == 0 {
-		c.of(n, "has no BGP peer: no router sends it packets")
+	if len(mux.GetPeers()) == 0 && len(n.GetNeighborPrefixes()) == 0 {
+		c.of(n, "has no BGP peer and no neighbor prefix: no router sends it packets")
 	}
 	for _, p := range mux.GetPeers() {
 		if p.GetState() == bgpEstablished {

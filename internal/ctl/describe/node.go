@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -53,6 +54,10 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	}
 	if all := n.GetNatPrefixes(); len(all) > 0 {
 		fmt.Fprintf(w, "Full NAT:    %s\n", strings.Join(all, ", "))
+	}
+	if all := n.GetNeighborPrefixes(); len(all) > 0 {
+		fmt.Fprintf(w, "ARP and NDP: %s\n", strings.Join(all, ", "))
+		fmt.Fprintf(w, "Answers for: %s\n", cmp.Or(strings.Join(n.GetStatus().GetMux().GetNeighbors(), ", "), "no VIP"))
 	}
 	fmt.Fprintf(w, "State:       %s\n", table.NodeState(n, now))
 	if n.GetDrained() != nil {

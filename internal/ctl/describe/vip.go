@@ -57,6 +57,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		fmt.Fprintf(w, "Labels:      %s\n", strings.Join(labels, ", "))
 	}
 	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	if mux := vip.GetStatus().GetNeighborMux(); mux != "" {
+		fmt.Fprintf(w, "ARP and NDP: answered by mux %s\n", mux)
+	}
 	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), table.MuxShare(vip))
 	fmt.Fprintf(w, "Consistency: %s\n", consistencyText(vip.GetConsistency()))
 	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
