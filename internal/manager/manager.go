@@ -175,7 +175,7 @@ func (m *Manager) makeParts() {
 	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
 	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
-	m.numbers = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}
+	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, clock, m.log)
 	m.observe()
 	m.switches = switchfeed.New(func(name string) uint32 {
 		_, detail := m.reports.Newest(m.store.State(), m.store.State().Nodes.At(name))
@@ -216,7 +216,6 @@ func (m *Manager) makeParts() {
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
 		Reported: m.reports.Newest,
 	})
-	m.leases = lease.New(m.store.Watch, m.store.Presence, clock, m.log)
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
 		Ports: m.allocator, Leases: m.leases, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,

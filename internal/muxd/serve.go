@@ -64,9 +64,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	if err != nil {
 		return err
 	}
-	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
-		speaker.SetRestarting()
-	}
+	noteRestart(datapath, speaker.SetRestarting)
 	discard, err := netlink.NewDiscard(o.Interface)
 	if err != nil {
 		return errors.Join(err, datapath.Close())
@@ -106,6 +104,13 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	}
 	o.started(datapath.Mode(), log)
 	return m.Run(ctx, handOver)
+}
+
+// noteRestart says so if live tables were taken over.
+func noteRestart(datapath *mux.Datapath, note func()) {
+	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
+		note()
+	}
 }
 
 // neighbors are what a mux needs that answers ARP and NDP.

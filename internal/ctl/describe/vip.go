@@ -56,10 +56,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	if len(labels) > 0 {
 		fmt.Fprintf(w, "Labels:      %s\n", strings.Join(labels, ", "))
 	}
-	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
-	if mux := vip.GetStatus().GetNeighborMux(); mux != "" {
-		fmt.Fprintf(w, "ARP and NDP: answered by mux %s\n", mux)
-	}
+	addressText(w, vip)
 	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), table.MuxShare(vip))
 	fmt.Fprintf(w, "Consistency: %s\n", consistencyText(vip.GetConsistency()))
 	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
@@ -107,6 +104,14 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		}
 	}
 	return nil
+}
+
+// addressText is the address, and who answers for it where no router has a route.
+func addressText(w io.Writer, vip *weirv1.VIP) {
+	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	if mux := vip.GetStatus().GetNeighborMux(); mux != "" {
+		fmt.Fprintf(w, "ARP and NDP: answered by mux %s\n", mux)
+	}
 }
 
 // placeText is what describe says of a switch that a VIP is in.
