@@ -19,8 +19,8 @@ import (
 // sampled is the interval of samples in tests.
 const sampled = 100 * time.Millisecond
 
-// traffic is a mux that forwards 1000 packets a second to each VIP, by a clock that moves when it reports.
-type traffic struct {
+// meteredMux is a mux that forwards 1000 packets a second to each VIP, by a clock that moves when it reports.
+type meteredMux struct {
 	mu       sync.Mutex
 	now      time.Time
 	began    time.Time
@@ -30,13 +30,13 @@ type traffic struct {
 	finished chan struct{}
 }
 
-func newTraffic(vips ...string) *traffic {
+func newMeteredMux(vips ...string) *meteredMux {
 	began := time.Now().Truncate(sampled)
-	return &traffic{now: began, began: began, vips: vips, hangsUp: func() {}, finished: make(chan struct{})}
+	return &meteredMux{now: began, began: began, vips: vips, hangsUp: func() {}, finished: make(chan struct{})}
 }
 
 // clock has a manager go by the mux's clock.
-func (f *traffic) clock(m *Manager) {
+func (f *meteredMux) clock(m *Manager) {
 	m.now = func() time.Time {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -46,7 +46,7 @@ func (f *traffic) clock(m *Manager) {
 }
 
 // follow opens the mux's stream to a manager, and reports there from then on.
-func (f *traffic) follow(t *testing.T, client *rpc.Client) {
+func (f *meteredMux) follow(t *testing.T, client *rpc.Client) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -61,7 +61,7 @@ func (f *traffic) follow(t *testing.T, client *rpc.Client) {
 }
 
 // run reports until the test ends.
-func (f *traffic) run(t *testing.T) {
+func (f *meteredMux) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); <-f.finished })
@@ -79,7 +79,7 @@ func (f *traffic) run(t *testing.T) {
 }
 
 // report moves the clock on, and tells what the counters are by then.
-func (f *traffic) report(ctx context.Context) {
+func (f *meteredMux) report(ctx context.Context) {
 	f.mu.Lock()
 	f.now = f.now.Add(sampled)
 	n, client := uint64(f.now.Sub(f.began)/time.Millisecond), f.at
@@ -137,7 +137,7 @@ func vipNames(m *weirv1.WatchRatesResponse) []string {
 // Rates are what the mux sent, by mux, verdict, VIP and endpoint; what a mux says of addresses that are no VIP's, and words
 // that are no verdicts, are not told.
 func TestWatchRates(t *testing.T) {
-	f := newTraffic("203.0.113.1", "203.0.113.2", "192.0.2.99")
+	f := newMeteredMux("203.0.113.1", "203.0.113.2", "192.0.2.99")
 	url, _ := start(t, Config{}, f.clock)
 	client := dial(t, url)
 	if _, err := client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{bare("a", "203.0.113.1"), bare("b", "203.0.113.2")}}); err != nil {
@@ -204,7 +204,7 @@ func TestWatchRates(t *testing.T) {
 // known to those that are left.
 func TestRatesOutliveALeader(t *testing.T) {
 	t.Parallel()
-	f := newTraffic("203.0.113.1")
+	f := newMeteredMux("203.0.113.1")
 	r := startReplicas(t, 3, f.clock)
 	if _, err := dial(t, r.urls[0]).ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{bare("a", "203.0.113.1")}}); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestRatesOutliveALeader(t *testing.T) {
 // A manager that starts again knows what its own muxes did before, from another one.
 func TestAManagerThatStartsAgainKnowsWhatHasBeen(t *testing.T) {
 	t.Parallel()
-	f := newTraffic("203.0.113.1")
+	f := newMeteredMux("203.0.113.1")
 	c := &replicas{}
 	configs := []Config{{Name: "m1", PeerListen: freeAddress(t), DataDir: t.TempDir()}, {Name: "m2", PeerListen: freeAddress(t), DataDir: t.TempDir()}, {Name: "m3", PeerListen: freeAddress(t), DataDir: t.TempDir()}}
 	for i := range configs {
@@ -271,7 +271,7 @@ func TestAManagerThatStartsAgainKnowsWhatHasBeen(t *testing.T) {
 // what an address that it has now did before, for others.
 func TestRatesAreOfOnesOwnTenant(t *testing.T) {
 	t.Parallel()
-	f := newTraffic("198.51.100.1", "198.51.100.2")
+	f := newMeteredMux("198.51.100.1", "198.51.100.2")
 	m, admin, url := secure(t, Config{}, f.clock)
 	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}}}); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestRatesAreOfOnesOwnTenant(t *testing.T) {
 // it. A user of one tenant learns whether changes reach nodes.
 func TestWatchNodesAndStatus(t *testing.T) {
 	t.Parallel()
-	f := newTraffic("198.51.100.1")
+	f := newMeteredMux("198.51.100.1")
 	m, admin, url := secure(t, Config{}, f.clock)
 	mux := member(t, admin, url, &weirv1.CreateTokenRequest{Role: "mux"}, "mux", "mux1")
 	if err := mux.Obtain(t.Context()); err != nil {
