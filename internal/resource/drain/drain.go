@@ -14,7 +14,6 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
-	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 )
