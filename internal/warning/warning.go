@@ -105,7 +105,7 @@ func (c *collector) node(n *weirv1.Node) {
 	if mux := status.GetMux(); mux != nil {
 		c.mux(n, mux)
 	}
-	for _, text := range slices.Concat(status.GetHost().GetWarnings(), status.GetSwitch().GetWarnings()) {
+	for _, text := range status.GetHost().GetWarnings() {
 		c.of(n, "%s", text)
 	}
 	for _, text := range status.GetSwitch().GetWarnings() {
