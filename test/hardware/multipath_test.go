@@ -23,16 +23,7 @@ func TestJoinsBySwitches(t *testing.T) {
 	w, err := fabriclab.New(ctx, testlab.Up(t, netlab.Config{Plan: fabriclab.Plan("fabricjoin", "1x2x1x1", 2)}), 1)
 	testlab.Must(t, err)
 	testlab.Must(t, mptcp.Prepare(w.Lab))
-	paths := map[int][]mptcp.Path{}
-	addresses := map[int][]netip.Addr{}
-	for _, client := range []string{"client1", "client2"} {
-		for _, number := range []int{2, 3} {
-			p, err := mptcp.AddPath(w.Lab, client, number)
-			testlab.Must(t, err)
-			paths[number] = append(paths[number], p)
-			addresses[number] = append(addresses[number], p.IPv4, p.IPv6)
-		}
-	}
+	paths, addresses := addPaths(t, w)
 	s := &mptcp.Service{
 		Name: "joins", VIPs: []netip.Addr{netip.MustParseAddr("203.0.113.90"), netip.MustParseAddr("2001:db8:113::90")}, Switches: []string{"core-1"},
 	}
@@ -79,6 +70,22 @@ func TestJoinsBySwitches(t *testing.T) {
 	if n := refused[mptcp.JoinNoTokenFound]; n > 0 {
 		t.Errorf("%d joins came to servers that have not their connection", n)
 	}
+}
+
+// addPaths gives both clients paths 2 and 3, by number, from which nothing joins yet.
+func addPaths(t *testing.T, w *fabriclab.World) (map[int][]mptcp.Path, map[int][]netip.Addr) {
+	t.Helper()
+	paths := map[int][]mptcp.Path{}
+	addresses := map[int][]netip.Addr{}
+	for _, client := range []string{"client1", "client2"} {
+		for _, number := range []int{2, 3} {
+			p, err := mptcp.AddPath(w.Lab, client, number)
+			testlab.Must(t, err)
+			paths[number] = append(paths[number], p)
+			addresses[number] = append(addresses[number], p.IPv4, p.IPv6)
+		}
+	}
+	return paths, addresses
 }
 
 // waitPhase waits until the VIPs of a service are in a phase at core-1.
