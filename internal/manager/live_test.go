@@ -168,8 +168,14 @@ func TestWatchRates(t *testing.T) {
 	if m := busy(watchingRates(t, client, &weirv1.WatchRatesRequest{Busiest: 1})); len(m.GetVips()) != 1 {
 		t.Errorf("got %v of one VIP", m)
 	}
-	// What has been is told first, in order, up to a bookmark.
-	next, last, n := watchingRates(t, client, &weirv1.WatchRatesRequest{Since: timestamppb.New(f.began), Vips: []string{"a"}}), time.Time{}, 0
+	historyIsInOrder(t, client, f.began)
+	badRatesAreRefused(t, client)
+}
+
+// historyIsInOrder holds that what has been is told first, in order, up to a bookmark.
+func historyIsInOrder(t *testing.T, client *rpc.Client, began time.Time) {
+	t.Helper()
+	next, last, n := watchingRates(t, client, &weirv1.WatchRatesRequest{Since: timestamppb.New(began), Vips: []string{"a"}}), time.Time{}, 0
 	for m := next(); m.GetType() != "bookmark"; m = next() {
 		if at := m.GetAt().AsTime(); !at.After(last) {
 			t.Errorf("%s comes after %s", at, last)
@@ -181,6 +187,10 @@ func TestWatchRates(t *testing.T) {
 	if n < 2 {
 		t.Errorf("%d samples have been", n)
 	}
+}
+
+func badRatesAreRefused(t *testing.T, client *rpc.Client) {
+	t.Helper()
 	for what, r := range map[string]*weirv1.WatchRatesRequest{
 		"vips: ":                     {Vips: slices.Repeat([]string{"a"}, 17)},
 		"busiest: must be 256":       {Busiest: 257},
@@ -281,17 +291,7 @@ func TestRatesAreOfOnesOwnTenant(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	mux := member(t, admin, url, &weirv1.CreateTokenRequest{Role: "mux"}, "mux", "mux1")
-	if err := mux.Obtain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	client, err := mux.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	f.follow(t, client)
-	f.run(t)
+	f.trustedMux(t, admin, url)
 	all := watchingRates(t, admin, &weirv1.WatchRatesRequest{Busiest: 10})
 	eventually(t, "both VIPs are told of", func() bool { return len(busy(all).GetVips()) == 2 })
 	rita := operator(t, m, admin, url, "rita", "red")
@@ -328,12 +328,9 @@ func TestRatesAreOfOnesOwnTenant(t *testing.T) {
 	}
 }
 
-// Nodes come first, then what becomes of them: a mux that is gone is told of, and one that was deleted. Counters are none of
-// it. A user of one tenant learns whether changes reach nodes.
-func TestWatchNodesAndStatus(t *testing.T) {
-	t.Parallel()
-	f := newMeteredMux("198.51.100.1")
-	m, admin, url := secure(t, Config{}, f.clock)
+// trustedMux has the mux join a manager, follow it, and report until the test ends.
+func (f *meteredMux) trustedMux(t *testing.T, admin *rpc.Client, url string) {
+	t.Helper()
 	mux := member(t, admin, url, &weirv1.CreateTokenRequest{Role: "mux"}, "mux", "mux1")
 	if err := mux.Obtain(t.Context()); err != nil {
 		t.Fatal(err)
@@ -345,6 +342,83 @@ func TestWatchNodesAndStatus(t *testing.T) {
 	t.Cleanup(client.Close)
 	f.follow(t, client)
 	f.run(t)
+}
+
+// watchingNodes opens a watch and returns what gives its next message.
+func watchingNodes(t *testing.T, client *rpc.Client) func() *weirv1.WatchNodesResponse {
+	t.Helper()
+	stream, err := client.WatchNodes(t.Context(), &weirv1.WatchNodesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stream.Close() })
+	return func() *weirv1.WatchNodesResponse {
+		t.Helper()
+		if !stream.Receive() {
+			t.Fatal(stream.Err())
+		}
+		return stream.Msg()
+	}
+}
+
+// Nodes come first, then what becomes of them: a mux that is gone is told of, and one that was deleted. Counters are none of
+// it. A user of one tenant learns whether changes reach nodes.
+func TestWatchNodes(t *testing.T) {
+	t.Parallel()
+	f := newMeteredMux("198.51.100.1")
+	m, admin, url := secure(t, Config{}, f.clock)
+	f.trustedMux(t, admin, url)
+	eventually(t, "the mux has reported", func() bool {
+		n, err := admin.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux1"})
+		return err == nil && len(n.GetNode().GetStatus().GetMux().GetPeers()) == 1
+	})
+	next, hers := watchingNodes(t, admin), watchingNodes(t, operator(t, m, admin, url, "rita", "default"))
+	both := map[string]func() *weirv1.WatchNodesResponse{"the admin": next, "a user": hers}
+	if got := next(); got.GetType() != "added" || !got.GetNode().GetStatus().GetConnected() || len(got.GetNode().GetStatus().GetMux().GetPeers()) != 1 || len(got.GetNode().GetStatus().GetMux().GetVerdicts()) > 0 {
+		t.Errorf("got %v", got)
+	}
+	if got := hers(); got.GetType() != "added" || !got.GetNode().GetStatus().GetConnected() || got.GetNode().GetStatus().GetMux() != nil || len(got.GetNode().GetAddresses()) > 0 {
+		t.Errorf("a user of one tenant is told %v", got)
+	}
+	for who, next := range both {
+		if got := next(); got.GetType() != "bookmark" {
+			t.Errorf("%s got %v, want a bookmark", who, got)
+		}
+	}
+	// Its reports, which go on, differ in counters alone: what comes next is that it is gone.
+	f.mu.Lock()
+	f.hangsUp()
+	f.mu.Unlock()
+	for who, next := range both {
+		got := next()
+		for got.GetNode().GetStatus().GetConnected() { // its place in the pool may change before
+			got = next()
+		}
+		if got.GetType() != "modified" || got.GetNode().GetName() != "mux1" {
+			t.Errorf("%s got %v", who, got)
+		}
+	}
+	eventually(t, "the mux is deleted", func() bool {
+		_, err := admin.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: "mux1"})
+		return err == nil
+	})
+	for who, next := range both {
+		got := next()
+		for got.GetType() == "modified" {
+			got = next()
+		}
+		if got.GetType() != "deleted" || got.GetNode().GetName() != "mux1" || got.GetNode().GetStatus() != nil {
+			t.Errorf("%s got %v", who, got)
+		}
+	}
+}
+
+// The status tells of what a mux says, and that it is gone, each with what it is of; nodes are left out.
+func TestWatchStatus(t *testing.T) {
+	t.Parallel()
+	f := newMeteredMux("198.51.100.1")
+	_, admin, url := secure(t, Config{}, f.clock)
+	f.trustedMux(t, admin, url)
 	status, err := admin.WatchStatus(t.Context(), &weirv1.WatchStatusRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -365,56 +439,8 @@ func TestWatchNodesAndStatus(t *testing.T) {
 		})
 	}
 	warns("the mux is warm", "mux", "mux1")
-	open := func(client *rpc.Client) func() *weirv1.WatchNodesResponse {
-		stream, err := client.WatchNodes(t.Context(), &weirv1.WatchNodesRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { stream.Close() })
-		return func() *weirv1.WatchNodesResponse {
-			if !stream.Receive() {
-				t.Fatal(stream.Err())
-			}
-			return stream.Msg()
-		}
-	}
-	next, hers := open(admin), open(operator(t, m, admin, url, "rita", "default"))
-	if got := next(); got.GetType() != "added" || !got.GetNode().GetStatus().GetConnected() || len(got.GetNode().GetStatus().GetMux().GetPeers()) != 1 || len(got.GetNode().GetStatus().GetMux().GetVerdicts()) > 0 {
-		t.Errorf("got %v", got)
-	}
-	if got := hers(); got.GetType() != "added" || !got.GetNode().GetStatus().GetConnected() || got.GetNode().GetStatus().GetMux() != nil || len(got.GetNode().GetAddresses()) > 0 {
-		t.Errorf("a user of one tenant is told %v", got)
-	}
-	for who, next := range map[string]func() *weirv1.WatchNodesResponse{"the admin": next, "a user": hers} {
-		if got := next(); got.GetType() != "bookmark" {
-			t.Errorf("%s got %v, want a bookmark", who, got)
-		}
-	}
-	// Its reports, which go on, differ in counters alone: what comes next is that it is gone.
 	f.mu.Lock()
 	f.hangsUp()
 	f.mu.Unlock()
-	for who, next := range map[string]func() *weirv1.WatchNodesResponse{"the admin": next, "a user": hers} {
-		got := next()
-		for got.GetNode().GetStatus().GetConnected() { // its place in the pool may change before
-			got = next()
-		}
-		if got.GetType() != "modified" || got.GetNode().GetName() != "mux1" {
-			t.Errorf("%s got %v", who, got)
-		}
-	}
 	warns("no mux is connected", "", "")
-	eventually(t, "the mux is deleted", func() bool {
-		_, err := admin.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: "mux1"})
-		return err == nil
-	})
-	for who, next := range map[string]func() *weirv1.WatchNodesResponse{"the admin": next, "a user": hers} {
-		got := next()
-		for got.GetType() == "modified" {
-			got = next()
-		}
-		if got.GetType() != "deleted" || got.GetNode().GetName() != "mux1" || got.GetNode().GetStatus() != nil {
-			t.Errorf("%s got %v", who, got)
-		}
-	}
 }

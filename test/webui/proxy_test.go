@@ -18,7 +18,7 @@ func TestProxyInBrowser(t *testing.T) {
 	if os.Getenv("WEIR_UI") == "" {
 		t.Skip("needs Node: make ui-test runs it")
 	}
-	_, _, config := startManager(t)
+	config := startCluster(t, 1).config
 	root := ctl.Command(ctl.Config{})
 	root.SetArgs([]string{"ui", "--open=false", "--config", config})
 	read, write := io.Pipe()

@@ -73,6 +73,9 @@ func startCluster(t *testing.T, n int) *cluster {
 		}
 		c.start(t, cfg)
 	}
+	if n == 1 {
+		return c
+	}
 	access, err := rpc.ReadConfig(c.config)
 	if err != nil {
 		t.Fatal(err)
@@ -202,25 +205,7 @@ func fill(t *testing.T, c *cluster, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := &weirv1.ReportHostRequest{Name: "host1", Generation: applied.GetGeneration(), Status: &weirv1.HostStatus{
-		Uplink: "eth0", Warnings: []string{markup},
-		Snat: []*weirv1.SNATUse{{
-			Vip: "203.0.113.11", Address: "10.3.1.30", Ranges: 1, PortsInUse: 3, Flows: 7,
-			Destinations: []*weirv1.SNATDestination{{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 7}},
-		}},
-	}}
-	for _, vip := range apply.GetVips() {
-		if len(vip.GetEndpoints()) == 0 {
-			continue
-		}
-		report.Health = append(report.Health, &weirv1.BackendHealth{
-			Endpoint: &weirv1.EndpointKey{Vip: vip.GetAddress(), Protocol: "TCP", Port: 80}, Address: vip.GetEndpoints()[0].GetBackends()[0].GetAddress(), Port: 80,
-			Health: "unhealthy", Reason: markup,
-		})
-	}
-	if _, err := host.ReportHost(t.Context(), report); err != nil {
-		t.Fatal(err)
-	}
+	reportHost(t, host, apply.GetVips(), applied.GetGeneration())
 	sends(t, mux, &weirv1.ReportMuxRequest{
 		Name: "mux1", Rejection: &weirv1.Rejection{Generation: applied.GetGeneration(), Reason: markup},
 		Events: []*weirv1.MuxEvent{{Endpoint: shop("203.0.113.10"), Reason: "SYNCookiesOn", Message: markup, Warning: true}},
@@ -233,6 +218,30 @@ func fill(t *testing.T, c *cluster, url string) {
 			},
 		},
 	})
+}
+
+// reportHost tells that the host's backends are unhealthy, and what leaves from it.
+func reportHost(t *testing.T, host *rpc.Client, vips []*weirv1.VIP, generation uint64) {
+	t.Helper()
+	report := &weirv1.ReportHostRequest{Name: "host1", Generation: generation, Status: &weirv1.HostStatus{
+		Uplink: "eth0", Warnings: []string{markup},
+		Snat: []*weirv1.SNATUse{{
+			Vip: "203.0.113.11", Address: "10.3.1.30", Ranges: 1, PortsInUse: 3, Flows: 7,
+			Destinations: []*weirv1.SNATDestination{{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 7}},
+		}},
+	}}
+	for _, vip := range vips {
+		if len(vip.GetEndpoints()) == 0 {
+			continue
+		}
+		report.Health = append(report.Health, &weirv1.BackendHealth{
+			Endpoint: &weirv1.EndpointKey{Vip: vip.GetAddress(), Protocol: "TCP", Port: 80}, Address: vip.GetEndpoints()[0].GetBackends()[0].GetAddress(), Port: 80,
+			Health: "unhealthy", Reason: markup,
+		})
+	}
+	if _, err := host.ReportHost(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func shop(address string) *weirv1.EndpointKey {
