@@ -215,7 +215,9 @@ func keepAdmin(now *truststore.Trust, name string, bindings []trust.Binding, at 
 func canProve(now *truststore.Trust, account trust.Account, at time.Time) bool {
 	principal := now.Principals[string(trust.User)+"/"+account.Name]
 	switch {
-	case principal.Revoked, account.Subject != "": // the provider may sign it in no more
+	case principal.Revoked:
+		return false
+	case account.Subject != "": // the provider may sign it in no more
 		return false
 	case len(account.Hash) > 0, principal.Joined.IsZero(): // the first user's certificate is kept by its manager
 		return true
