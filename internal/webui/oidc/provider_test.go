@@ -272,14 +272,9 @@ func TestProvidersThatDoNotAnswerWell(t *testing.T) {
 		},
 		"fails": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 		"leads further": func(w http.ResponseWriter) {
-			w.Header().Set("Location", "/elsewhere")
+			l.answer = nil // there it would answer well
+			w.Header().Set("Location", "/token")
 			w.WriteHeader(http.StatusTemporaryRedirect)
-		},
-		"has no end": func(w http.ResponseWriter) {
-			w.Write([]byte(`{"access_token": "`)) //nolint:errcheck // the client goes
-			for range 2 * maxAnswer / 1024 {
-				w.Write([]byte(strings.Repeat("x", 1024))) //nolint:errcheck // likewise
-			}
 		},
 	} {
 		l.answer = reply
@@ -291,6 +286,14 @@ func TestProvidersThatDoNotAnswerWell(t *testing.T) {
 		if connect.CodeOf(err) != want {
 			t.Errorf("a provider that %s: %v", what, err)
 		}
+	}
+	padded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := "http://" + r.Host
+		fmt.Fprintf(w, `%s{"issuer": %q, "authorization_endpoint": %[2]q, "token_endpoint": %[2]q, "jwks_uri": %[2]q}`, strings.Repeat(" ", maxAnswer), at)
+	}))
+	defer padded.Close()
+	if _, _, err := l.provider(func(c *Config) { c.Issuer = padded.URL }).Begin(t.Context()); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("a provider whose answers are too long: %v", err)
 	}
 	gone := l.provider()
 	l.Close()
