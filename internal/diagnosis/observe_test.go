@@ -18,7 +18,7 @@ func TestReadHeaders(t *testing.T) {
 	syn := pkt.TCP("198.51.100.7:40000", "203.0.113.10:80", pkt.SYN)
 	syn6 := pkt.TCP("[2001:db8::7]:40000", "[2001:db8:113::10]:80", pkt.SYN|pkt.ACK)
 	udp := pkt.UDP("198.51.100.7:53", "203.0.113.10:53")
-	hop := pkt.InsertHeader(syn6.Frame(), protocolHopByHop, make([]byte, 8))
+	hop := pkt.InsertHeader(syn6.Frame(), protocolHopByHop, []byte{protocolTCP, 0, 0, 0, 0, 0, 0, 0})
 	for _, c := range []struct {
 		name  string
 		frame []byte
@@ -49,7 +49,7 @@ func TestReadHeaders(t *testing.T) {
 
 func FuzzReadHeaders(f *testing.F) {
 	f.Add(pkt.TCP("198.51.100.7:40000", "203.0.113.10:80", pkt.SYN).Frame())
-	f.Add(pkt.InsertHeader(pkt.UDP("[2001:db8::7]:1", "[2001:db8::8]:2").Frame(), protocolDestination, make([]byte, 16)))
+	f.Add(pkt.InsertHeader(pkt.UDP("[2001:db8::7]:1", "[2001:db8::8]:2").Frame(), protocolDestination, append([]byte{protocolUDP, 1}, make([]byte, 14)...)))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		p, flow := observe("mux1", &weirv1.CapturedPacket{Frame: frame})
 		if p.GetSourceAddress() != "" && !netip.MustParseAddr(p.GetSourceAddress()).IsValid() || flow.mux != "mux1" {
