@@ -220,7 +220,9 @@ func (e Endpoint) validate(v *validator, path string, vip netip.Addr) {
 	v.lists(path+".allowLists", e.AllowLists)
 	v.lists(path+".denyLists", e.DenyLists)
 	if e.HealthCheck != nil {
-		e.HealthCheck.validate(v, path+".healthCheck")
+		for _, p := range e.HealthCheck.Problems(path + ".healthCheck") {
+			v.refuse(p.Field, "%s", p.Reason)
+		}
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {
 			v.refuse(path+".healthCheck.port", "is required for an endpoint of all ports")
 		}
@@ -285,6 +287,15 @@ func (v *validator) host(field, s string) {
 	if _, err := netip.ParseAddr(s); err != nil {
 		v.name(field, s)
 	}
+}
+
+// ValidateHealthCheck says everything that is wrong with the check, as joined FieldErrors below path.
+func ValidateHealthCheck(path string, c HealthCheck) error {
+	var errs []error
+	for _, p := range c.Problems(path) {
+		errs = append(errs, &FieldError{Field: p.Field, Reason: p.Reason})
+	}
+	return errors.Join(errs...)
 }
 
 // Routable says what is wrong with an address that packets of VIPs, or checks, are to go to, or nothing: it must be

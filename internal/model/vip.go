@@ -3,6 +3,8 @@ package model
 import (
 	"net/netip"
 	"time"
+
+	"github.com/weirlb/weir/internal/model/healthcheck"
 )
 
 // VIP is a virtual address that clients use, as its owner wrote it.
@@ -128,44 +130,21 @@ func (b Backend) TunnelAddress() netip.Addr {
 	return b.Address
 }
 
-// HealthCheck says how the agent decides whether a backend is healthy.
-type HealthCheck struct {
-	Type     CheckType
-	Port     uint16        // 0: the backend's port
-	Path     string        // HTTP and HTTPS only: the request's path; 2xx and 3xx are healthy
-	Host     string        // HTTP, HTTPS and gRPC only: Host header or authority; empty: the VIP's address
-	TLS      CheckTLS      // HTTPS and gRPC only
-	Service  string        // gRPC only: whose health is asked for; empty: the server's
-	Send     string        // UDP only: the datagram, as CheckPayload reads it
-	Expect   string        // UDP only: what an answer contains, likewise
-	Interval time.Duration // between the starts of two checks
-	Timeout  time.Duration // of one check; at most Interval
-	Rise     uint32        // successes in a row until healthy
-	Fall     uint32        // failures in a row until unhealthy
+// HealthCheck and its parts, which have a package of their own.
+type (
+	HealthCheck = healthcheck.HealthCheck
+	CheckTLS    = healthcheck.TLS
+	CheckType   = healthcheck.Type
+)
 
-	AnswerOptional bool // UDP only: without an answer it suffices that no ICMP error comes
-}
-
-// CheckTLS says how a health check speaks TLS.
-type CheckTLS struct {
-	On         bool
-	ServerName string // of the certificate, and sent as SNI; empty: the check's host without its port
-	CA         string // PEM of who must have issued the certificate, or SystemCA; empty: any certificate is taken
-}
-
-// SystemCA stands for whom the host's machine trusts.
-const SystemCA = "system"
-
-// CheckType is the protocol of a health check.
-type CheckType string
-
-// The kinds of health check.
+// The kinds of health check, and who is meant by the authorities of the system.
 const (
-	CheckTCP   CheckType = "tcp"   // the connection opens
-	CheckHTTP  CheckType = "http"  // GET answers 2xx or 3xx
-	CheckHTTPS CheckType = "https" // likewise, over TLS
-	CheckGRPC  CheckType = "grpc"  // grpc.health.v1.Health answers SERVING
-	CheckUDP   CheckType = "udp"   // a datagram is answered, or not refused
+	CheckTCP   = healthcheck.TCP
+	CheckHTTP  = healthcheck.HTTP
+	CheckHTTPS = healthcheck.HTTPS
+	CheckGRPC  = healthcheck.GRPC
+	CheckUDP   = healthcheck.UDP
+	SystemCA   = healthcheck.SystemCA
 )
 
 // Defaults of a health check's fields that were left out.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/healthcheck"
 )
 
 const (
@@ -60,8 +61,8 @@ func exchange(ctx context.Context, target netip.AddrPort, check *model.HealthChe
 }
 
 func payloads(check *model.HealthCheck) (send, expect []byte, err error) {
-	send, reason := model.CheckPayload(check.Send)
-	expect, wrong := model.CheckPayload(check.Expect)
+	send, reason := healthcheck.Payload(check.Send)
+	expect, wrong := healthcheck.Payload(check.Expect)
 	if reason += wrong; reason != "" {
 		return nil, nil, errors.New("the check's payload " + reason)
 	}

@@ -1,44 +1,95 @@
-package model
+// Package healthcheck is how the agent decides whether a backend is healthy, and what such a check must be. Layer 0, as
+// package model, which has its types under names of its own.
+package healthcheck
 
 import (
 	"bytes"
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 	"time"
 )
 
-// Validate says everything that is wrong with the check, as joined FieldErrors below path.
-func (c HealthCheck) Validate(path string) error {
-	var v validator
-	c.validate(&v, path)
-	return errors.Join(v.errs...)
+// HealthCheck says how the agent decides whether a backend is healthy.
+type HealthCheck struct {
+	Type     Type
+	Port     uint16        // 0: the backend's port
+	Path     string        // HTTP and HTTPS only: the request's path; 2xx and 3xx are healthy
+	Host     string        // HTTP, HTTPS and gRPC only: Host header or authority; empty: the VIP's address
+	TLS      TLS           // HTTPS and gRPC only
+	Service  string        // gRPC only: whose health is asked for; empty: the server's
+	Send     string        // UDP only: the datagram, as Payload reads it
+	Expect   string        // UDP only: what an answer contains, likewise
+	Interval time.Duration // between the starts of two checks
+	Timeout  time.Duration // of one check; at most Interval
+	Rise     uint32        // successes in a row until healthy
+	Fall     uint32        // failures in a row until unhealthy
+
+	AnswerOptional bool // UDP only: without an answer it suffices that no ICMP error comes
 }
 
-func (c HealthCheck) validate(v *validator, path string) {
+// TLS says how a health check speaks TLS.
+type TLS struct {
+	On         bool
+	ServerName string // of the certificate, and sent as SNI; empty: the check's host without its port
+	CA         string // PEM of who must have issued the certificate, or SystemCA; empty: any certificate is taken
+}
+
+// SystemCA stands for whom the host's machine trusts.
+const SystemCA = "system"
+
+// Type is the protocol of a health check.
+type Type string
+
+// The kinds of health check.
+const (
+	TCP   Type = "tcp"   // the connection opens
+	HTTP  Type = "http"  // GET answers 2xx or 3xx
+	HTTPS Type = "https" // likewise, over TLS
+	GRPC  Type = "grpc"  // grpc.health.v1.Health answers SERVING
+	UDP   Type = "udp"   // a datagram is answered, or not refused
+)
+
+// Problem is what is wrong with a field, by its path.
+type Problem struct{ Field, Reason string }
+
+// Problems are all that is wrong with a check.
+type Problems []Problem
+
+func (p *Problems) refuse(field, format string, args ...any) {
+	*p = append(*p, Problem{field, fmt.Sprintf(format, args...)})
+}
+
+// Problems are all that is wrong with the check, below path.
+func (c HealthCheck) Problems(path string) Problems {
+	var p Problems
+	c.validate(&p, path)
+	return p
+}
+
+func (c HealthCheck) validate(v *Problems, path string) {
 	kinds := HealthCheck{Type: c.Type} // with what checks of that type alone have
 	switch c.Type {
-	case CheckTCP:
-	case CheckHTTP, CheckHTTPS:
+	case TCP:
+	case HTTP, HTTPS:
 		kinds.Path, kinds.Host = c.Path, c.Host
 		if reason := checkPath(c.Path); reason != "" {
 			v.refuse(path+"."+string(c.Type)+".path", "%s", reason)
 		}
-	case CheckGRPC:
+	case GRPC:
 		kinds.Host, kinds.Service = c.Host, c.Service
 		if len(c.Service) > maxCheckService || strings.ContainsFunc(c.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			v.refuse(path+".grpc.service", "must be printable ASCII without spaces, of at most %d bytes, is %.64q", maxCheckService, c.Service)
 		}
-	case CheckUDP:
+	case UDP:
 		kinds.Send, kinds.Expect, kinds.AnswerOptional = c.Send, c.Expect, c.AnswerOptional
-		if _, reason := CheckPayload(c.Send); reason != "" {
+		if _, reason := Payload(c.Send); reason != "" {
 			v.refuse(path+".udp.send", "%s", reason)
 		}
-		if _, reason := CheckPayload(c.Expect); reason != "" {
+		if _, reason := Payload(c.Expect); reason != "" {
 			v.refuse(path+".udp.expect", "%s", reason)
 		}
 	default:
@@ -52,7 +103,7 @@ func (c HealthCheck) validate(v *validator, path string) {
 		kinds.TLS = c.TLS
 		c.TLS.validate(v, path+"."+string(c.Type)+".tls")
 	}
-	if c.TLS.On != (c.Type == CheckHTTPS) && c.Type != CheckGRPC {
+	if c.TLS.On != (c.Type == HTTPS) && c.Type != GRPC {
 		v.refuse(path, "TLS is for https and grpc checks only, and https checks have it")
 	}
 	kinds.Port, kinds.Interval, kinds.Timeout, kinds.Rise, kinds.Fall = c.Port, c.Interval, c.Timeout, c.Rise, c.Fall
@@ -63,7 +114,7 @@ func (c HealthCheck) validate(v *validator, path string) {
 }
 
 // validate holds that what a check verifies by can be read.
-func (t CheckTLS) validate(v *validator, path string) {
+func (t TLS) validate(v *Problems, path string) {
 	if t.ServerName != "" && !checkName.MatchString(t.ServerName) {
 		v.refuse(path+".serverName", "must be a name or an address, is %.64q", t.ServerName)
 	}
@@ -99,8 +150,8 @@ func checkCA(text string) (reason string) {
 	}
 }
 
-// CheckPayload reads what a check sends or expects by UDP: a text, or bytes as "hex:00ff". It says what is wrong, or nothing.
-func CheckPayload(s string) (payload []byte, reason string) {
+// Payload reads what a check sends or expects by UDP: a text, or bytes as "hex:00ff". It says what is wrong, or nothing.
+func Payload(s string) (payload []byte, reason string) {
 	digits, isHex := strings.CutPrefix(s, "hex:")
 	payload = []byte(s)
 	if isHex {
@@ -115,7 +166,7 @@ func CheckPayload(s string) (payload []byte, reason string) {
 	return payload, ""
 }
 
-func (c HealthCheck) validateTimes(v *validator, path string) {
+func (c HealthCheck) validateTimes(v *Problems, path string) {
 	if c.TLS.On && c.Interval > 0 && c.Interval < minTLSInterval {
 		v.refuse(path+".interval", "must be at least %s with TLS, whose handshakes cost both ends, is %s", minTLSInterval, c.Interval)
 	}
@@ -125,16 +176,16 @@ func (c HealthCheck) validateTimes(v *validator, path string) {
 	if c.Timeout <= 0 || c.Timeout > c.Interval {
 		v.refuse(path+".timeout", "must be positive and at most the interval (%s), is %s", c.Interval, c.Timeout)
 	}
-	if c.Rise < 1 || c.Rise > MaxCheckCount {
-		v.refuse(path+".rise", "must be 1 to %d, is %d", MaxCheckCount, c.Rise)
+	if c.Rise < 1 || c.Rise > MaxCount {
+		v.refuse(path+".rise", "must be 1 to %d, is %d", MaxCount, c.Rise)
 	}
-	if c.Fall < 1 || c.Fall > MaxCheckCount {
-		v.refuse(path+".fall", "must be 1 to %d, is %d", MaxCheckCount, c.Fall)
+	if c.Fall < 1 || c.Fall > MaxCount {
+		v.refuse(path+".fall", "must be 1 to %d, is %d", MaxCount, c.Fall)
 	}
 }
 
-// MaxCheckCount bounds HealthCheck.Rise and HealthCheck.Fall.
-const MaxCheckCount = 1000
+// MaxCount bounds HealthCheck.Rise and HealthCheck.Fall.
+const MaxCount = 1000
 
 // Bounds of what a health check sends, and of what it verifies by, in bytes.
 const (
