@@ -22,7 +22,9 @@ func TestInvalidChecks(t *testing.T) {
 		{"long", func(c *HealthCheck) { c.TLS.CA = strings.Repeat("x", 4097) }, "c.https.tls.ca: must be at most 4096 bytes"},
 		{"a name of two", func(c *HealthCheck) { c.TLS.ServerName = "a b" }, "c.https.tls.serverName: must be a name"},
 		{"no TLS", func(c *HealthCheck) { c.TLS.On = false }, "c: TLS is for https and grpc"},
-		{"gRPC", func(c *HealthCheck) { *c = HealthCheck{Type: GRPC, Service: "a b", Interval: 1, Timeout: 1, Rise: 1, Fall: 1} }, "c.grpc.service: must be printable"},
+		{"gRPC", func(c *HealthCheck) {
+			*c = HealthCheck{Type: GRPC, Service: "a b", Interval: 1, Timeout: 1, Rise: 1, Fall: 1}
+		}, "c.grpc.service: must be printable"},
 		{"odd", func(c *HealthCheck) {
 			*c = HealthCheck{Type: UDP, Send: "hex:123", Interval: 1, Timeout: 1, Rise: 1, Fall: 1}
 		}, "c.udp.send: must have an even number"},
