@@ -171,11 +171,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 // makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
 func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
-	m.replica = replica.New(m.cfg.Name, replicaStore{m.store}, clock, m.log)
-	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
-	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
-	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
-	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, clock, m.log)
+	makeKeepers(m, clock)
 	m.observe()
 	m.switches = switchfeed.New(func(name string) uint32 {
 		_, detail := m.reports.Newest(m.store.State(), m.store.State().Nodes.At(name))
@@ -239,6 +235,15 @@ func newProvider(cfg Config, advertised string) (*oidc.Provider, error) {
 		return nil, errors.New("--oidc-issuer needs a manager without --insecure: by that one everybody may do everything")
 	}
 	return oidc.New(cfg.OIDC, advertised, time.Now)
+}
+
+// makeKeepers makes what goes by the store alone.
+func makeKeepers(m *Manager, clock func() time.Time) {
+	m.replica = replica.New(m.cfg.Name, replicaStore{m.store}, clock, m.log)
+	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
+	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
+	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
+	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, clock, m.log)
 }
 
 // view is the State that users are shown.

@@ -50,11 +50,6 @@ func (n *Service) AcknowledgeMux(
 	}
 }
 
-// RenewNeighbors gives a mux a lease to answer ARP and NDP for its VIPs.
-func (n *Service) RenewNeighbors(_ context.Context, r *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error) {
-	return n.Leases.Renew(r)
-}
-
 // readAcknowledgements reads a stream of acknowledgements until it ends.
 func (n *Service) readAcknowledgements(stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest]) error {
 	for stream.Receive() {

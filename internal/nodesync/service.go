@@ -38,6 +38,8 @@ type PortAuditor interface {
 
 // Config says what a Service works with.
 type Config struct {
+	*lease.Leases
+
 	Name     string // of this manager
 	Store    *store.Store
 	Hub      *publish.Hub
@@ -47,7 +49,6 @@ type Config struct {
 	Reports  *Reports
 	Sessions sessioncount.Counts
 	Ports    PortAuditor
-	Leases   *lease.Leases
 	Traffic  *traffic.Meter
 	Events   interface{ Record(eventlog.Event) }
 

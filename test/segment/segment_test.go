@@ -92,14 +92,14 @@ func TestNeighbors(t *testing.T) {
 func (l *lab) at(t *testing.T) *lab { return &lab{Lab: l.Lab, t: t, macs: l.macs} }
 
 // fails has the mux fail that answers for the VIP, and come back.
-func (l *lab) fails(w *watcher, fail, mend func(l *lab, mux string)) {
+func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
 	owner := l.answers(w, "")
 	w.begin()
 	began := time.Now()
 	fail(l, owner)
 	next := l.answers(w, owner)
 	l.t.Logf("%s failed, %s answers: silent for %s; %s after the failure", owner, next, w.longestSilence(), time.Since(began).Round(time.Millisecond))
-	mend(l, owner)
+	restore(l, owner)
 	if back := l.answers(w, next); back != owner {
 		l.t.Errorf("%s is back, and %s answers", owner, back)
 	}
@@ -107,7 +107,7 @@ func (l *lab) fails(w *watcher, fail, mend func(l *lab, mux string)) {
 }
 
 // leaderFails has the leader of the managers fail. Which mux answers stays, but for a while none may.
-func (l *lab) leaderFails(w *watcher, fail, mend unix.Signal) {
+func (l *lab) leaderFails(w *watcher, fail, restore unix.Signal) {
 	owner := l.answers(w, "")
 	leader := l.leader()
 	w.begin()
@@ -130,7 +130,7 @@ func (l *lab) leaderFails(w *watcher, fail, mend unix.Signal) {
 	if fail == unix.SIGKILL {
 		testlab.Must(l.t, l.Revive(leader))
 	} else {
-		testlab.Must(l.t, process.Signal(mend))
+		testlab.Must(l.t, process.Signal(restore))
 	}
 	testlab.Must(l.t, l.WaitReady(l.t.Context()))
 	w.holds(l, 3)

@@ -366,7 +366,7 @@ func (n *Neighbor) hear(claim segment.Claim) {
 		does = "the mux goes on answering, and tells the neighbors so"
 	}
 	message := fmt.Sprintf("station %s claims the address: %s", net.HardwareAddr(claim.MAC[:]), does)
-	n.Log.Warn("another station has the address of a vip", "vip", claim.Address, "mac", net.HardwareAddr(claim.MAC[:]), "answers", answers)
+	n.Log.Warn("another station has the address of a vip", "vip", claim.Address, "neighbor", net.HardwareAddr(claim.MAC[:]))
 	n.Event(&weirv1.MuxEvent{Vip: claim.Address.String(), Reason: reason.NeighborConflict, Message: message, Warning: true})
 }
 

@@ -151,8 +151,8 @@ func (l *Leases) dropSilent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, a := range l.active {
-		if silent := l.now().Sub(a.seen); silent > neighbor.Silence || l.presence.IsExcluded(name) {
-			l.log.Info("a mux answers ARP and NDP no more: its VIPs go to others", "mux", name, "silent", silent)
+		if l.now().Sub(a.seen) > neighbor.Silence || l.presence.IsExcluded(name) {
+			l.log.Info("a mux answers ARP and NDP no more: its VIPs go to others", "node", name)
 			l.drop(name)
 		}
 	}
@@ -186,8 +186,8 @@ func (l *Leases) read(ctx context.Context) {
 	}
 }
 
-// Renew is the answer to the request of a mux.
-func (l *Leases) Renew(r *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error) {
+// RenewNeighbors gives a mux a lease to answer ARP and NDP for its VIPs.
+func (l *Leases) RenewNeighbors(_ context.Context, r *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error) {
 	s, _ := l.watch()
 	node, there := s.Nodes.Get(r.GetName())
 	if !there || node.Role != model.RoleMux || len(node.NeighborPrefixes) == 0 {
@@ -202,7 +202,7 @@ func (l *Leases) Renew(r *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsR
 			l.drop(node.Name)
 		}
 	case !was || !slices.Equal(before.mux.Prefixes, mux.Prefixes):
-		l.log.Info("a mux can answer ARP and NDP", "mux", node.Name, "prefixes", mux.Prefixes)
+		l.log.Info("a mux can answer ARP and NDP", "node", node.Name)
 		l.active[node.Name] = active{mux: mux, seen: l.now()}
 		l.presence.SetAble(mux)
 		l.wake.Set()

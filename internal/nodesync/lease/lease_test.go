@@ -74,7 +74,7 @@ func (r *rig) turn(t *testing.T, after time.Duration) {
 
 func (r *rig) renew(t *testing.T, mux string, digest uint64) *weirv1.RenewNeighborsResponse {
 	t.Helper()
-	response, err := r.Renew(&weirv1.RenewNeighborsRequest{Name: mux, Ready: true, Digest: digest})
+	response, err := r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: mux, Ready: true, Digest: digest})
 	if err != nil {
 		t.Fatalf("%s: %v", mux, err)
 	}
@@ -84,10 +84,10 @@ func (r *rig) renew(t *testing.T, mux string, digest uint64) *weirv1.RenewNeighb
 // Muxes share the VIPs of their prefixes, wait for each other, and one that falls silent leaves all to the other.
 func TestLeases(t *testing.T) {
 	r := newRig()
-	if _, err := r.Renew(&weirv1.RenewNeighborsRequest{Name: "mux3", Ready: true}); err == nil {
+	if _, err := r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux3", Ready: true}); err == nil {
 		t.Error("a mux without neighbor prefixes has a lease")
 	}
-	if _, err := r.Renew(&weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true}); err == nil {
+	if _, err := r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true}); err == nil {
 		t.Error("a lease without a read of the store")
 	}
 	r.turn(t, neighbor.Interval)
@@ -128,7 +128,7 @@ func TestLeases(t *testing.T) {
 // Without the store leases end. When it is back owners are certain, unless muxes were added.
 func TestNoLeaseWithoutTheStore(t *testing.T) {
 	r := newRig()
-	_, _ = r.Renew(&weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
+	_, _ = r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
 	for range 12 {
 		r.turn(t, neighbor.Interval)
 		r.renew(t, "mux1", 0)
@@ -141,7 +141,7 @@ func TestNoLeaseWithoutTheStore(t *testing.T) {
 		}
 	}
 	r.turn(t, neighbor.Interval)
-	if _, err := r.Renew(&weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true}); err == nil {
+	if _, err := r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true}); err == nil {
 		t.Error("a lease without the store")
 	}
 	r.notes.err = nil
@@ -159,7 +159,7 @@ func TestNoLeaseWithoutTheStore(t *testing.T) {
 // The note of a mux that went to another manager and back is written again.
 func TestANoteThatIsLostIsWrittenAgain(t *testing.T) {
 	r := newRig()
-	_, _ = r.Renew(&weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
+	_, _ = r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
 	r.turn(t, neighbor.Interval)
 	writes := r.notes.writes
 	delete(r.notes.able, "mux1") // by the other manager
