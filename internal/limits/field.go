@@ -3,6 +3,7 @@ package limits
 import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/model/steering"
 )
 
@@ -302,7 +303,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"SwitchStatus.peers":               {List: 64},
 	"SwitchStatus.ports":               {List: 512},
 	"SwitchStatus.refused":             {List: 64},
-	"SwitchStatus.unrouted":            {List: MaxUnrouted, Text: address},
+	"SwitchStatus.unrouted":            {List: hardware.MaxUnrouted, Text: address},
 	"SwitchStatus.warnings":            {List: warnings, Text: line},
 	"SwitchRefusal.vip":                {Text: address},
 	"SwitchRefusal.table":              {Text: word},
