@@ -2,6 +2,7 @@
 // client with descriptors of all messages would be most of the page.
 
 import type {
+  ApplyVIPsRequestJson, ApplyVIPsResponseJson, PatchVIPRequestJson, PatchVIPResponseJson,
   ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
   ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
   WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
@@ -9,6 +10,7 @@ import type {
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
 import type {
+  CreateTokenRequestJson, CreateTokenResponseJson, RevokePrincipalRequestJson, RevokePrincipalResponseJson,
   ListAuditRequestJson, ListAuditResponseJson, ListPrincipalsResponseJson, ListTenantsResponseJson, ListTokensResponseJson, ListUsersResponseJson, WhoAmIResponseJson,
 } from "../gen/v1/trust_pb";
 
@@ -37,6 +39,10 @@ type Calls = {
   "TrustService/ListUsers": [None, ListUsersResponseJson];
   "TrustService/ListTokens": [None, ListTokensResponseJson];
   "TrustService/ListPrincipals": [None, ListPrincipalsResponseJson];
+  "WeirService/ApplyVIPs": [ApplyVIPsRequestJson, ApplyVIPsResponseJson];
+  "WeirService/PatchVIP": [PatchVIPRequestJson, PatchVIPResponseJson];
+  "TrustService/RevokePrincipal": [RevokePrincipalRequestJson, RevokePrincipalResponseJson];
+  "TrustService/CreateToken": [CreateTokenRequestJson, CreateTokenResponseJson];
   "TrustService/ListAudit": [ListAuditRequestJson, ListAuditResponseJson];
 };
 type Streams = {
