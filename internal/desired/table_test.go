@@ -44,13 +44,8 @@ type world struct {
 // free is as of one leader who saw everything at once.
 func (w *world) free(_ model.EndpointKey, r Row) time.Duration { return w.now.Sub(r.Freed) }
 
-// newWorld has the hosts that backends are on.
 func newWorld() *world {
-	w := &world{now: start}
-	for n := range 3 {
-		w.PutNode(model.Node{Name: fmt.Sprintf("host%d", n), Role: model.RoleHost})
-	}
-	return w
+	return &world{now: start}
 }
 
 func (w *world) apply(vip model.VIP) Table {

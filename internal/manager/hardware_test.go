@@ -29,8 +29,7 @@ type fakeSwitch struct {
 	history    []string // of one VIP: what the switch was told, each once
 	mute       bool     // it does not report
 	refuses    bool
-	others     int      // VIPs of others that it refuses
-	unrouted   []string // VIPs that it has withdrawn for want of a route
+	others     int // VIPs of others that it refuses
 }
 
 func startSwitch(t *testing.T, url, name string, mute bool, addresses ...string) *fakeSwitch {
@@ -95,7 +94,6 @@ func (s *fakeSwitch) report() error {
 	s.mu.Lock()
 	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{
 		Driver: "fake", Members: 64, Weights: true, Tips: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},
-		Unrouted: s.unrouted,
 	}}
 	for i := range s.others {
 		r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: fmt.Sprintf("198.51.100.%d", i), Table: "tunnels", Need: 2, Free: 1})

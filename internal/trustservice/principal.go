@@ -164,8 +164,7 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
 				return truststore.Change{}, err
 			}
-			// A new CA forgets the principals, and not the accounts.
-			account.Hash, account.Subject = nil, ""
+			account.Hash = nil // a new CA forgets the principals, and not the accounts
 			change.Accounts = []trust.Account{account}
 		}
 		if managers := t.Store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {

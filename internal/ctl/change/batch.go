@@ -43,14 +43,13 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
 	part := &weirv1.ApplyVIPsRequest{
-		Strict: whole.GetStrict(),
-		Pools:  whole.GetPools(), PrefixLists: whole.GetPrefixLists(), Networks: whole.GetNetworks(), Overlays: whole.GetOverlays(),
+		Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), Networks: whole.GetNetworks(), Overlays: whole.GetOverlays(),
 	}
 	n := beside(part)
 	list := []*weirv1.ApplyVIPsRequest{part}
 	for _, vip := range whole.GetVips() {
 		if n += writes(vip); n > partMost && len(part.GetVips()) > 0 {
-			part, n = &weirv1.ApplyVIPsRequest{Strict: whole.GetStrict()}, writes(vip)
+			part, n = &weirv1.ApplyVIPsRequest{}, writes(vip)
 			list = append(list, part)
 		}
 		part.Vips = append(part.Vips, vip)
@@ -67,7 +66,7 @@ func applyVIPs(
 		return applyPart(cmd.Context(), s, whole, resources)
 	}
 	check := &weirv1.ApplyVIPsRequest{
-		Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true, Strict: whole.GetStrict(),
+		Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true,
 	}
 	if _, err := applyPart(cmd.Context(), s, check, resources); err != nil {
 		return nil, err

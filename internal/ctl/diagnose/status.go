@@ -15,7 +15,6 @@ import (
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/warning"
 )
 
 // Roles of nodes, as the API names them.
@@ -90,11 +89,7 @@ func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*obse
 	o := &observation{
 		now: s.Now(), managers: access.Managers, status: status, vips: vips.GetVips(), warnings: []string{},
 	}
-	list, total := warning.Of(status, o.now)
-	for _, w := range list {
-		o.warnings = append(o.warnings, w.GetText())
-	}
-	o.warned = total
+	o.warn()
 	return o, nil
 }
 

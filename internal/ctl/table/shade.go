@@ -15,7 +15,6 @@ var stateColumns = map[string]func(string) output.Shade{
 
 func shadeOfState(text string) output.Shade {
 	word, _, more := strings.Cut(text, ",")
-	word, _, _ = strings.Cut(word, ":") // what follows is the reason
 	switch word {
 	case "connected":
 		if more {
@@ -24,7 +23,7 @@ func shadeOfState(text string) output.Shade {
 		return output.Good
 	case "ok", "healthy", "up", "established":
 		return output.Good
-	case "warn", "unknown", "draining", "pending":
+	case "warn", "unknown", "draining":
 		return output.Doubtful
 	case "fail", "disconnected", "unhealthy", "down":
 		return output.Bad

@@ -54,11 +54,9 @@ const (
 	SYNCookiesOff = "SYNCookiesOff"
 	ShareOn       = "ShareOn"
 	ShareOff      = "ShareOff"
-
-	NeighborConflict = "NeighborConflict" // another station claims the address of a VIP
 )
 
-var ofMux = []string{SYNCookiesOn, SYNCookiesOff, ShareOn, ShareOff, NeighborConflict}
+var ofMux = []string{SYNCookiesOn, SYNCookiesOff, ShareOn, ShareOff}
 
 // IsOfMux says whether a mux may report a reason.
 func IsOfMux(reason string) bool { return slices.Contains(ofMux, reason) }

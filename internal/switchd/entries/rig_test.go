@@ -76,7 +76,6 @@ type rig struct {
 	events    []string
 	reads     int          // of the switch
 	noRoute   []netip.Addr // to these tunnels
-	tipRoutes []netip.Addr // to these addresses alone
 	gap       bool         // the next look-up alone finds no route
 	othersDo  func()       // what a driver calls that hears of it
 }
@@ -162,16 +161,14 @@ func (n noting) Watch(ctx context.Context, changed func()) error {
 }
 
 // Unreachable implements hardware.Router.
-func (n noting) Unreachable(_ context.Context, tunnels []hardware.Tunnel) (none []netip.Addr, err error) {
+func (n noting) Unreachable(_ context.Context, tunnels []netip.Addr) ([]netip.Addr, error) {
 	n.r.mu.Lock()
 	defer n.r.mu.Unlock()
-	for _, t := range tunnels {
-		if n.r.gap || slices.Contains(n.r.noRoute, t.Address) || t.TIP && !slices.Contains(n.r.tipRoutes, t.Address) {
-			none = append(none, t.Address)
-		}
+	if n.r.gap {
+		n.r.gap = false
+		return tunnels, nil
 	}
-	n.r.gap = false
-	return none, nil
+	return slices.DeleteFunc(slices.Clone(tunnels), func(t netip.Addr) bool { return !slices.Contains(n.r.noRoute, t) }), nil
 }
 
 // loseRoutes leaves the switch without routes to these tunnels alone, and lets that be seen.

@@ -2,15 +2,12 @@
 // client with descriptors of all messages would be most of the page.
 
 import type {
-  ApplyVIPsRequestJson, ApplyVIPsResponseJson, PatchVIPRequestJson, PatchVIPResponseJson,
-  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
-  ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
-  WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
-  WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
+  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetStatusResponseJson, GetVIPResponseJson, ListEventsRequestJson,
+  ListFabricsResponseJson, ListNodesResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
+  WatchEventsRequestJson, WatchEventsResponseJson, WatchVIPsRequestJson, WatchVIPsResponseJson, ListEventsResponseJson,
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
 import type {
-  CreateTokenRequestJson, CreateTokenResponseJson, RevokePrincipalRequestJson, RevokePrincipalResponseJson,
   ListAuditRequestJson, ListAuditResponseJson, ListPrincipalsResponseJson, ListTenantsResponseJson, ListTokensResponseJson, ListUsersResponseJson, WhoAmIResponseJson,
 } from "../gen/v1/trust_pb";
 
@@ -23,8 +20,8 @@ export class ApiError extends Error {
 
 type None = Record<string, never>;
 type Calls = {
+  "WeirService/GetStatus": [None, GetStatusResponseJson];
   "WeirService/ListNodes": [{ role?: string }, ListNodesResponseJson];
-  "WeirService/GetNode": [{ name: string }, GetNodeResponseJson];
   "WeirService/ListVIPs": [ListVIPsRequestJson, ListVIPsResponseJson];
   "WeirService/GetVIP": [{ name: string }, GetVIPResponseJson];
   "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
@@ -39,16 +36,10 @@ type Calls = {
   "TrustService/ListUsers": [None, ListUsersResponseJson];
   "TrustService/ListTokens": [None, ListTokensResponseJson];
   "TrustService/ListPrincipals": [None, ListPrincipalsResponseJson];
-  "WeirService/ApplyVIPs": [ApplyVIPsRequestJson, ApplyVIPsResponseJson];
-  "WeirService/PatchVIP": [PatchVIPRequestJson, PatchVIPResponseJson];
-  "TrustService/RevokePrincipal": [RevokePrincipalRequestJson, RevokePrincipalResponseJson];
-  "TrustService/CreateToken": [CreateTokenRequestJson, CreateTokenResponseJson];
   "TrustService/ListAudit": [ListAuditRequestJson, ListAuditResponseJson];
 };
 type Streams = {
-  "WeirService/WatchNodes": [WatchNodesRequestJson, WatchNodesResponseJson];
-  "WeirService/WatchRates": [WatchRatesRequestJson, WatchRatesResponseJson];
-  "WeirService/WatchStatus": [None, WatchStatusResponseJson];
+  "WeirService/WatchVIPs": [WatchVIPsRequestJson, WatchVIPsResponseJson];
   "WeirService/WatchEvents": [WatchEventsRequestJson, WatchEventsResponseJson];
 };
 
@@ -140,13 +131,6 @@ async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: ()
 export async function signIn(token: string): Promise<void> {
   const response = await ask("/ui/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
   if (!response.ok) throw await failure(response);
-}
-
-/** The host of the OpenID Connect provider that signs users in; empty: there is none. */
-export async function provider(): Promise<string> {
-  const response = await ask("/ui/sign-in", {});
-  if (!response.ok) throw await failure(response);
-  return ((await response.json()) as { provider: string }).provider;
 }
 
 export async function signOut(): Promise<void> {
