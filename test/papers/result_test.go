@@ -180,6 +180,19 @@ func TestPageComparesWithThePaper(t *testing.T) {
 	}
 }
 
+func TestRowsThatAMachineMayLackAreLeftOut(t *testing.T) {
+	document := decode(t, `{"there": 1}`)
+	lacking := row{name: "lacking", from: source{path: "lacking"}, mayLack: true}
+	got, err := figure{rows: []row{{name: "there", from: source{path: "there"}}, lacking}}.extract(document)
+	if err != nil || len(got) != 1 || got[0].Name != "there" {
+		t.Errorf("%v, %v", got, err)
+	}
+	lacking.mayLack = false
+	if got, err := (figure{rows: []row{lacking}}).extract(document); err == nil {
+		t.Errorf("a row that must be there is left out: %v", got)
+	}
+}
+
 func TestResultsAreKeptWithTheirDrawings(t *testing.T) {
 	dir := t.TempDir()
 	f := figure{

@@ -18,9 +18,9 @@ import (
 // dialing is how many connections a group opens at a time.
 const dialing = 32
 
-// dialed is how long after a connection the next one is opened. Of all SYNs that come of this, joins of three more paths
+// dialInterval is how long after a connection the next one is opened. Of all SYNs that come of this, joins of three more paths
 // among them, muxes make no flood, of which they would answer some with SYN cookies: such a connection is plain TCP.
-const dialed = 2500 * time.Microsecond
+const dialInterval = 2500 * time.Microsecond
 
 // Group is connections that make requests, one each interval, until it is closed.
 type Group struct {
@@ -37,7 +37,7 @@ func Open(ctx context.Context, lab *netlab.Lab, each int, interval time.Duration
 	g := &Group{broken: map[*Conn]error{}}
 	var opening errgroup.Group
 	opening.SetLimit(dialing)
-	next := time.NewTicker(dialed)
+	next := time.NewTicker(dialInterval)
 	defer next.Stop()
 	for _, client := range clients {
 		ns, err := lab.NS(client)
