@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -18,7 +19,9 @@ import (
 	"time"
 
 	"github.com/charmbracelet/x/term"
+	"github.com/muesli/cancelreader"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/ctl/diagnose"
 	"github.com/weirlb/weir/internal/ctl/session"
@@ -276,31 +279,43 @@ func (r *request) token(ctx context.Context, stdin io.Reader) (string, error) {
 }
 
 // ask has a person type the token, or paste it, without showing it.
-func (r *request) ask(ctx context.Context, terminal *os.File) (string, error) {
-	before, err := term.GetState(terminal.Fd())
+func (r *request) ask(ctx context.Context, terminal *os.File) (_ string, err error) {
+	reader, err := cancelreader.NewReader(terminal)
 	if err != nil {
 		return "", fmt.Errorf("read the token: %w", err)
 	}
+	defer func() { err = errors.Join(err, reader.Close()) }()
+	show, err := hideTyping(int(terminal.Fd()))
+	if err != nil {
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	defer func() { err = errors.Join(err, show()) }()
 	fmt.Fprint(r.errOut, "the token that weir token create told (it is not shown), then Enter: ")
 	defer fmt.Fprintln(r.errOut)
-	type answer struct {
-		text []byte
-		err  error
+	defer context.AfterFunc(ctx, func() { reader.Cancel() })()
+	line, err := bufio.NewReader(io.LimitReader(reader, maxToken)).ReadString('\n')
+	switch {
+	case errors.Is(err, cancelreader.ErrCanceled):
+		return "", fmt.Errorf("read the token: %w", ctx.Err())
+	case err != nil && !errors.Is(err, io.EOF):
+		return "", fmt.Errorf("read the token: %w", err)
 	}
-	answers := make(chan answer, 1)
-	go func() { // a read of a terminal does not end with ctx; the program does
-		text, err := term.ReadPassword(terminal.Fd())
-		answers <- answer{text, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return "", errors.Join(fmt.Errorf("read the token: %w", ctx.Err()), term.Restore(terminal.Fd(), before))
-	case a := <-answers:
-		if a.err != nil && !errors.Is(a.err, io.EOF) {
-			return "", fmt.Errorf("read the token: %w", a.err)
-		}
-		return string(a.text), nil
+	return line, nil
+}
+
+// hideTyping ends the echo of a terminal, which gives whole lines after it as before, until show.
+func hideTyping(terminal int) (show func() error, err error) {
+	before, err := unix.IoctlGetTermios(terminal, unix.TCGETS)
+	if err != nil {
+		return nil, err
 	}
+	hidden := *before
+	hidden.Lflag = hidden.Lflag&^unix.ECHO | unix.ICANON | unix.ISIG
+	hidden.Iflag |= unix.ICRNL
+	if err := unix.IoctlSetTermios(terminal, unix.TCSETS, &hidden); err != nil {
+		return nil, err
+	}
+	return func() error { return unix.IoctlSetTermios(terminal, unix.TCSETS, before) }, nil
 }
 
 // withDevice adds the interface, if neither the line nor the file has it and the machine has but one.

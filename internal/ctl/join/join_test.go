@@ -306,4 +306,7 @@ func TestTokenIsAskedForOnATerminal(t *testing.T) {
 	if _, err := r.token(left, program); !errors.Is(err, context.Canceled) {
 		t.Errorf("it goes on: %v", err)
 	}
+	if state, err := unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO == 0 {
+		t.Errorf("%v: what the person types next is not shown", err)
+	}
 }
