@@ -73,7 +73,7 @@ datapath: bpf ## Run the tests that load eBPF programs, those of what only compu
 race: bpf ## Run the tests of what has goroutines and loads no eBPF program, with the race detector
 	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
-LABS  := e2e upgrade faults docs networks hardware multipath
+LABS  := e2e upgrade faults docs networks hardware multipath segment
 ALONE := synflood fair moved
 
 e2e: labs alone ## Run the tests in the lab: end to end, and the commands of the documents

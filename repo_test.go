@@ -185,9 +185,9 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "wake", "bucket", "steer", "fabric", "placement", "placechoice", "flowhash", "health", "typo", "selector", "snat", "snatport", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "placementpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan"}},
-	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe"}},
-	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "diagnosis", "replica", "nodesync", "clusterservice", "webui", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
+	{"pure (L1)", []string{"sorted", "wake", "bucket", "steer", "fabric", "placement", "placechoice", "flowhash", "health", "typo", "selector", "snat", "snatport", "neighbor", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "placementpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan", "rate", "elapsed"}},
+	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe", "segment"}},
+	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "warning", "diagnosis", "replica", "nodesync", "clusterservice", "webui", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
 }
 
 // dependencies returns what the packages import, themselves included, tests left out.
@@ -250,7 +250,7 @@ func TestForbiddenImports(t *testing.T) {
 
 // What the pure packages may not import themselves: a clock, I/O, logging, randomness.
 func TestPurePackagesAreReallyPure(t *testing.T) {
-	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "snatport", "desired", "desired/admission", "desired/nodeconfig", "fabric", "placement"} {
+	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "snatport", "neighbor", "desired", "desired/admission", "desired/nodeconfig", "fabric", "placement"} {
 		out, err := exec.Command("go", "list", "-f", "{{join .Imports \" \"}}", "./internal/"+name).Output()
 		if err != nil {
 			t.Fatalf("go list internal/%s: %v", name, err)

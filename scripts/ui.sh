@@ -17,6 +17,7 @@ case "$1" in
 build)
 	go tool -modfile=tools/buf/go.mod buf generate --template buf.gen.ui.yaml
 	(cd web && npm run --silent check && npm run --silent build)
+	go test -count=1 ./internal/webui -run TestDistIsOfItsSources -update >/dev/null
 	;;
 test)
 	WEIR_UI=1 go test -count=1 -timeout 10m ./test/webui

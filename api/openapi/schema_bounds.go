@@ -6,6 +6,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
+	"github.com/weirlb/weir/internal/model/healthcheck"
 	"github.com/weirlb/weir/internal/model/vnet"
 )
 
@@ -67,12 +68,15 @@ var Bounds = map[string]Bound{
 	"weir.v1.Endpoint.allowLists":   {Pattern: NamePattern, MaxItems: model.MaxEndpointLists, Unique: true},
 	"weir.v1.Endpoint.denyLists":    {Pattern: NamePattern, MaxItems: model.MaxEndpointLists, Unique: true},
 
-	"weir.v1.Backend.port":     {Maximum: math.MaxUint16},
-	"weir.v1.Backend.weight":   {Maximum: model.MaxWeight},
-	"weir.v1.HealthCheck.port": {Maximum: math.MaxUint16},
-	"weir.v1.HealthCheck.rise": {Maximum: model.MaxCheckCount},
-	"weir.v1.HealthCheck.fall": {Maximum: model.MaxCheckCount},
-	"weir.v1.HTTPCheck.path":   {Pattern: "^/"},
+	"weir.v1.Backend.port":         {Maximum: math.MaxUint16},
+	"weir.v1.Backend.weight":       {Maximum: model.MaxWeight},
+	"weir.v1.HealthCheck.port":     {Maximum: math.MaxUint16},
+	"weir.v1.HealthCheck.rise":     {Maximum: healthcheck.MaxCount},
+	"weir.v1.HealthCheck.fall":     {Maximum: healthcheck.MaxCount},
+	"weir.v1.HTTPCheck.path":       {Pattern: "^/"},
+	"weir.v1.HTTPSCheck.path":      {Pattern: "^/"},
+	"weir.v1.UDPCheck.answer":      {Values: []string{"required", "optional"}},
+	"weir.v1.Backend.fieldManager": {Pattern: NamePattern},
 
 	"weir.v1.SNAT.workloads":   {MaxItems: model.MaxWorkloads},
 	"weir.v1.SNAT.preallocate": {Maximum: model.MaxMaxPorts, MultipleOf: model.RangePorts},

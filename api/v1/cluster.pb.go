@@ -578,9 +578,12 @@ type RegisterNodeRequest struct {
 	NatPrefixes []string `protobuf:"bytes,5,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
 	Aggregates  []string `protobuf:"bytes,6,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	// As in SyncHostRequest.
-	Multipath     bool `protobuf:"varint,7,opt,name=multipath,proto3" json:"multipath,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Multipath bool `protobuf:"varint,7,opt,name=multipath,proto3" json:"multipath,omitempty"`
+	// As in SyncMuxRequest.
+	NeighborPrefixes []string `protobuf:"bytes,8,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
+	Mac              string   `protobuf:"bytes,9,opt,name=mac,proto3" json:"mac,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RegisterNodeRequest) Reset() {
@@ -660,6 +663,20 @@ func (x *RegisterNodeRequest) GetMultipath() bool {
 		return x.Multipath
 	}
 	return false
+}
+
+func (x *RegisterNodeRequest) GetNeighborPrefixes() []string {
+	if x != nil {
+		return x.NeighborPrefixes
+	}
+	return nil
+}
+
+func (x *RegisterNodeRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
 }
 
 type RegisterNodeResponse struct {
@@ -1222,7 +1239,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
 	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\xd6\x01\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\x95\x02\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1232,7 +1249,9 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"aggregates\x18\x06 \x03(\tR\n" +
 	"aggregates\x12\x1c\n" +
-	"\tmultipath\x18\a \x01(\bR\tmultipath\"6\n" +
+	"\tmultipath\x18\a \x01(\bR\tmultipath\x12+\n" +
+	"\x11neighbor_prefixes\x18\b \x03(\tR\x10neighborPrefixes\x12\x10\n" +
+	"\x03mac\x18\t \x01(\tR\x03mac\"6\n" +
 	"\x14RegisterNodeResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

@@ -1068,7 +1068,10 @@ type Backend struct {
 	// leads to the host. Unique among the backends of the endpoint.
 	Tunnel string `protobuf:"bytes,5,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// Output only.
-	Status        *BackendStatus `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
+	Status *BackendStatus `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
+	// The program that writes the backend by PatchBackends, in the name that it gave itself; a DNS label. Left out: who writes
+	// the VIP does. A VIP that is written without the backends of field managers keeps them.
+	FieldManager  string `protobuf:"bytes,7,opt,name=field_manager,json=fieldManager,proto3" json:"field_manager,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,6 +1148,13 @@ func (x *Backend) GetStatus() *BackendStatus {
 	return nil
 }
 
+func (x *Backend) GetFieldManager() string {
+	if x != nil {
+		return x.FieldManager
+	}
+	return ""
+}
+
 // How the agent decides whether a backend is healthy.
 type HealthCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1154,6 +1164,9 @@ type HealthCheck struct {
 	//
 	//	*HealthCheck_Tcp
 	//	*HealthCheck_Http
+	//	*HealthCheck_Https
+	//	*HealthCheck_Grpc
+	//	*HealthCheck_Udp
 	Check isHealthCheck_Check `protobuf_oneof:"check"`
 	// Left out: the backend's port.
 	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
@@ -1224,6 +1237,33 @@ func (x *HealthCheck) GetHttp() *HTTPCheck {
 	return nil
 }
 
+func (x *HealthCheck) GetHttps() *HTTPSCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Https); ok {
+			return x.Https
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetGrpc() *GRPCCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Grpc); ok {
+			return x.Grpc
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetUdp() *UDPCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Udp); ok {
+			return x.Udp
+		}
+	}
+	return nil
+}
+
 func (x *HealthCheck) GetPort() uint32 {
 	if x != nil {
 		return x.Port
@@ -1273,9 +1313,30 @@ type HealthCheck_Http struct {
 	Http *HTTPCheck `protobuf:"bytes,2,opt,name=http,proto3,oneof"`
 }
 
+type HealthCheck_Https struct {
+	// The same over TLS.
+	Https *HTTPSCheck `protobuf:"bytes,8,opt,name=https,proto3,oneof"`
+}
+
+type HealthCheck_Grpc struct {
+	// grpc.health.v1.Health answers SERVING.
+	Grpc *GRPCCheck `protobuf:"bytes,9,opt,name=grpc,proto3,oneof"`
+}
+
+type HealthCheck_Udp struct {
+	// A datagram is answered, or at least not refused.
+	Udp *UDPCheck `protobuf:"bytes,10,opt,name=udp,proto3,oneof"`
+}
+
 func (*HealthCheck_Tcp) isHealthCheck_Check() {}
 
 func (*HealthCheck_Http) isHealthCheck_Check() {}
+
+func (*HealthCheck_Https) isHealthCheck_Check() {}
+
+func (*HealthCheck_Grpc) isHealthCheck_Check() {}
+
+func (*HealthCheck_Udp) isHealthCheck_Check() {}
 
 // A health check that opens a TCP connection.
 type TCPCheck struct {
@@ -1369,6 +1430,254 @@ func (x *HTTPCheck) GetHost() string {
 	return ""
 }
 
+// A health check that makes an HTTP request over TLS.
+type HTTPSCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in HTTPCheck.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Left out: any certificate is taken.
+	Tls           *CheckTLS `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPSCheck) Reset() {
+	*x = HTTPSCheck{}
+	mi := &file_v1_resource_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPSCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPSCheck) ProtoMessage() {}
+
+func (x *HTTPSCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPSCheck.ProtoReflect.Descriptor instead.
+func (*HTTPSCheck) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *HTTPSCheck) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *HTTPSCheck) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HTTPSCheck) GetTls() *CheckTLS {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+// A health check that calls Check of grpc.health.v1.Health.
+type GRPCCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the service that is asked for. Left out: the server as a whole.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// The :authority. Left out: the VIP's address.
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Left out: without TLS.
+	Tls           *CheckTLS `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GRPCCheck) Reset() {
+	*x = GRPCCheck{}
+	mi := &file_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GRPCCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GRPCCheck) ProtoMessage() {}
+
+func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
+func (*GRPCCheck) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GRPCCheck) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *GRPCCheck) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *GRPCCheck) GetTls() *CheckTLS {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+// How a health check speaks TLS.
+type CheckTLS struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sent as SNI, and what the certificate must be for. Left out: the check's host, without its port; an address is not
+	// sent.
+	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
+	// Who must have issued the certificate: PEM of at most 4096 bytes, or "system", whom the host's machine trusts. Left
+	// out: any certificate is taken.
+	Ca            string `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckTLS) Reset() {
+	*x = CheckTLS{}
+	mi := &file_v1_resource_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckTLS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckTLS) ProtoMessage() {}
+
+func (x *CheckTLS) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckTLS.ProtoReflect.Descriptor instead.
+func (*CheckTLS) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CheckTLS) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *CheckTLS) GetCa() string {
+	if x != nil {
+		return x.Ca
+	}
+	return ""
+}
+
+// A health check that sends a datagram.
+type UDPCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is sent: a text, or bytes as "hex:00ff". Left out: a datagram without content.
+	Send string `protobuf:"bytes,1,opt,name=send,proto3" json:"send,omitempty"`
+	// What the answer must contain, likewise. Left out: any answer will do.
+	Expect string `protobuf:"bytes,2,opt,name=expect,proto3" json:"expect,omitempty"`
+	// "required" (the default), or "optional": when there is none until the timeout, it suffices that no ICMP error came.
+	Answer        string `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UDPCheck) Reset() {
+	*x = UDPCheck{}
+	mi := &file_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UDPCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UDPCheck) ProtoMessage() {}
+
+func (x *UDPCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UDPCheck.ProtoReflect.Descriptor instead.
+func (*UDPCheck) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *UDPCheck) GetSend() string {
+	if x != nil {
+		return x.Send
+	}
+	return ""
+}
+
+func (x *UDPCheck) GetExpect() string {
+	if x != nil {
+		return x.Expect
+	}
+	return ""
+}
+
+func (x *UDPCheck) GetAnswer() string {
+	if x != nil {
+		return x.Answer
+	}
+	return ""
+}
+
 // How far a VIP has come.
 type VIPStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1393,13 +1702,15 @@ type VIPStatus struct {
 	Switches []*SwitchPlace `protobuf:"bytes,10,rep,name=switches,proto3" json:"switches,omitempty"`
 	// Of one VIP that is asked for, its hosts that do not steer it, as they say, by name: 64 at most.
 	SteeringRefused []*SteeringRefusal `protobuf:"bytes,11,rep,name=steering_refused,json=steeringRefused,proto3" json:"steering_refused,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The mux that answers ARP and NDP for the address. Left out: none does.
+	NeighborMux   string `protobuf:"bytes,12,opt,name=neighbor_mux,json=neighborMux,proto3" json:"neighbor_mux,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1722,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1735,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -1504,6 +1815,13 @@ func (x *VIPStatus) GetSteeringRefused() []*SteeringRefusal {
 	return nil
 }
 
+func (x *VIPStatus) GetNeighborMux() string {
+	if x != nil {
+		return x.NeighborMux
+	}
+	return ""
+}
+
 // Where a VIP is of a switch.
 type SwitchPlace struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1531,7 +1849,7 @@ type SwitchPlace struct {
 
 func (x *SwitchPlace) Reset() {
 	*x = SwitchPlace{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1861,7 @@ func (x *SwitchPlace) String() string {
 func (*SwitchPlace) ProtoMessage() {}
 
 func (x *SwitchPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1874,7 @@ func (x *SwitchPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPlace.ProtoReflect.Descriptor instead.
 func (*SwitchPlace) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SwitchPlace) GetSwitch() string {
@@ -1650,7 +1968,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1980,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1993,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -1725,7 +2043,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +2055,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +2068,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Condition) GetType() string {
@@ -1816,7 +2134,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +2146,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2159,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1925,7 +2243,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2255,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2268,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1980,7 +2298,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2310,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2323,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -2042,7 +2360,7 @@ type PrefixList struct {
 
 func (x *PrefixList) Reset() {
 	*x = PrefixList{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2372,7 @@ func (x *PrefixList) String() string {
 func (*PrefixList) ProtoMessage() {}
 
 func (x *PrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2385,7 @@ func (x *PrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixList.ProtoReflect.Descriptor instead.
 func (*PrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PrefixList) GetName() string {
@@ -2126,7 +2444,7 @@ type PrefixListStatus struct {
 
 func (x *PrefixListStatus) Reset() {
 	*x = PrefixListStatus{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2456,7 @@ func (x *PrefixListStatus) String() string {
 func (*PrefixListStatus) ProtoMessage() {}
 
 func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2469,7 @@ func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixListStatus.ProtoReflect.Descriptor instead.
 func (*PrefixListStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PrefixListStatus) GetIpv4() uint32 {
@@ -2207,7 +2525,7 @@ type VirtualNetwork struct {
 
 func (x *VirtualNetwork) Reset() {
 	*x = VirtualNetwork{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2537,7 @@ func (x *VirtualNetwork) String() string {
 func (*VirtualNetwork) ProtoMessage() {}
 
 func (x *VirtualNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2550,7 @@ func (x *VirtualNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualNetwork.ProtoReflect.Descriptor instead.
 func (*VirtualNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *VirtualNetwork) GetName() string {
@@ -2333,7 +2651,7 @@ type WithoutAgent struct {
 
 func (x *WithoutAgent) Reset() {
 	*x = WithoutAgent{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2663,7 @@ func (x *WithoutAgent) String() string {
 func (*WithoutAgent) ProtoMessage() {}
 
 func (x *WithoutAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2676,7 @@ func (x *WithoutAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithoutAgent.ProtoReflect.Descriptor instead.
 func (*WithoutAgent) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WithoutAgent) GetVteps() []string {
@@ -2386,7 +2704,7 @@ type NetworkGateway struct {
 
 func (x *NetworkGateway) Reset() {
 	*x = NetworkGateway{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2716,7 @@ func (x *NetworkGateway) String() string {
 func (*NetworkGateway) ProtoMessage() {}
 
 func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2729,7 @@ func (x *NetworkGateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkGateway.ProtoReflect.Descriptor instead.
 func (*NetworkGateway) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NetworkGateway) GetMac() string {
@@ -2440,7 +2758,7 @@ type NetworkWorkload struct {
 
 func (x *NetworkWorkload) Reset() {
 	*x = NetworkWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2770,7 @@ func (x *NetworkWorkload) String() string {
 func (*NetworkWorkload) ProtoMessage() {}
 
 func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2783,7 @@ func (x *NetworkWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkWorkload.ProtoReflect.Descriptor instead.
 func (*NetworkWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NetworkWorkload) GetName() string {
@@ -2507,14 +2825,16 @@ func (x *NetworkWorkload) GetInterface() string {
 type VirtualNetworkStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By address; of VIPs that the caller may not see, without their names.
-	Vips          []*NetworkVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	Vips []*NetworkVIP `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	// What is waited for, one line each, at most 10: "host host9 has not joined".
+	Pending       []string `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VirtualNetworkStatus) Reset() {
 	*x = VirtualNetworkStatus{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2846,7 @@ func (x *VirtualNetworkStatus) String() string {
 func (*VirtualNetworkStatus) ProtoMessage() {}
 
 func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,12 +2859,19 @@ func (x *VirtualNetworkStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualNetworkStatus.ProtoReflect.Descriptor instead.
 func (*VirtualNetworkStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VirtualNetworkStatus) GetVips() []*NetworkVIP {
 	if x != nil {
 		return x.Vips
+	}
+	return nil
+}
+
+func (x *VirtualNetworkStatus) GetPending() []string {
+	if x != nil {
+		return x.Pending
 	}
 	return nil
 }
@@ -2565,7 +2892,7 @@ type NetworkVIP struct {
 
 func (x *NetworkVIP) Reset() {
 	*x = NetworkVIP{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2904,7 @@ func (x *NetworkVIP) String() string {
 func (*NetworkVIP) ProtoMessage() {}
 
 func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2917,7 @@ func (x *NetworkVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkVIP.ProtoReflect.Descriptor instead.
 func (*NetworkVIP) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NetworkVIP) GetAddress() string {
@@ -2640,7 +2967,7 @@ type Overlay struct {
 
 func (x *Overlay) Reset() {
 	*x = Overlay{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2979,7 @@ func (x *Overlay) String() string {
 func (*Overlay) ProtoMessage() {}
 
 func (x *Overlay) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2992,7 @@ func (x *Overlay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlay.ProtoReflect.Descriptor instead.
 func (*Overlay) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Overlay) GetName() string {
@@ -2734,7 +3061,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +3073,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +3086,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetName() string {
@@ -2851,9 +3178,9 @@ type BackendStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 8191; 0 before the first table was computed.
 	Slot uint32 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	// "healthy", "unhealthy", "unknown" or "unchecked".
+	// "healthy", "unhealthy", "unknown", "unchecked", or "pending": its host has not joined.
 	Health string `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
-	// Why the last check failed, or empty.
+	// Why the last check failed, or the host is missing, or empty.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Buckets of the endpoint's table that name this backend, of all.
 	Buckets      uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
@@ -2869,7 +3196,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3208,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3221,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -2982,7 +3309,7 @@ type Hardware struct {
 
 func (x *Hardware) Reset() {
 	*x = Hardware{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3321,7 @@ func (x *Hardware) String() string {
 func (*Hardware) ProtoMessage() {}
 
 func (x *Hardware) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3334,7 @@ func (x *Hardware) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hardware.ProtoReflect.Descriptor instead.
 func (*Hardware) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Hardware) GetPlacement() string {
@@ -3078,7 +3405,7 @@ type TIP struct {
 
 func (x *TIP) Reset() {
 	*x = TIP{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3417,7 @@ func (x *TIP) String() string {
 func (*TIP) ProtoMessage() {}
 
 func (x *TIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3430,7 @@ func (x *TIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TIP.ProtoReflect.Descriptor instead.
 func (*TIP) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TIP) GetSwitch() string {
@@ -3137,14 +3464,16 @@ type Node struct {
 	// Of muxes: what they announce instead of routes to single VIPs.
 	Aggregates []string `protobuf:"bytes,7,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
 	// Of switches: since when it is drained. Left out: it is not.
-	Drained       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=drained,proto3" json:"drained,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Drained *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Of muxes: of VIPs in them it can answer ARP and NDP on its interface.
+	NeighborPrefixes []string `protobuf:"bytes,9,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3485,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3498,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Node) GetName() string {
@@ -3228,6 +3557,13 @@ func (x *Node) GetDrained() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Node) GetNeighborPrefixes() []string {
+	if x != nil {
+		return x.NeighborPrefixes
+	}
+	return nil
+}
+
 // What a node said last, and when.
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3254,7 +3590,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3602,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3615,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -3349,7 +3685,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3361,7 +3697,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3374,7 +3710,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -3416,14 +3752,16 @@ type MuxStatus struct {
 	// How long routers keep the routes of a mux whose daemon ended, by BGP graceful restart; left out: not at all.
 	GracefulRestart *durationpb.Duration `protobuf:"bytes,11,opt,name=graceful_restart,json=gracefulRestart,proto3" json:"graceful_restart,omitempty"`
 	// When packets of VIPs last came, to within a report; left out: none since the daemon began.
-	LastPacket    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_packet,json=lastPacket,proto3" json:"last_packet,omitempty"`
+	LastPacket *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=last_packet,json=lastPacket,proto3" json:"last_packet,omitempty"`
+	// VIPs that the mux answers ARP and NDP for, in order.
+	Neighbors     []string `protobuf:"bytes,13,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3773,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3786,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -3535,6 +3873,13 @@ func (x *MuxStatus) GetLastPacket() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *MuxStatus) GetNeighbors() []string {
+	if x != nil {
+		return x.Neighbors
+	}
+	return nil
+}
+
 // Rows that a tenant has of a node's table, and may have.
 type TenantRows struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3547,7 +3892,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3904,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[39]
+	mi := &file_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3917,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -3614,7 +3959,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3971,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[40]
+	mi := &file_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3984,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -3691,7 +4036,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3703,7 +4048,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[41]
+	mi := &file_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3716,7 +4061,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -3767,7 +4112,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +4124,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[42]
+	mi := &file_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +4137,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -3873,7 +4218,7 @@ type BGPFamily struct {
 
 func (x *BGPFamily) Reset() {
 	*x = BGPFamily{}
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4230,7 @@ func (x *BGPFamily) String() string {
 func (*BGPFamily) ProtoMessage() {}
 
 func (x *BGPFamily) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[43]
+	mi := &file_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4243,7 @@ func (x *BGPFamily) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPFamily.ProtoReflect.Descriptor instead.
 func (*BGPFamily) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BGPFamily) GetName() string {
@@ -3959,7 +4304,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3971,7 +4316,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[44]
+	mi := &file_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3984,7 +4329,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -4099,7 +4444,7 @@ type SteeringRefusal struct {
 
 func (x *SteeringRefusal) Reset() {
 	*x = SteeringRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4111,7 +4456,7 @@ func (x *SteeringRefusal) String() string {
 func (*SteeringRefusal) ProtoMessage() {}
 
 func (x *SteeringRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[45]
+	mi := &file_v1_resource_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +4469,7 @@ func (x *SteeringRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeringRefusal.ProtoReflect.Descriptor instead.
 func (*SteeringRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_v1_resource_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SteeringRefusal) GetVip() string {
@@ -4175,7 +4520,7 @@ type HostMultipath struct {
 
 func (x *HostMultipath) Reset() {
 	*x = HostMultipath{}
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4532,7 @@ func (x *HostMultipath) String() string {
 func (*HostMultipath) ProtoMessage() {}
 
 func (x *HostMultipath) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[46]
+	mi := &file_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4545,7 @@ func (x *HostMultipath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostMultipath.ProtoReflect.Descriptor instead.
 func (*HostMultipath) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HostMultipath) GetConnections() uint64 {
@@ -4292,7 +4637,7 @@ type VIPFlood struct {
 
 func (x *VIPFlood) Reset() {
 	*x = VIPFlood{}
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4304,7 +4649,7 @@ func (x *VIPFlood) String() string {
 func (*VIPFlood) ProtoMessage() {}
 
 func (x *VIPFlood) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[47]
+	mi := &file_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4317,7 +4662,7 @@ func (x *VIPFlood) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPFlood.ProtoReflect.Descriptor instead.
 func (*VIPFlood) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *VIPFlood) GetVip() string {
@@ -4362,14 +4707,19 @@ type SwitchStatus struct {
 	// It can take off an outer header: it can have TIPs.
 	Tips bool `protobuf:"varint,14,opt,name=tips,proto3" json:"tips,omitempty"`
 	// Ports to other switches and to hosts, by name: 512 of them at most.
-	Ports         []*SwitchPort `protobuf:"bytes,15,rep,name=ports,proto3" json:"ports,omitempty"`
+	Ports []*SwitchPort `protobuf:"bytes,15,rep,name=ports,proto3" json:"ports,omitempty"`
+	// VIPs and TIPs that the switch is to announce, and has withdrawn as it has no route to their tunnels, by address: 256 of
+	// them at most.
+	Unrouted []string `protobuf:"bytes,16,rep,name=unrouted,proto3" json:"unrouted,omitempty"`
+	// There are more of them.
+	UnroutedMore  bool `protobuf:"varint,17,opt,name=unrouted_more,json=unroutedMore,proto3" json:"unrouted_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchStatus) Reset() {
 	*x = SwitchStatus{}
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4731,7 @@ func (x *SwitchStatus) String() string {
 func (*SwitchStatus) ProtoMessage() {}
 
 func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[48]
+	mi := &file_v1_resource_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4744,7 @@ func (x *SwitchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchStatus.ProtoReflect.Descriptor instead.
 func (*SwitchStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{48}
+	return file_v1_resource_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SwitchStatus) GetDriver() string {
@@ -4502,6 +4852,20 @@ func (x *SwitchStatus) GetPorts() []*SwitchPort {
 	return nil
 }
 
+func (x *SwitchStatus) GetUnrouted() []string {
+	if x != nil {
+		return x.Unrouted
+	}
+	return nil
+}
+
+func (x *SwitchStatus) GetUnroutedMore() bool {
+	if x != nil {
+		return x.UnroutedMore
+	}
+	return false
+}
+
 // A port of a switch.
 type SwitchPort struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -4524,7 +4888,7 @@ type SwitchPort struct {
 
 func (x *SwitchPort) Reset() {
 	*x = SwitchPort{}
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4900,7 @@ func (x *SwitchPort) String() string {
 func (*SwitchPort) ProtoMessage() {}
 
 func (x *SwitchPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[49]
+	mi := &file_v1_resource_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4913,7 @@ func (x *SwitchPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchPort.ProtoReflect.Descriptor instead.
 func (*SwitchPort) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_v1_resource_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SwitchPort) GetName() string {
@@ -4626,7 +4990,7 @@ type SwitchTable struct {
 
 func (x *SwitchTable) Reset() {
 	*x = SwitchTable{}
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4638,7 +5002,7 @@ func (x *SwitchTable) String() string {
 func (*SwitchTable) ProtoMessage() {}
 
 func (x *SwitchTable) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[50]
+	mi := &file_v1_resource_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4651,7 +5015,7 @@ func (x *SwitchTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchTable.ProtoReflect.Descriptor instead.
 func (*SwitchTable) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_v1_resource_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SwitchTable) GetSize() uint32 {
@@ -4685,7 +5049,7 @@ type SwitchRefusal struct {
 
 func (x *SwitchRefusal) Reset() {
 	*x = SwitchRefusal{}
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +5061,7 @@ func (x *SwitchRefusal) String() string {
 func (*SwitchRefusal) ProtoMessage() {}
 
 func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[51]
+	mi := &file_v1_resource_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +5074,7 @@ func (x *SwitchRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchRefusal.ProtoReflect.Descriptor instead.
 func (*SwitchRefusal) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{51}
+	return file_v1_resource_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SwitchRefusal) GetVip() string {
@@ -4766,7 +5130,7 @@ type BackendBacklog struct {
 
 func (x *BackendBacklog) Reset() {
 	*x = BackendBacklog{}
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4778,7 +5142,7 @@ func (x *BackendBacklog) String() string {
 func (*BackendBacklog) ProtoMessage() {}
 
 func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[52]
+	mi := &file_v1_resource_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4791,7 +5155,7 @@ func (x *BackendBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendBacklog.ProtoReflect.Descriptor instead.
 func (*BackendBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{52}
+	return file_v1_resource_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BackendBacklog) GetEndpoint() *EndpointKey {
@@ -4851,7 +5215,7 @@ type NetworkTraffic struct {
 
 func (x *NetworkTraffic) Reset() {
 	*x = NetworkTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +5227,7 @@ func (x *NetworkTraffic) String() string {
 func (*NetworkTraffic) ProtoMessage() {}
 
 func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[53]
+	mi := &file_v1_resource_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +5240,7 @@ func (x *NetworkTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{53}
+	return file_v1_resource_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NetworkTraffic) GetNetwork() string {
@@ -4953,7 +5317,7 @@ type NetworkBackendTraffic struct {
 
 func (x *NetworkBackendTraffic) Reset() {
 	*x = NetworkBackendTraffic{}
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5329,7 @@ func (x *NetworkBackendTraffic) String() string {
 func (*NetworkBackendTraffic) ProtoMessage() {}
 
 func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[54]
+	mi := &file_v1_resource_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5342,7 @@ func (x *NetworkBackendTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkBackendTraffic.ProtoReflect.Descriptor instead.
 func (*NetworkBackendTraffic) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{54}
+	return file_v1_resource_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *NetworkBackendTraffic) GetBackend() string {
@@ -5111,7 +5475,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5123,7 +5487,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[55]
+	mi := &file_v1_resource_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5136,7 +5500,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{55}
+	return file_v1_resource_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Connection) GetNetwork() string {
@@ -5233,7 +5597,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5245,7 +5609,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[56]
+	mi := &file_v1_resource_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5258,7 +5622,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{56}
+	return file_v1_resource_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -5374,7 +5738,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5750,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[57]
+	mi := &file_v1_resource_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5763,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{57}
+	return file_v1_resource_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -5442,7 +5806,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5818,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[58]
+	mi := &file_v1_resource_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5831,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{58}
+	return file_v1_resource_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -5503,7 +5867,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5515,7 +5879,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[59]
+	mi := &file_v1_resource_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5528,7 +5892,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{59}
+	return file_v1_resource_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -5564,7 +5928,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5576,7 +5940,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[60]
+	mi := &file_v1_resource_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5589,7 +5953,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{60}
+	return file_v1_resource_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -5651,7 +6015,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5663,7 +6027,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[61]
+	mi := &file_v1_resource_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5676,7 +6040,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{61}
+	return file_v1_resource_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -5817,7 +6181,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[62]
+	mi := &file_v1_resource_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5829,7 +6193,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[62]
+	mi := &file_v1_resource_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5842,7 +6206,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{62}
+	return file_v1_resource_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -5906,7 +6270,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[63]
+	mi := &file_v1_resource_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5918,7 +6282,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[63]
+	mi := &file_v1_resource_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5931,7 +6295,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{63}
+	return file_v1_resource_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -6075,18 +6439,23 @@ const file_v1_resource_proto_rawDesc = "" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
 	"deny_lists\x18\f \x03(\tR\tdenyLists\x12\x1c\n" +
-	"\tmultipath\x18\r \x01(\tR\tmultipath\"\xca\x01\n" +
+	"\tmultipath\x18\r \x01(\tR\tmultipath\"\xef\x01\n" +
 	"\aBackend\x12\x1d\n" +
 	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x17\n" +
 	"\x04host\x18\x03 \x01(\tB\x03\xe0A\x02R\x04host\x12\x1b\n" +
 	"\x06weight\x18\x04 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x16\n" +
 	"\x06tunnel\x18\x05 \x01(\tR\x06tunnel\x123\n" +
-	"\x06status\x18\x06 \x01(\v2\x16.weir.v1.BackendStatusB\x03\xe0A\x03R\x06statusB\t\n" +
-	"\a_weight\"\x8f\x02\n" +
+	"\x06status\x18\x06 \x01(\v2\x16.weir.v1.BackendStatusB\x03\xe0A\x03R\x06status\x12#\n" +
+	"\rfield_manager\x18\a \x01(\tR\ffieldManagerB\t\n" +
+	"\a_weight\"\x8d\x03\n" +
 	"\vHealthCheck\x12%\n" +
 	"\x03tcp\x18\x01 \x01(\v2\x11.weir.v1.TCPCheckH\x00R\x03tcp\x12(\n" +
-	"\x04http\x18\x02 \x01(\v2\x12.weir.v1.HTTPCheckH\x00R\x04http\x12\x12\n" +
+	"\x04http\x18\x02 \x01(\v2\x12.weir.v1.HTTPCheckH\x00R\x04http\x12+\n" +
+	"\x05https\x18\b \x01(\v2\x13.weir.v1.HTTPSCheckH\x00R\x05https\x12(\n" +
+	"\x04grpc\x18\t \x01(\v2\x12.weir.v1.GRPCCheckH\x00R\x04grpc\x12%\n" +
+	"\x03udp\x18\n" +
+	" \x01(\v2\x11.weir.v1.UDPCheckH\x00R\x03udp\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x125\n" +
 	"\binterval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
@@ -6097,7 +6466,24 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bTCPCheck\"3\n" +
 	"\tHTTPCheck\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\"\xf2\x03\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"Y\n" +
+	"\n" +
+	"HTTPSCheck\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12#\n" +
+	"\x03tls\x18\x03 \x01(\v2\x11.weir.v1.CheckTLSR\x03tls\"^\n" +
+	"\tGRPCCheck\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12#\n" +
+	"\x03tls\x18\x03 \x01(\v2\x11.weir.v1.CheckTLSR\x03tls\";\n" +
+	"\bCheckTLS\x12\x1f\n" +
+	"\vserver_name\x18\x01 \x01(\tR\n" +
+	"serverName\x12\x0e\n" +
+	"\x02ca\x18\x02 \x01(\tR\x02ca\"N\n" +
+	"\bUDPCheck\x12\x12\n" +
+	"\x04send\x18\x01 \x01(\tR\x04send\x12\x16\n" +
+	"\x06expect\x18\x02 \x01(\tR\x06expect\x12\x16\n" +
+	"\x06answer\x18\x03 \x01(\tR\x06answer\"\x95\x04\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6117,7 +6503,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bnetworks\x18\t \x03(\v2\x17.weir.v1.NetworkTrafficR\bnetworks\x120\n" +
 	"\bswitches\x18\n" +
 	" \x03(\v2\x14.weir.v1.SwitchPlaceR\bswitches\x12C\n" +
-	"\x10steering_refused\x18\v \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\"\xc1\x02\n" +
+	"\x10steering_refused\x18\v \x03(\v2\x18.weir.v1.SteeringRefusalR\x0fsteeringRefused\x12!\n" +
+	"\fneighbor_mux\x18\f \x01(\tR\vneighborMux\"\xc1\x02\n" +
 	"\vSwitchPlace\x12\x16\n" +
 	"\x06switch\x18\x01 \x01(\tR\x06switch\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x120\n" +
@@ -6210,9 +6597,10 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x03(\tB\x03\xe0A\x02R\taddresses\x12\x15\n" +
 	"\x03mac\x18\x03 \x01(\tB\x03\xe0A\x02R\x03mac\x12\x17\n" +
 	"\x04host\x18\x04 \x01(\tB\x03\xe0A\x02R\x04host\x12!\n" +
-	"\tinterface\x18\x05 \x01(\tB\x03\xe0A\x02R\tinterface\"?\n" +
+	"\tinterface\x18\x05 \x01(\tB\x03\xe0A\x02R\tinterface\"Y\n" +
 	"\x14VirtualNetworkStatus\x12'\n" +
-	"\x04vips\x18\x01 \x03(\v2\x13.weir.v1.NetworkVIPR\x04vips\"d\n" +
+	"\x04vips\x18\x01 \x03(\v2\x13.weir.v1.NetworkVIPR\x04vips\x12\x18\n" +
+	"\apending\x18\x02 \x03(\tR\apending\"d\n" +
 	"\n" +
 	"NetworkVIP\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
@@ -6264,7 +6652,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04tips\x18\x06 \x03(\v2\f.weir.v1.TIPR\x04tips\"A\n" +
 	"\x03TIP\x12\x1b\n" +
 	"\x06switch\x18\x01 \x01(\tB\x03\xe0A\x02R\x06switch\x12\x1d\n" +
-	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\"\x8c\x02\n" +
+	"\aaddress\x18\x02 \x01(\tB\x03\xe0A\x02R\aaddress\"\xb9\x02\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -6275,7 +6663,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"aggregates\x18\a \x03(\tR\n" +
 	"aggregates\x124\n" +
-	"\adrained\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adrained\"\xc7\x02\n" +
+	"\adrained\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\adrained\x12+\n" +
+	"\x11neighbor_prefixes\x18\t \x03(\tR\x10neighborPrefixes\"\xc7\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -6292,7 +6681,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb9\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd7\x04\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -6307,7 +6696,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	" \x03(\v2\x13.weir.v1.TenantRowsR\vnatSessions\x12D\n" +
 	"\x10graceful_restart\x18\v \x01(\v2\x19.google.protobuf.DurationR\x0fgracefulRestart\x12;\n" +
 	"\vlast_packet\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastPacket\"N\n" +
+	"lastPacket\x12\x1c\n" +
+	"\tneighbors\x18\r \x03(\tR\tneighbors\"N\n" +
 	"\n" +
 	"TenantRows\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
@@ -6381,7 +6771,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1e\n" +
 	"\n" +
 	"unanswered\x18\x02 \x01(\rR\n" +
-	"unanswered\"\x98\x04\n" +
+	"unanswered\"\xd9\x04\n" +
 	"\fSwitchStatus\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12*\n" +
 	"\x05hosts\x18\x02 \x01(\v2\x14.weir.v1.SwitchTableR\x05hosts\x12(\n" +
@@ -6400,7 +6790,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\frefused_more\x18\f \x01(\bR\vrefusedMore\x12\x18\n" +
 	"\aweights\x18\r \x01(\bR\aweights\x12\x12\n" +
 	"\x04tips\x18\x0e \x01(\bR\x04tips\x12)\n" +
-	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\"\x9f\x02\n" +
+	"\x05ports\x18\x0f \x03(\v2\x13.weir.v1.SwitchPortR\x05ports\x12\x1a\n" +
+	"\bunrouted\x18\x10 \x03(\tR\bunrouted\x12#\n" +
+	"\runrouted_more\x18\x11 \x01(\bR\funroutedMore\"\x9f\x02\n" +
 	"\n" +
 	"SwitchPort\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
@@ -6551,7 +6943,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -6568,162 +6960,171 @@ var file_v1_resource_proto_goTypes = []any{
 	(*HealthCheck)(nil),           // 12: weir.v1.HealthCheck
 	(*TCPCheck)(nil),              // 13: weir.v1.TCPCheck
 	(*HTTPCheck)(nil),             // 14: weir.v1.HTTPCheck
-	(*VIPStatus)(nil),             // 15: weir.v1.VIPStatus
-	(*SwitchPlace)(nil),           // 16: weir.v1.SwitchPlace
-	(*SNATStatus)(nil),            // 17: weir.v1.SNATStatus
-	(*Condition)(nil),             // 18: weir.v1.Condition
-	(*AddressPool)(nil),           // 19: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 20: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 21: weir.v1.PoolUse
-	(*PrefixList)(nil),            // 22: weir.v1.PrefixList
-	(*PrefixListStatus)(nil),      // 23: weir.v1.PrefixListStatus
-	(*VirtualNetwork)(nil),        // 24: weir.v1.VirtualNetwork
-	(*WithoutAgent)(nil),          // 25: weir.v1.WithoutAgent
-	(*NetworkGateway)(nil),        // 26: weir.v1.NetworkGateway
-	(*NetworkWorkload)(nil),       // 27: weir.v1.NetworkWorkload
-	(*VirtualNetworkStatus)(nil),  // 28: weir.v1.VirtualNetworkStatus
-	(*NetworkVIP)(nil),            // 29: weir.v1.NetworkVIP
-	(*Overlay)(nil),               // 30: weir.v1.Overlay
-	(*Event)(nil),                 // 31: weir.v1.Event
-	(*BackendStatus)(nil),         // 32: weir.v1.BackendStatus
-	(*Hardware)(nil),              // 33: weir.v1.Hardware
-	(*TIP)(nil),                   // 34: weir.v1.TIP
-	(*Node)(nil),                  // 35: weir.v1.Node
-	(*NodeStatus)(nil),            // 36: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 37: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 38: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 39: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 40: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 41: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 42: weir.v1.BGPPeer
-	(*BGPFamily)(nil),             // 43: weir.v1.BGPFamily
-	(*HostStatus)(nil),            // 44: weir.v1.HostStatus
-	(*SteeringRefusal)(nil),       // 45: weir.v1.SteeringRefusal
-	(*HostMultipath)(nil),         // 46: weir.v1.HostMultipath
-	(*VIPFlood)(nil),              // 47: weir.v1.VIPFlood
-	(*SwitchStatus)(nil),          // 48: weir.v1.SwitchStatus
-	(*SwitchPort)(nil),            // 49: weir.v1.SwitchPort
-	(*SwitchTable)(nil),           // 50: weir.v1.SwitchTable
-	(*SwitchRefusal)(nil),         // 51: weir.v1.SwitchRefusal
-	(*BackendBacklog)(nil),        // 52: weir.v1.BackendBacklog
-	(*NetworkTraffic)(nil),        // 53: weir.v1.NetworkTraffic
-	(*NetworkBackendTraffic)(nil), // 54: weir.v1.NetworkBackendTraffic
-	(*Connection)(nil),            // 55: weir.v1.Connection
-	(*SNATUse)(nil),               // 56: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 57: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 58: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 59: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 60: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 61: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 62: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 63: weir.v1.CapturedPacket
-	nil,                           // 64: weir.v1.VIP.LabelsEntry
-	nil,                           // 65: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 66: weir.v1.PrefixList.LabelsEntry
-	nil,                           // 67: weir.v1.VirtualNetwork.LabelsEntry
-	nil,                           // 68: weir.v1.Overlay.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*HTTPSCheck)(nil),            // 15: weir.v1.HTTPSCheck
+	(*GRPCCheck)(nil),             // 16: weir.v1.GRPCCheck
+	(*CheckTLS)(nil),              // 17: weir.v1.CheckTLS
+	(*UDPCheck)(nil),              // 18: weir.v1.UDPCheck
+	(*VIPStatus)(nil),             // 19: weir.v1.VIPStatus
+	(*SwitchPlace)(nil),           // 20: weir.v1.SwitchPlace
+	(*SNATStatus)(nil),            // 21: weir.v1.SNATStatus
+	(*Condition)(nil),             // 22: weir.v1.Condition
+	(*AddressPool)(nil),           // 23: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 24: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 25: weir.v1.PoolUse
+	(*PrefixList)(nil),            // 26: weir.v1.PrefixList
+	(*PrefixListStatus)(nil),      // 27: weir.v1.PrefixListStatus
+	(*VirtualNetwork)(nil),        // 28: weir.v1.VirtualNetwork
+	(*WithoutAgent)(nil),          // 29: weir.v1.WithoutAgent
+	(*NetworkGateway)(nil),        // 30: weir.v1.NetworkGateway
+	(*NetworkWorkload)(nil),       // 31: weir.v1.NetworkWorkload
+	(*VirtualNetworkStatus)(nil),  // 32: weir.v1.VirtualNetworkStatus
+	(*NetworkVIP)(nil),            // 33: weir.v1.NetworkVIP
+	(*Overlay)(nil),               // 34: weir.v1.Overlay
+	(*Event)(nil),                 // 35: weir.v1.Event
+	(*BackendStatus)(nil),         // 36: weir.v1.BackendStatus
+	(*Hardware)(nil),              // 37: weir.v1.Hardware
+	(*TIP)(nil),                   // 38: weir.v1.TIP
+	(*Node)(nil),                  // 39: weir.v1.Node
+	(*NodeStatus)(nil),            // 40: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 41: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 42: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 43: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 44: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 45: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 46: weir.v1.BGPPeer
+	(*BGPFamily)(nil),             // 47: weir.v1.BGPFamily
+	(*HostStatus)(nil),            // 48: weir.v1.HostStatus
+	(*SteeringRefusal)(nil),       // 49: weir.v1.SteeringRefusal
+	(*HostMultipath)(nil),         // 50: weir.v1.HostMultipath
+	(*VIPFlood)(nil),              // 51: weir.v1.VIPFlood
+	(*SwitchStatus)(nil),          // 52: weir.v1.SwitchStatus
+	(*SwitchPort)(nil),            // 53: weir.v1.SwitchPort
+	(*SwitchTable)(nil),           // 54: weir.v1.SwitchTable
+	(*SwitchRefusal)(nil),         // 55: weir.v1.SwitchRefusal
+	(*BackendBacklog)(nil),        // 56: weir.v1.BackendBacklog
+	(*NetworkTraffic)(nil),        // 57: weir.v1.NetworkTraffic
+	(*NetworkBackendTraffic)(nil), // 58: weir.v1.NetworkBackendTraffic
+	(*Connection)(nil),            // 59: weir.v1.Connection
+	(*SNATUse)(nil),               // 60: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 61: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 62: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 63: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 64: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 65: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 66: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 67: weir.v1.CapturedPacket
+	nil,                           // 68: weir.v1.VIP.LabelsEntry
+	nil,                           // 69: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 70: weir.v1.PrefixList.LabelsEntry
+	nil,                           // 71: weir.v1.VirtualNetwork.LabelsEntry
+	nil,                           // 72: weir.v1.Overlay.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 74: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	64, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	68, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
 	10, // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	9,  // 6: weir.v1.VIP.attachments:type_name -> weir.v1.Attachment
-	33, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
-	15, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	69, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	69, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	37, // 7: weir.v1.VIP.hardware:type_name -> weir.v1.Hardware
+	19, // 8: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	73, // 9: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	73, // 10: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 11: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	70, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	70, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	70, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	74, // 12: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	74, // 13: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	74, // 14: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 15: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 16: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	70, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	74, // 17: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	11, // 18: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	12, // 19: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	70, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	32, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	74, // 20: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	36, // 21: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
 	13, // 22: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
 	14, // 23: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
-	70, // 24: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	70, // 25: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	18, // 26: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	17, // 27: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	53, // 28: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
-	16, // 29: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
-	45, // 30: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	69, // 31: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
-	69, // 32: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	65, // 33: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	20, // 34: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 35: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 36: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	21, // 37: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	21, // 38: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	66, // 39: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	23, // 40: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	67, // 41: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
-	26, // 42: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
-	27, // 43: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
-	25, // 44: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
-	28, // 45: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
-	29, // 46: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
-	68, // 47: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
-	69, // 48: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	69, // 49: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	34, // 50: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
-	36, // 51: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	69, // 52: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
-	69, // 53: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	37, // 54: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	38, // 55: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	44, // 56: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	48, // 57: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
-	42, // 58: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	58, // 59: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	59, // 60: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	41, // 61: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	40, // 62: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	39, // 63: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	39, // 64: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
-	70, // 65: weir.v1.MuxStatus.graceful_restart:type_name -> google.protobuf.Duration
-	69, // 66: weir.v1.MuxStatus.last_packet:type_name -> google.protobuf.Timestamp
-	60, // 67: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
-	69, // 68: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	43, // 69: weir.v1.BGPPeer.families:type_name -> weir.v1.BGPFamily
-	58, // 70: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	56, // 71: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	39, // 72: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	39, // 73: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	53, // 74: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
-	52, // 75: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
-	47, // 76: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
-	45, // 77: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
-	46, // 78: weir.v1.HostStatus.multipath:type_name -> weir.v1.HostMultipath
-	50, // 79: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
-	50, // 80: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
-	50, // 81: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
-	42, // 82: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
-	51, // 83: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
-	49, // 84: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
-	60, // 85: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	70, // 86: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
-	54, // 87: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
-	70, // 88: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
-	57, // 89: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	60, // 90: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	60, // 91: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	69, // 92: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	93, // [93:93] is the sub-list for method output_type
-	93, // [93:93] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	15, // 24: weir.v1.HealthCheck.https:type_name -> weir.v1.HTTPSCheck
+	16, // 25: weir.v1.HealthCheck.grpc:type_name -> weir.v1.GRPCCheck
+	18, // 26: weir.v1.HealthCheck.udp:type_name -> weir.v1.UDPCheck
+	74, // 27: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	74, // 28: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	17, // 29: weir.v1.HTTPSCheck.tls:type_name -> weir.v1.CheckTLS
+	17, // 30: weir.v1.GRPCCheck.tls:type_name -> weir.v1.CheckTLS
+	22, // 31: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	21, // 32: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	57, // 33: weir.v1.VIPStatus.networks:type_name -> weir.v1.NetworkTraffic
+	20, // 34: weir.v1.VIPStatus.switches:type_name -> weir.v1.SwitchPlace
+	49, // 35: weir.v1.VIPStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	73, // 36: weir.v1.SwitchPlace.since:type_name -> google.protobuf.Timestamp
+	73, // 37: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	69, // 38: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	24, // 39: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 40: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 41: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	25, // 42: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	25, // 43: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	70, // 44: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	27, // 45: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	71, // 46: weir.v1.VirtualNetwork.labels:type_name -> weir.v1.VirtualNetwork.LabelsEntry
+	30, // 47: weir.v1.VirtualNetwork.gateway:type_name -> weir.v1.NetworkGateway
+	31, // 48: weir.v1.VirtualNetwork.workloads:type_name -> weir.v1.NetworkWorkload
+	29, // 49: weir.v1.VirtualNetwork.without_agent:type_name -> weir.v1.WithoutAgent
+	32, // 50: weir.v1.VirtualNetwork.status:type_name -> weir.v1.VirtualNetworkStatus
+	33, // 51: weir.v1.VirtualNetworkStatus.vips:type_name -> weir.v1.NetworkVIP
+	72, // 52: weir.v1.Overlay.labels:type_name -> weir.v1.Overlay.LabelsEntry
+	73, // 53: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	73, // 54: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	38, // 55: weir.v1.Hardware.tips:type_name -> weir.v1.TIP
+	40, // 56: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	73, // 57: weir.v1.Node.drained:type_name -> google.protobuf.Timestamp
+	73, // 58: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	41, // 59: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	42, // 60: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	48, // 61: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	52, // 62: weir.v1.NodeStatus.switch:type_name -> weir.v1.SwitchStatus
+	46, // 63: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	62, // 64: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	63, // 65: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	45, // 66: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	44, // 67: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	43, // 68: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	43, // 69: weir.v1.MuxStatus.nat_sessions:type_name -> weir.v1.TenantRows
+	74, // 70: weir.v1.MuxStatus.graceful_restart:type_name -> google.protobuf.Duration
+	73, // 71: weir.v1.MuxStatus.last_packet:type_name -> google.protobuf.Timestamp
+	64, // 72: weir.v1.VIPPressure.endpoint:type_name -> weir.v1.EndpointKey
+	73, // 73: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	47, // 74: weir.v1.BGPPeer.families:type_name -> weir.v1.BGPFamily
+	62, // 75: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	60, // 76: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	43, // 77: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	43, // 78: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	57, // 79: weir.v1.HostStatus.networks:type_name -> weir.v1.NetworkTraffic
+	56, // 80: weir.v1.HostStatus.backlogs:type_name -> weir.v1.BackendBacklog
+	51, // 81: weir.v1.HostStatus.floods:type_name -> weir.v1.VIPFlood
+	49, // 82: weir.v1.HostStatus.steering_refused:type_name -> weir.v1.SteeringRefusal
+	50, // 83: weir.v1.HostStatus.multipath:type_name -> weir.v1.HostMultipath
+	54, // 84: weir.v1.SwitchStatus.hosts:type_name -> weir.v1.SwitchTable
+	54, // 85: weir.v1.SwitchStatus.ecmp:type_name -> weir.v1.SwitchTable
+	54, // 86: weir.v1.SwitchStatus.tunnels:type_name -> weir.v1.SwitchTable
+	46, // 87: weir.v1.SwitchStatus.peers:type_name -> weir.v1.BGPPeer
+	55, // 88: weir.v1.SwitchStatus.refused:type_name -> weir.v1.SwitchRefusal
+	53, // 89: weir.v1.SwitchStatus.ports:type_name -> weir.v1.SwitchPort
+	64, // 90: weir.v1.BackendBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	74, // 91: weir.v1.NetworkTraffic.handshake_time:type_name -> google.protobuf.Duration
+	58, // 92: weir.v1.NetworkTraffic.backends:type_name -> weir.v1.NetworkBackendTraffic
+	74, // 93: weir.v1.Connection.idle:type_name -> google.protobuf.Duration
+	61, // 94: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	64, // 95: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	64, // 96: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	73, // 97: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	98, // [98:98] is the sub-list for method output_type
+	98, // [98:98] is the sub-list for method input_type
+	98, // [98:98] is the sub-list for extension type_name
+	98, // [98:98] is the sub-list for extension extendee
+	0,  // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -6737,6 +7138,9 @@ func file_v1_resource_proto_init() {
 	file_v1_resource_proto_msgTypes[12].OneofWrappers = []any{
 		(*HealthCheck_Tcp)(nil),
 		(*HealthCheck_Http)(nil),
+		(*HealthCheck_Https)(nil),
+		(*HealthCheck_Grpc)(nil),
+		(*HealthCheck_Udp)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6744,7 +7148,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   69,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -42,9 +42,12 @@ type SyncMuxRequest struct {
 	// By which backends know clients of virtual networks with full NAT in this mux, one of each family at most.
 	NatPrefixes []string `protobuf:"bytes,9,rep,name=nat_prefixes,json=natPrefixes,proto3" json:"nat_prefixes,omitempty"`
 	// What the mux announces instead of routes to single VIPs.
-	Aggregates    []string `protobuf:"bytes,10,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Aggregates []string `protobuf:"bytes,10,rep,name=aggregates,proto3" json:"aggregates,omitempty"`
+	// Of VIPs in them the mux can answer ARP and NDP on its interface, whose Ethernet address is mac.
+	NeighborPrefixes []string `protobuf:"bytes,11,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
+	Mac              string   `protobuf:"bytes,13,opt,name=mac,proto3" json:"mac,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SyncMuxRequest) Reset() {
@@ -147,6 +150,207 @@ func (x *SyncMuxRequest) GetAggregates() []string {
 	return nil
 }
 
+func (x *SyncMuxRequest) GetNeighborPrefixes() []string {
+	if x != nil {
+		return x.NeighborPrefixes
+	}
+	return nil
+}
+
+func (x *SyncMuxRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+type RenewNeighborsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The mux has tables and reaches hosts: it shall have VIPs.
+	Ready bool `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Of the response before; 0: the mux has none.
+	Digest        uint64 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewNeighborsRequest) Reset() {
+	*x = RenewNeighborsRequest{}
+	mi := &file_v1_sync_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewNeighborsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewNeighborsRequest) ProtoMessage() {}
+
+func (x *RenewNeighborsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewNeighborsRequest.ProtoReflect.Descriptor instead.
+func (*RenewNeighborsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RenewNeighborsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RenewNeighborsRequest) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *RenewNeighborsRequest) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+type RenewNeighborsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long the mux may answer for its VIPs, from when it sent the request.
+	Lease *durationpb.Duration `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Of vips and muxes. What the mux has already is left out.
+	Digest uint64         `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Vips   []*NeighborVIP `protobuf:"bytes,3,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Ethernet addresses of all muxes with neighbor prefixes: what one of them answers is no conflict.
+	Muxes         []string `protobuf:"bytes,4,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewNeighborsResponse) Reset() {
+	*x = RenewNeighborsResponse{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewNeighborsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewNeighborsResponse) ProtoMessage() {}
+
+func (x *RenewNeighborsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewNeighborsResponse.ProtoReflect.Descriptor instead.
+func (*RenewNeighborsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RenewNeighborsResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *RenewNeighborsResponse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *RenewNeighborsResponse) GetVips() []*NeighborVIP {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *RenewNeighborsResponse) GetMuxes() []string {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+// A VIP that the mux answers ARP and NDP for.
+type NeighborVIP struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// After which no other mux can have a lease of it.
+	Wait          *durationpb.Duration `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NeighborVIP) Reset() {
+	*x = NeighborVIP{}
+	mi := &file_v1_sync_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NeighborVIP) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NeighborVIP) ProtoMessage() {}
+
+func (x *NeighborVIP) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NeighborVIP.ProtoReflect.Descriptor instead.
+func (*NeighborVIP) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *NeighborVIP) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *NeighborVIP) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
 type SyncMuxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -202,7 +406,7 @@ type SyncMuxResponse struct {
 
 func (x *SyncMuxResponse) Reset() {
 	*x = SyncMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[1]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -214,7 +418,7 @@ func (x *SyncMuxResponse) String() string {
 func (*SyncMuxResponse) ProtoMessage() {}
 
 func (x *SyncMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[1]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -227,7 +431,7 @@ func (x *SyncMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncMuxResponse.ProtoReflect.Descriptor instead.
 func (*SyncMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{1}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SyncMuxResponse) GetGeneration() uint64 {
@@ -396,7 +600,7 @@ type EndpointBacklog struct {
 
 func (x *EndpointBacklog) Reset() {
 	*x = EndpointBacklog{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +612,7 @@ func (x *EndpointBacklog) String() string {
 func (*EndpointBacklog) ProtoMessage() {}
 
 func (x *EndpointBacklog) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +625,7 @@ func (x *EndpointBacklog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointBacklog.ProtoReflect.Descriptor instead.
 func (*EndpointBacklog) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EndpointBacklog) GetEndpoint() *EndpointKey {
@@ -458,7 +662,7 @@ type MuxNetworks struct {
 
 func (x *MuxNetworks) Reset() {
 	*x = MuxNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +674,7 @@ func (x *MuxNetworks) String() string {
 func (*MuxNetworks) ProtoMessage() {}
 
 func (x *MuxNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +687,7 @@ func (x *MuxNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxNetworks.ProtoReflect.Descriptor instead.
 func (*MuxNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MuxNetworks) GetAddresses() []string {
@@ -541,7 +745,7 @@ type FBTMaster struct {
 
 func (x *FBTMaster) Reset() {
 	*x = FBTMaster{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +757,7 @@ func (x *FBTMaster) String() string {
 func (*FBTMaster) ProtoMessage() {}
 
 func (x *FBTMaster) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +770,7 @@ func (x *FBTMaster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTMaster.ProtoReflect.Descriptor instead.
 func (*FBTMaster) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FBTMaster) GetId() uint32 {
@@ -595,7 +799,7 @@ type AttachmentKey struct {
 
 func (x *AttachmentKey) Reset() {
 	*x = AttachmentKey{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +811,7 @@ func (x *AttachmentKey) String() string {
 func (*AttachmentKey) ProtoMessage() {}
 
 func (x *AttachmentKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +824,7 @@ func (x *AttachmentKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachmentKey.ProtoReflect.Descriptor instead.
 func (*AttachmentKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachmentKey) GetVni() uint32 {
@@ -663,7 +867,7 @@ type NetworkAttachment struct {
 
 func (x *NetworkAttachment) Reset() {
 	*x = NetworkAttachment{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +879,7 @@ func (x *NetworkAttachment) String() string {
 func (*NetworkAttachment) ProtoMessage() {}
 
 func (x *NetworkAttachment) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +892,7 @@ func (x *NetworkAttachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkAttachment.ProtoReflect.Descriptor instead.
 func (*NetworkAttachment) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NetworkAttachment) GetKey() *AttachmentKey {
@@ -773,7 +977,7 @@ type MuxHost struct {
 
 func (x *MuxHost) Reset() {
 	*x = MuxHost{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +989,7 @@ func (x *MuxHost) String() string {
 func (*MuxHost) ProtoMessage() {}
 
 func (x *MuxHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1002,7 @@ func (x *MuxHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxHost.ProtoReflect.Descriptor instead.
 func (*MuxHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MuxHost) GetNumber() uint32 {
@@ -856,7 +1060,7 @@ type PrefixChunk struct {
 
 func (x *PrefixChunk) Reset() {
 	*x = PrefixChunk{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1072,7 @@ func (x *PrefixChunk) String() string {
 func (*PrefixChunk) ProtoMessage() {}
 
 func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1085,7 @@ func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixChunk.ProtoReflect.Descriptor instead.
 func (*PrefixChunk) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PrefixChunk) GetId() string {
@@ -910,7 +1114,7 @@ type MuxPrefixList struct {
 
 func (x *MuxPrefixList) Reset() {
 	*x = MuxPrefixList{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1126,7 @@ func (x *MuxPrefixList) String() string {
 func (*MuxPrefixList) ProtoMessage() {}
 
 func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1139,7 @@ func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxPrefixList.ProtoReflect.Descriptor instead.
 func (*MuxPrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MuxPrefixList) GetName() string {
@@ -969,7 +1173,7 @@ type VIPRoute struct {
 
 func (x *VIPRoute) Reset() {
 	*x = VIPRoute{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1185,7 @@ func (x *VIPRoute) String() string {
 func (*VIPRoute) ProtoMessage() {}
 
 func (x *VIPRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1198,7 @@ func (x *VIPRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
 func (*VIPRoute) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VIPRoute) GetVip() string {
@@ -1045,7 +1249,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1261,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1274,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -1100,7 +1304,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1316,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1329,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -1154,7 +1358,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1370,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1383,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -1214,7 +1418,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1430,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1443,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -1296,7 +1500,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1512,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1525,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PoolMember) GetName() string {
@@ -1357,7 +1561,7 @@ type NodeTask struct {
 
 func (x *NodeTask) Reset() {
 	*x = NodeTask{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1573,7 @@ func (x *NodeTask) String() string {
 func (*NodeTask) ProtoMessage() {}
 
 func (x *NodeTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1586,7 @@ func (x *NodeTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeTask.ProtoReflect.Descriptor instead.
 func (*NodeTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeTask) GetId() uint64 {
@@ -1490,7 +1694,7 @@ type FindTokenTask struct {
 
 func (x *FindTokenTask) Reset() {
 	*x = FindTokenTask{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1706,7 @@ func (x *FindTokenTask) String() string {
 func (*FindTokenTask) ProtoMessage() {}
 
 func (x *FindTokenTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1719,7 @@ func (x *FindTokenTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindTokenTask.ProtoReflect.Descriptor instead.
 func (*FindTokenTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FindTokenTask) GetEndpoint() *EndpointKey {
@@ -1548,7 +1752,7 @@ type ListConnectionsTask struct {
 
 func (x *ListConnectionsTask) Reset() {
 	*x = ListConnectionsTask{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1764,7 @@ func (x *ListConnectionsTask) String() string {
 func (*ListConnectionsTask) ProtoMessage() {}
 
 func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1777,7 @@ func (x *ListConnectionsTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConnectionsTask.ProtoReflect.Descriptor instead.
 func (*ListConnectionsTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListConnectionsTask) GetVip() string {
@@ -1615,7 +1819,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1831,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1844,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -1666,7 +1870,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1882,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1895,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -1748,7 +1952,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1964,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1977,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1856,7 +2060,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2072,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2085,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1936,7 +2140,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2152,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2165,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -2126,7 +2330,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2342,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2355,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -2221,7 +2425,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2437,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2450,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -2344,7 +2548,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2560,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2573,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -2528,7 +2732,7 @@ type SteeredVIP struct {
 
 func (x *SteeredVIP) Reset() {
 	*x = SteeredVIP{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2744,7 @@ func (x *SteeredVIP) String() string {
 func (*SteeredVIP) ProtoMessage() {}
 
 func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2757,7 @@ func (x *SteeredVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredVIP.ProtoReflect.Descriptor instead.
 func (*SteeredVIP) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SteeredVIP) GetVip() string {
@@ -2639,7 +2843,7 @@ type SteeredEndpoint struct {
 
 func (x *SteeredEndpoint) Reset() {
 	*x = SteeredEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2855,7 @@ func (x *SteeredEndpoint) String() string {
 func (*SteeredEndpoint) ProtoMessage() {}
 
 func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2868,7 @@ func (x *SteeredEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredEndpoint.ProtoReflect.Descriptor instead.
 func (*SteeredEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SteeredEndpoint) GetEndpoint() *EndpointKey {
@@ -2752,7 +2956,7 @@ type SteeredBackend struct {
 
 func (x *SteeredBackend) Reset() {
 	*x = SteeredBackend{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2968,7 @@ func (x *SteeredBackend) String() string {
 func (*SteeredBackend) ProtoMessage() {}
 
 func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2981,7 @@ func (x *SteeredBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SteeredBackend.ProtoReflect.Descriptor instead.
 func (*SteeredBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SteeredBackend) GetSlot() uint32 {
@@ -2814,7 +3018,7 @@ type BucketMove struct {
 
 func (x *BucketMove) Reset() {
 	*x = BucketMove{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3030,7 @@ func (x *BucketMove) String() string {
 func (*BucketMove) ProtoMessage() {}
 
 func (x *BucketMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3043,7 @@ func (x *BucketMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketMove.ProtoReflect.Descriptor instead.
 func (*BucketMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BucketMove) GetBucket() uint32 {
@@ -2893,7 +3097,7 @@ type HostNetworks struct {
 
 func (x *HostNetworks) Reset() {
 	*x = HostNetworks{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3109,7 @@ func (x *HostNetworks) String() string {
 func (*HostNetworks) ProtoMessage() {}
 
 func (x *HostNetworks) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3122,7 @@ func (x *HostNetworks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetworks.ProtoReflect.Descriptor instead.
 func (*HostNetworks) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HostNetworks) GetNumber() uint32 {
@@ -3018,7 +3222,7 @@ type ClientMove struct {
 
 func (x *ClientMove) Reset() {
 	*x = ClientMove{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3234,7 @@ func (x *ClientMove) String() string {
 func (*ClientMove) ProtoMessage() {}
 
 func (x *ClientMove) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3247,7 @@ func (x *ClientMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMove.ProtoReflect.Descriptor instead.
 func (*ClientMove) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ClientMove) GetVni() uint32 {
@@ -3080,7 +3284,7 @@ type FBTKey struct {
 
 func (x *FBTKey) Reset() {
 	*x = FBTKey{}
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3296,7 @@ func (x *FBTKey) String() string {
 func (*FBTKey) ProtoMessage() {}
 
 func (x *FBTKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[33]
+	mi := &file_v1_sync_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3309,7 @@ func (x *FBTKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FBTKey.ProtoReflect.Descriptor instead.
 func (*FBTKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{33}
+	return file_v1_sync_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FBTKey) GetId() uint32 {
@@ -3140,7 +3344,7 @@ type NetworkHost struct {
 
 func (x *NetworkHost) Reset() {
 	*x = NetworkHost{}
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3356,7 @@ func (x *NetworkHost) String() string {
 func (*NetworkHost) ProtoMessage() {}
 
 func (x *NetworkHost) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[34]
+	mi := &file_v1_sync_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3369,7 @@ func (x *NetworkHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkHost.ProtoReflect.Descriptor instead.
 func (*NetworkHost) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{34}
+	return file_v1_sync_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NetworkHost) GetNumber() uint32 {
@@ -3220,7 +3424,7 @@ type HostNetwork struct {
 
 func (x *HostNetwork) Reset() {
 	*x = HostNetwork{}
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3436,7 @@ func (x *HostNetwork) String() string {
 func (*HostNetwork) ProtoMessage() {}
 
 func (x *HostNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[35]
+	mi := &file_v1_sync_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3449,7 @@ func (x *HostNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostNetwork.ProtoReflect.Descriptor instead.
 func (*HostNetwork) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{35}
+	return file_v1_sync_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HostNetwork) GetVni() uint32 {
@@ -3298,7 +3502,7 @@ type NetworkPort struct {
 
 func (x *NetworkPort) Reset() {
 	*x = NetworkPort{}
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3514,7 @@ func (x *NetworkPort) String() string {
 func (*NetworkPort) ProtoMessage() {}
 
 func (x *NetworkPort) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[36]
+	mi := &file_v1_sync_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3527,7 @@ func (x *NetworkPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkPort.ProtoReflect.Descriptor instead.
 func (*NetworkPort) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{36}
+	return file_v1_sync_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NetworkPort) GetInterface() string {
@@ -3385,7 +3589,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3601,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[37]
+	mi := &file_v1_sync_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3614,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{37}
+	return file_v1_sync_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -3520,7 +3724,7 @@ type SyncSwitchRequest struct {
 
 func (x *SyncSwitchRequest) Reset() {
 	*x = SyncSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3736,7 @@ func (x *SyncSwitchRequest) String() string {
 func (*SyncSwitchRequest) ProtoMessage() {}
 
 func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[38]
+	mi := &file_v1_sync_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3749,7 @@ func (x *SyncSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchRequest.ProtoReflect.Descriptor instead.
 func (*SyncSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{38}
+	return file_v1_sync_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SyncSwitchRequest) GetName() string {
@@ -3610,7 +3814,7 @@ type SyncSwitchResponse struct {
 
 func (x *SyncSwitchResponse) Reset() {
 	*x = SyncSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3826,7 @@ func (x *SyncSwitchResponse) String() string {
 func (*SyncSwitchResponse) ProtoMessage() {}
 
 func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[39]
+	mi := &file_v1_sync_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3839,7 @@ func (x *SyncSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncSwitchResponse.ProtoReflect.Descriptor instead.
 func (*SyncSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{39}
+	return file_v1_sync_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SyncSwitchResponse) GetGeneration() uint64 {
@@ -3705,7 +3909,7 @@ type SwitchEntry struct {
 
 func (x *SwitchEntry) Reset() {
 	*x = SwitchEntry{}
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3921,7 @@ func (x *SwitchEntry) String() string {
 func (*SwitchEntry) ProtoMessage() {}
 
 func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[40]
+	mi := &file_v1_sync_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3934,7 @@ func (x *SwitchEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchEntry.ProtoReflect.Descriptor instead.
 func (*SwitchEntry) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{40}
+	return file_v1_sync_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SwitchEntry) GetVip() string {
@@ -3774,14 +3978,16 @@ type SwitchMember struct {
 	// Destination of the outer header.
 	Tunnel string `protobuf:"bytes,1,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// Its share, in entries of the group; at least 1.
-	Entries       uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	Entries uint32 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
+	// tunnel is a TIP of another switch, which tells routers a route to it alone.
+	Tip           bool `protobuf:"varint,3,opt,name=tip,proto3" json:"tip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SwitchMember) Reset() {
 	*x = SwitchMember{}
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3999,7 @@ func (x *SwitchMember) String() string {
 func (*SwitchMember) ProtoMessage() {}
 
 func (x *SwitchMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[41]
+	mi := &file_v1_sync_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +4012,7 @@ func (x *SwitchMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchMember.ProtoReflect.Descriptor instead.
 func (*SwitchMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{41}
+	return file_v1_sync_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SwitchMember) GetTunnel() string {
@@ -3821,6 +4027,13 @@ func (x *SwitchMember) GetEntries() uint32 {
 		return x.Entries
 	}
 	return 0
+}
+
+func (x *SwitchMember) GetTip() bool {
+	if x != nil {
+		return x.Tip
+	}
+	return false
 }
 
 type ReportSwitchRequest struct {
@@ -3838,7 +4051,7 @@ type ReportSwitchRequest struct {
 
 func (x *ReportSwitchRequest) Reset() {
 	*x = ReportSwitchRequest{}
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +4063,7 @@ func (x *ReportSwitchRequest) String() string {
 func (*ReportSwitchRequest) ProtoMessage() {}
 
 func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[42]
+	mi := &file_v1_sync_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +4076,7 @@ func (x *ReportSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchRequest.ProtoReflect.Descriptor instead.
 func (*ReportSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{42}
+	return file_v1_sync_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReportSwitchRequest) GetName() string {
@@ -3909,7 +4122,7 @@ type ReportSwitchResponse struct {
 
 func (x *ReportSwitchResponse) Reset() {
 	*x = ReportSwitchResponse{}
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3921,7 +4134,7 @@ func (x *ReportSwitchResponse) String() string {
 func (*ReportSwitchResponse) ProtoMessage() {}
 
 func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[43]
+	mi := &file_v1_sync_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3934,7 +4147,7 @@ func (x *ReportSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSwitchResponse.ProtoReflect.Descriptor instead.
 func (*ReportSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{43}
+	return file_v1_sync_proto_rawDescGZIP(), []int{46}
 }
 
 type AllocatePortsRequest struct {
@@ -3951,7 +4164,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4176,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[44]
+	mi := &file_v1_sync_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4189,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{44}
+	return file_v1_sync_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -4016,7 +4229,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4241,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[45]
+	mi := &file_v1_sync_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4254,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{45}
+	return file_v1_sync_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
@@ -4064,7 +4277,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4289,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[46]
+	mi := &file_v1_sync_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4302,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{46}
+	return file_v1_sync_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -4129,7 +4342,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4354,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[47]
+	mi := &file_v1_sync_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4367,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{47}
+	return file_v1_sync_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReleasePortsResponse) GetAllocation() *PortAllocation {
@@ -4178,7 +4391,7 @@ type PortAllocation struct {
 
 func (x *PortAllocation) Reset() {
 	*x = PortAllocation{}
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4190,7 +4403,7 @@ func (x *PortAllocation) String() string {
 func (*PortAllocation) ProtoMessage() {}
 
 func (x *PortAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[48]
+	mi := &file_v1_sync_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4203,7 +4416,7 @@ func (x *PortAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortAllocation.ProtoReflect.Descriptor instead.
 func (*PortAllocation) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{48}
+	return file_v1_sync_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PortAllocation) GetRanges() []uint32 {
@@ -4266,7 +4479,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4491,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[49]
+	mi := &file_v1_sync_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4504,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{49}
+	return file_v1_sync_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -4445,7 +4658,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4670,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[50]
+	mi := &file_v1_sync_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4683,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{50}
+	return file_v1_sync_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -4505,7 +4718,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4730,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[51]
+	mi := &file_v1_sync_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4743,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{51}
+	return file_v1_sync_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -4596,7 +4809,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4608,7 +4821,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[52]
+	mi := &file_v1_sync_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4621,7 +4834,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{52}
+	return file_v1_sync_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -4681,7 +4894,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4906,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[53]
+	mi := &file_v1_sync_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4919,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{53}
+	return file_v1_sync_proto_rawDescGZIP(), []int{56}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -4722,7 +4935,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4734,7 +4947,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[54]
+	mi := &file_v1_sync_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4747,7 +4960,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{54}
+	return file_v1_sync_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -4779,7 +4992,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +5004,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[55]
+	mi := &file_v1_sync_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +5017,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{55}
+	return file_v1_sync_proto_rawDescGZIP(), []int{58}
 }
 
 type ReportHostRequest struct {
@@ -4836,7 +5049,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4848,7 +5061,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[56]
+	mi := &file_v1_sync_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4861,7 +5074,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{56}
+	return file_v1_sync_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -4954,7 +5167,7 @@ type TrafficRow struct {
 
 func (x *TrafficRow) Reset() {
 	*x = TrafficRow{}
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4966,7 +5179,7 @@ func (x *TrafficRow) String() string {
 func (*TrafficRow) ProtoMessage() {}
 
 func (x *TrafficRow) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[57]
+	mi := &file_v1_sync_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4979,7 +5192,7 @@ func (x *TrafficRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficRow.ProtoReflect.Descriptor instead.
 func (*TrafficRow) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{57}
+	return file_v1_sync_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TrafficRow) GetVip() string {
@@ -5019,7 +5232,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5031,7 +5244,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[58]
+	mi := &file_v1_sync_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5257,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{58}
+	return file_v1_sync_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -5098,7 +5311,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5323,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[59]
+	mi := &file_v1_sync_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5336,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{59}
+	return file_v1_sync_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -5171,7 +5384,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5183,7 +5396,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[60]
+	mi := &file_v1_sync_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5196,7 +5409,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{60}
+	return file_v1_sync_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReportHostResponse) GetRacks() *RackPrefixes {
@@ -5217,7 +5430,7 @@ type RackPrefixes struct {
 
 func (x *RackPrefixes) Reset() {
 	*x = RackPrefixes{}
-	mi := &file_v1_sync_proto_msgTypes[61]
+	mi := &file_v1_sync_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5442,7 @@ func (x *RackPrefixes) String() string {
 func (*RackPrefixes) ProtoMessage() {}
 
 func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[61]
+	mi := &file_v1_sync_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5455,7 @@ func (x *RackPrefixes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RackPrefixes.ProtoReflect.Descriptor instead.
 func (*RackPrefixes) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{61}
+	return file_v1_sync_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RackPrefixes) GetVersion() uint64 {
@@ -5263,7 +5476,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xaa\x02\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xe9\x02\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5279,7 +5492,21 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"aggregates\x18\n" +
 	" \x03(\tR\n" +
-	"aggregates\"\xb2\a\n" +
+	"aggregates\x12+\n" +
+	"\x11neighbor_prefixes\x18\v \x03(\tR\x10neighborPrefixes\x12\x10\n" +
+	"\x03mac\x18\r \x01(\tR\x03mac\"Y\n" +
+	"\x15RenewNeighborsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\xa1\x01\n" +
+	"\x16RenewNeighborsResponse\x12/\n" +
+	"\x05lease\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\x06R\x06digest\x12(\n" +
+	"\x04vips\x18\x03 \x03(\v2\x14.weir.v1.NeighborVIPR\x04vips\x12\x14\n" +
+	"\x05muxes\x18\x04 \x03(\tR\x05muxes\"N\n" +
+	"\vNeighborVIP\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12-\n" +
+	"\x04wait\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xb2\a\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5591,10 +5818,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\amembers\x18\x02 \x03(\v2\x15.weir.v1.SwitchMemberR\amembers\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x14\n" +
 	"\x05inner\x18\x04 \x01(\tR\x05inner\x12\x18\n" +
-	"\asources\x18\x05 \x03(\tR\asources\"@\n" +
+	"\asources\x18\x05 \x03(\tR\asources\"R\n" +
 	"\fSwitchMember\x12\x16\n" +
 	"\x06tunnel\x18\x01 \x01(\tR\x06tunnel\x12\x18\n" +
-	"\aentries\x18\x02 \x01(\rR\aentries\"\xc0\x01\n" +
+	"\aentries\x18\x02 \x01(\rR\aentries\x12\x10\n" +
+	"\x03tip\x18\x03 \x01(\bR\x03tip\"\xc0\x01\n" +
 	"\x13ReportSwitchRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5713,9 +5941,10 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05racks\x18\x01 \x01(\v2\x15.weir.v1.RackPrefixesR\x05racks\"D\n" +
 	"\fRackPrefixes\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x06R\aversion\x12\x1a\n" +
-	"\bprefixes\x18\x02 \x03(\tR\bprefixes2\xea\x05\n" +
+	"\bprefixes\x18\x02 \x03(\tR\bprefixes2\xbd\x06\n" +
 	"\vSyncService\x12>\n" +
-	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
+	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12Q\n" +
+	"\x0eRenewNeighbors\x12\x1e.weir.v1.RenewNeighborsRequest\x1a\x1f.weir.v1.RenewNeighborsResponse\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
 	"\tReportMux\x12\x19.weir.v1.ReportMuxRequest\x1a\x1a.weir.v1.ReportMuxResponse\x12S\n" +
 	"\x0eAcknowledgeMux\x12\x1e.weir.v1.AcknowledgeMuxRequest\x1a\x1f.weir.v1.AcknowledgeMuxResponse(\x01\x12E\n" +
@@ -5741,190 +5970,198 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
-	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
-	(*EndpointBacklog)(nil),        // 2: weir.v1.EndpointBacklog
-	(*MuxNetworks)(nil),            // 3: weir.v1.MuxNetworks
-	(*FBTMaster)(nil),              // 4: weir.v1.FBTMaster
-	(*AttachmentKey)(nil),          // 5: weir.v1.AttachmentKey
-	(*NetworkAttachment)(nil),      // 6: weir.v1.NetworkAttachment
-	(*MuxHost)(nil),                // 7: weir.v1.MuxHost
-	(*PrefixChunk)(nil),            // 8: weir.v1.PrefixChunk
-	(*MuxPrefixList)(nil),          // 9: weir.v1.MuxPrefixList
-	(*VIPRoute)(nil),               // 10: weir.v1.VIPRoute
-	(*SYNSecret)(nil),              // 11: weir.v1.SYNSecret
-	(*FastpathKey)(nil),            // 12: weir.v1.FastpathKey
-	(*SNATKey)(nil),                // 13: weir.v1.SNATKey
-	(*MuxSNAT)(nil),                // 14: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 15: weir.v1.PoolMember
-	(*NodeTask)(nil),               // 16: weir.v1.NodeTask
-	(*FindTokenTask)(nil),          // 17: weir.v1.FindTokenTask
-	(*ListConnectionsTask)(nil),    // 18: weir.v1.ListConnectionsTask
-	(*ExplainPacketTask)(nil),      // 19: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 20: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 21: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 22: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 23: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 24: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 25: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 26: weir.v1.SyncHostResponse
-	(*SteeredVIP)(nil),             // 27: weir.v1.SteeredVIP
-	(*SteeredEndpoint)(nil),        // 28: weir.v1.SteeredEndpoint
-	(*SteeredBackend)(nil),         // 29: weir.v1.SteeredBackend
-	(*BucketMove)(nil),             // 30: weir.v1.BucketMove
-	(*HostNetworks)(nil),           // 31: weir.v1.HostNetworks
-	(*ClientMove)(nil),             // 32: weir.v1.ClientMove
-	(*FBTKey)(nil),                 // 33: weir.v1.FBTKey
-	(*NetworkHost)(nil),            // 34: weir.v1.NetworkHost
-	(*HostNetwork)(nil),            // 35: weir.v1.HostNetwork
-	(*NetworkPort)(nil),            // 36: weir.v1.NetworkPort
-	(*HostSNAT)(nil),               // 37: weir.v1.HostSNAT
-	(*SyncSwitchRequest)(nil),      // 38: weir.v1.SyncSwitchRequest
-	(*SyncSwitchResponse)(nil),     // 39: weir.v1.SyncSwitchResponse
-	(*SwitchEntry)(nil),            // 40: weir.v1.SwitchEntry
-	(*SwitchMember)(nil),           // 41: weir.v1.SwitchMember
-	(*ReportSwitchRequest)(nil),    // 42: weir.v1.ReportSwitchRequest
-	(*ReportSwitchResponse)(nil),   // 43: weir.v1.ReportSwitchResponse
-	(*AllocatePortsRequest)(nil),   // 44: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 45: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 46: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 47: weir.v1.ReleasePortsResponse
-	(*PortAllocation)(nil),         // 48: weir.v1.PortAllocation
-	(*HostBackend)(nil),            // 49: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 50: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 51: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 52: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 53: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 54: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 55: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 56: weir.v1.ReportHostRequest
-	(*TrafficRow)(nil),             // 57: weir.v1.TrafficRow
-	(*BackendSessions)(nil),        // 58: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 59: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 60: weir.v1.ReportHostResponse
-	(*RackPrefixes)(nil),           // 61: weir.v1.RackPrefixes
-	(*EndpointKey)(nil),            // 62: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 63: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 64: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 65: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 66: weir.v1.CapturedPacket
-	(*Connection)(nil),             // 67: weir.v1.Connection
-	(*Fastpath)(nil),               // 68: weir.v1.Fastpath
-	(*Limits)(nil),                 // 69: weir.v1.Limits
-	(*SwitchStatus)(nil),           // 70: weir.v1.SwitchStatus
-	(*SwitchRefusal)(nil),          // 71: weir.v1.SwitchRefusal
-	(*HealthCheck)(nil),            // 72: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 73: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 74: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 75: weir.v1.HostStatus
+	(*RenewNeighborsRequest)(nil),  // 1: weir.v1.RenewNeighborsRequest
+	(*RenewNeighborsResponse)(nil), // 2: weir.v1.RenewNeighborsResponse
+	(*NeighborVIP)(nil),            // 3: weir.v1.NeighborVIP
+	(*SyncMuxResponse)(nil),        // 4: weir.v1.SyncMuxResponse
+	(*EndpointBacklog)(nil),        // 5: weir.v1.EndpointBacklog
+	(*MuxNetworks)(nil),            // 6: weir.v1.MuxNetworks
+	(*FBTMaster)(nil),              // 7: weir.v1.FBTMaster
+	(*AttachmentKey)(nil),          // 8: weir.v1.AttachmentKey
+	(*NetworkAttachment)(nil),      // 9: weir.v1.NetworkAttachment
+	(*MuxHost)(nil),                // 10: weir.v1.MuxHost
+	(*PrefixChunk)(nil),            // 11: weir.v1.PrefixChunk
+	(*MuxPrefixList)(nil),          // 12: weir.v1.MuxPrefixList
+	(*VIPRoute)(nil),               // 13: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 14: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 15: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 16: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 17: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 18: weir.v1.PoolMember
+	(*NodeTask)(nil),               // 19: weir.v1.NodeTask
+	(*FindTokenTask)(nil),          // 20: weir.v1.FindTokenTask
+	(*ListConnectionsTask)(nil),    // 21: weir.v1.ListConnectionsTask
+	(*ExplainPacketTask)(nil),      // 22: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 23: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 24: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 25: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 26: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 27: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 28: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 29: weir.v1.SyncHostResponse
+	(*SteeredVIP)(nil),             // 30: weir.v1.SteeredVIP
+	(*SteeredEndpoint)(nil),        // 31: weir.v1.SteeredEndpoint
+	(*SteeredBackend)(nil),         // 32: weir.v1.SteeredBackend
+	(*BucketMove)(nil),             // 33: weir.v1.BucketMove
+	(*HostNetworks)(nil),           // 34: weir.v1.HostNetworks
+	(*ClientMove)(nil),             // 35: weir.v1.ClientMove
+	(*FBTKey)(nil),                 // 36: weir.v1.FBTKey
+	(*NetworkHost)(nil),            // 37: weir.v1.NetworkHost
+	(*HostNetwork)(nil),            // 38: weir.v1.HostNetwork
+	(*NetworkPort)(nil),            // 39: weir.v1.NetworkPort
+	(*HostSNAT)(nil),               // 40: weir.v1.HostSNAT
+	(*SyncSwitchRequest)(nil),      // 41: weir.v1.SyncSwitchRequest
+	(*SyncSwitchResponse)(nil),     // 42: weir.v1.SyncSwitchResponse
+	(*SwitchEntry)(nil),            // 43: weir.v1.SwitchEntry
+	(*SwitchMember)(nil),           // 44: weir.v1.SwitchMember
+	(*ReportSwitchRequest)(nil),    // 45: weir.v1.ReportSwitchRequest
+	(*ReportSwitchResponse)(nil),   // 46: weir.v1.ReportSwitchResponse
+	(*AllocatePortsRequest)(nil),   // 47: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 48: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 49: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 50: weir.v1.ReleasePortsResponse
+	(*PortAllocation)(nil),         // 51: weir.v1.PortAllocation
+	(*HostBackend)(nil),            // 52: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 53: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 54: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 55: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 56: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 57: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 58: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 59: weir.v1.ReportHostRequest
+	(*TrafficRow)(nil),             // 60: weir.v1.TrafficRow
+	(*BackendSessions)(nil),        // 61: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 62: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 63: weir.v1.ReportHostResponse
+	(*RackPrefixes)(nil),           // 64: weir.v1.RackPrefixes
+	(*durationpb.Duration)(nil),    // 65: google.protobuf.Duration
+	(*EndpointKey)(nil),            // 66: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 67: weir.v1.CaptureFilter
+	(*PacketExplanation)(nil),      // 68: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 69: weir.v1.CapturedPacket
+	(*Connection)(nil),             // 70: weir.v1.Connection
+	(*Fastpath)(nil),               // 71: weir.v1.Fastpath
+	(*Limits)(nil),                 // 72: weir.v1.Limits
+	(*SwitchStatus)(nil),           // 73: weir.v1.SwitchStatus
+	(*SwitchRefusal)(nil),          // 74: weir.v1.SwitchRefusal
+	(*HealthCheck)(nil),            // 75: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 76: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 77: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 78: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	23, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	62, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	15, // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	16, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
-	14, // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	13, // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	12, // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	11, // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	10, // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
-	8,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
-	9,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
-	3,  // 11: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
-	2,  // 12: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
-	62, // 13: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
-	4,  // 14: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
-	6,  // 15: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	5,  // 16: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	7,  // 17: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
-	5,  // 18: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
-	19, // 19: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
-	20, // 20: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
-	18, // 21: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
-	17, // 22: weir.v1.NodeTask.find_token:type_name -> weir.v1.FindTokenTask
-	62, // 23: weir.v1.FindTokenTask.endpoint:type_name -> weir.v1.EndpointKey
-	63, // 24: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	64, // 25: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	65, // 26: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	66, // 27: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	67, // 28: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
-	62, // 29: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	24, // 30: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	64, // 31: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	68, // 32: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	69, // 33: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	49, // 34: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	50, // 35: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	37, // 36: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	13, // 37: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	12, // 38: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	11, // 39: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	31, // 40: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
-	16, // 41: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
-	27, // 42: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
-	28, // 43: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
-	62, // 44: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
-	62, // 45: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	29, // 46: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
-	30, // 47: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
-	33, // 48: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
-	6,  // 49: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
-	5,  // 50: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
-	34, // 51: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
-	35, // 52: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
-	32, // 53: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
-	36, // 54: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
-	64, // 55: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	40, // 56: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
-	41, // 57: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
-	70, // 58: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
-	71, // 59: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
-	48, // 60: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	48, // 61: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
-	62, // 62: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	72, // 63: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	64, // 64: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	62, // 65: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	73, // 66: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	74, // 67: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	52, // 68: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	62, // 69: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	73, // 70: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	75, // 71: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	59, // 72: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	58, // 73: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	52, // 74: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	57, // 75: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
-	62, // 76: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	62, // 77: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	61, // 78: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
-	0,  // 79: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	25, // 80: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	51, // 81: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	54, // 82: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	56, // 83: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	38, // 84: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
-	42, // 85: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
-	21, // 86: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	44, // 87: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	46, // 88: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 89: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	26, // 90: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	53, // 91: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	55, // 92: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	60, // 93: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	39, // 94: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
-	43, // 95: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
-	22, // 96: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	45, // 97: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	47, // 98: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	89, // [89:99] is the sub-list for method output_type
-	79, // [79:89] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	65, // 0: weir.v1.RenewNeighborsResponse.lease:type_name -> google.protobuf.Duration
+	3,  // 1: weir.v1.RenewNeighborsResponse.vips:type_name -> weir.v1.NeighborVIP
+	65, // 2: weir.v1.NeighborVIP.wait:type_name -> google.protobuf.Duration
+	26, // 3: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	66, // 4: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	18, // 5: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	19, // 6: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.NodeTask
+	17, // 7: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	16, // 8: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	15, // 9: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	14, // 10: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	13, // 11: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	11, // 12: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
+	12, // 13: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
+	6,  // 14: weir.v1.SyncMuxResponse.networks:type_name -> weir.v1.MuxNetworks
+	5,  // 15: weir.v1.SyncMuxResponse.backlogs:type_name -> weir.v1.EndpointBacklog
+	66, // 16: weir.v1.EndpointBacklog.endpoint:type_name -> weir.v1.EndpointKey
+	7,  // 17: weir.v1.MuxNetworks.masters:type_name -> weir.v1.FBTMaster
+	9,  // 18: weir.v1.MuxNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	8,  // 19: weir.v1.MuxNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	10, // 20: weir.v1.MuxNetworks.hosts:type_name -> weir.v1.MuxHost
+	8,  // 21: weir.v1.NetworkAttachment.key:type_name -> weir.v1.AttachmentKey
+	22, // 22: weir.v1.NodeTask.explain:type_name -> weir.v1.ExplainPacketTask
+	23, // 23: weir.v1.NodeTask.capture:type_name -> weir.v1.CaptureTask
+	21, // 24: weir.v1.NodeTask.connections:type_name -> weir.v1.ListConnectionsTask
+	20, // 25: weir.v1.NodeTask.find_token:type_name -> weir.v1.FindTokenTask
+	66, // 26: weir.v1.FindTokenTask.endpoint:type_name -> weir.v1.EndpointKey
+	67, // 27: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	65, // 28: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	68, // 29: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	69, // 30: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	70, // 31: weir.v1.AnswerTaskRequest.connections:type_name -> weir.v1.Connection
+	66, // 32: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	27, // 33: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	65, // 34: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	71, // 35: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	72, // 36: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	52, // 37: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	53, // 38: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	40, // 39: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	16, // 40: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	15, // 41: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	14, // 42: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	34, // 43: weir.v1.SyncHostResponse.networks:type_name -> weir.v1.HostNetworks
+	19, // 44: weir.v1.SyncHostResponse.tasks:type_name -> weir.v1.NodeTask
+	30, // 45: weir.v1.SyncHostResponse.steered:type_name -> weir.v1.SteeredVIP
+	31, // 46: weir.v1.SteeredVIP.endpoints:type_name -> weir.v1.SteeredEndpoint
+	66, // 47: weir.v1.SteeredVIP.removed:type_name -> weir.v1.EndpointKey
+	66, // 48: weir.v1.SteeredEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	32, // 49: weir.v1.SteeredEndpoint.backends:type_name -> weir.v1.SteeredBackend
+	33, // 50: weir.v1.SteeredEndpoint.moves:type_name -> weir.v1.BucketMove
+	36, // 51: weir.v1.HostNetworks.keys:type_name -> weir.v1.FBTKey
+	9,  // 52: weir.v1.HostNetworks.attachments:type_name -> weir.v1.NetworkAttachment
+	8,  // 53: weir.v1.HostNetworks.attachments_removed:type_name -> weir.v1.AttachmentKey
+	37, // 54: weir.v1.HostNetworks.hosts:type_name -> weir.v1.NetworkHost
+	38, // 55: weir.v1.HostNetworks.networks:type_name -> weir.v1.HostNetwork
+	35, // 56: weir.v1.HostNetworks.moved:type_name -> weir.v1.ClientMove
+	39, // 57: weir.v1.HostNetwork.ports:type_name -> weir.v1.NetworkPort
+	65, // 58: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	43, // 59: weir.v1.SyncSwitchResponse.entries:type_name -> weir.v1.SwitchEntry
+	44, // 60: weir.v1.SwitchEntry.members:type_name -> weir.v1.SwitchMember
+	73, // 61: weir.v1.ReportSwitchRequest.status:type_name -> weir.v1.SwitchStatus
+	74, // 62: weir.v1.ReportSwitchRequest.refused:type_name -> weir.v1.SwitchRefusal
+	51, // 63: weir.v1.AllocatePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	51, // 64: weir.v1.ReleasePortsResponse.allocation:type_name -> weir.v1.PortAllocation
+	66, // 65: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	75, // 66: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	65, // 67: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	66, // 68: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	76, // 69: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	77, // 70: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	55, // 71: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	66, // 72: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	76, // 73: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	78, // 74: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	62, // 75: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	61, // 76: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	55, // 77: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	60, // 78: weir.v1.ReportHostRequest.traffic:type_name -> weir.v1.TrafficRow
+	66, // 79: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 80: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	64, // 81: weir.v1.ReportHostResponse.racks:type_name -> weir.v1.RackPrefixes
+	0,  // 82: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	1,  // 83: weir.v1.SyncService.RenewNeighbors:input_type -> weir.v1.RenewNeighborsRequest
+	28, // 84: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	54, // 85: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	57, // 86: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	59, // 87: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	41, // 88: weir.v1.SyncService.SyncSwitch:input_type -> weir.v1.SyncSwitchRequest
+	45, // 89: weir.v1.SyncService.ReportSwitch:input_type -> weir.v1.ReportSwitchRequest
+	24, // 90: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	47, // 91: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	49, // 92: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	4,  // 93: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	2,  // 94: weir.v1.SyncService.RenewNeighbors:output_type -> weir.v1.RenewNeighborsResponse
+	29, // 95: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	56, // 96: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	58, // 97: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	63, // 98: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	42, // 99: weir.v1.SyncService.SyncSwitch:output_type -> weir.v1.SyncSwitchResponse
+	46, // 100: weir.v1.SyncService.ReportSwitch:output_type -> weir.v1.ReportSwitchResponse
+	25, // 101: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	48, // 102: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	50, // 103: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	93, // [93:104] is the sub-list for method output_type
+	82, // [82:93] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -5933,7 +6170,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[16].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[19].OneofWrappers = []any{
 		(*NodeTask_Explain)(nil),
 		(*NodeTask_Capture)(nil),
 		(*NodeTask_Cancel)(nil),
@@ -5946,7 +6183,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	SyncService_SyncMux_FullMethodName        = "/weir.v1.SyncService/SyncMux"
+	SyncService_RenewNeighbors_FullMethodName = "/weir.v1.SyncService/RenewNeighbors"
 	SyncService_SyncHost_FullMethodName       = "/weir.v1.SyncService/SyncHost"
 	SyncService_ReportMux_FullMethodName      = "/weir.v1.SyncService/ReportMux"
 	SyncService_AcknowledgeMux_FullMethodName = "/weir.v1.SyncService/AcknowledgeMux"
@@ -42,6 +43,9 @@ const (
 type SyncServiceClient interface {
 	// Registers the mux and streams the pool's tables.
 	SyncMux(ctx context.Context, in *SyncMuxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncMuxResponse], error)
+	// What a mux may answer ARP and NDP for, and for how long: a lease. Sent several times a second by muxes with
+	// neighbor prefixes, to any manager.
+	RenewNeighbors(ctx context.Context, in *RenewNeighborsRequest, opts ...grpc.CallOption) (*RenewNeighborsResponse, error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(ctx context.Context, in *SyncHostRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncHostResponse], error)
 	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
@@ -90,6 +94,16 @@ func (c *syncServiceClient) SyncMux(ctx context.Context, in *SyncMuxRequest, opt
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SyncService_SyncMuxClient = grpc.ServerStreamingClient[SyncMuxResponse]
+
+func (c *syncServiceClient) RenewNeighbors(ctx context.Context, in *RenewNeighborsRequest, opts ...grpc.CallOption) (*RenewNeighborsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewNeighborsResponse)
+	err := c.cc.Invoke(ctx, SyncService_RenewNeighbors_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *syncServiceClient) SyncHost(ctx context.Context, in *SyncHostRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncHostResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -210,6 +224,9 @@ func (c *syncServiceClient) ReleasePorts(ctx context.Context, in *ReleasePortsRe
 type SyncServiceServer interface {
 	// Registers the mux and streams the pool's tables.
 	SyncMux(*SyncMuxRequest, grpc.ServerStreamingServer[SyncMuxResponse]) error
+	// What a mux may answer ARP and NDP for, and for how long: a lease. Sent several times a second by muxes with
+	// neighbor prefixes, to any manager.
+	RenewNeighbors(context.Context, *RenewNeighborsRequest) (*RenewNeighborsResponse, error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(*SyncHostRequest, grpc.ServerStreamingServer[SyncHostResponse]) error
 	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
@@ -241,6 +258,9 @@ type UnimplementedSyncServiceServer struct{}
 
 func (UnimplementedSyncServiceServer) SyncMux(*SyncMuxRequest, grpc.ServerStreamingServer[SyncMuxResponse]) error {
 	return status.Error(codes.Unimplemented, "method SyncMux not implemented")
+}
+func (UnimplementedSyncServiceServer) RenewNeighbors(context.Context, *RenewNeighborsRequest) (*RenewNeighborsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewNeighbors not implemented")
 }
 func (UnimplementedSyncServiceServer) SyncHost(*SyncHostRequest, grpc.ServerStreamingServer[SyncHostResponse]) error {
 	return status.Error(codes.Unimplemented, "method SyncHost not implemented")
@@ -299,6 +319,24 @@ func _SyncService_SyncMux_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SyncService_SyncMuxServer = grpc.ServerStreamingServer[SyncMuxResponse]
+
+func _SyncService_RenewNeighbors_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewNeighborsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SyncServiceServer).RenewNeighbors(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SyncService_RenewNeighbors_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SyncServiceServer).RenewNeighbors(ctx, req.(*RenewNeighborsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _SyncService_SyncHost_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(SyncHostRequest)
@@ -444,6 +482,10 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "weir.v1.SyncService",
 	HandlerType: (*SyncServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "RenewNeighbors",
+			Handler:    _SyncService_RenewNeighbors_Handler,
+		},
 		{
 			MethodName: "ReportMux",
 			Handler:    _SyncService_ReportMux_Handler,

@@ -14,6 +14,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -612,7 +613,9 @@ type ApplyVIPsRequest struct {
 	PrefixLists []*PrefixList     `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
 	Networks    []*VirtualNetwork `protobuf:"bytes,5,rep,name=networks,proto3" json:"networks,omitempty"`
 	// One at most.
-	Overlays      []*Overlay `protobuf:"bytes,6,rep,name=overlays,proto3" json:"overlays,omitempty"`
+	Overlays []*Overlay `protobuf:"bytes,6,rep,name=overlays,proto3" json:"overlays,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,7,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +690,13 @@ func (x *ApplyVIPsRequest) GetOverlays() []*Overlay {
 		return x.Overlays
 	}
 	return nil
+}
+
+func (x *ApplyVIPsRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 type ApplyVIPsResponse struct {
@@ -783,8 +793,10 @@ type AppliedVirtualNetwork struct {
 	// Names of VIPs that are detached, as their tenant is not allowed any more; of those that the caller may see.
 	Detached []string `protobuf:"bytes,3,rep,name=detached,proto3" json:"detached,omitempty"`
 	// Workloads that were not in it so before, and that are not any more.
-	Added         uint32 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
-	Removed       uint32 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	Added   uint32 `protobuf:"varint,4,opt,name=added,proto3" json:"added,omitempty"`
+	Removed uint32 `protobuf:"varint,5,opt,name=removed,proto3" json:"removed,omitempty"`
+	// What is waited for, one line each, at most 10: "host host9 has not joined".
+	Pending       []string `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +866,13 @@ func (x *AppliedVirtualNetwork) GetRemoved() uint32 {
 	return 0
 }
 
+func (x *AppliedVirtualNetwork) GetPending() []string {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 // What an apply did to the overlay.
 type AppliedOverlay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -920,7 +939,9 @@ type AppliedVIP struct {
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// In a dry run only: the switches that would serve the VIP before and after, if these differ. Of placement auto these are
 	// what the leader would choose now; left out if that takes it more than two seconds.
-	Move          *PlacementMove `protobuf:"bytes,5,opt,name=move,proto3" json:"move,omitempty"`
+	Move *PlacementMove `protobuf:"bytes,5,opt,name=move,proto3" json:"move,omitempty"`
+	// What is waited for, one line each, at most 10: "host host9 has not joined".
+	Pending       []string `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +1007,13 @@ func (x *AppliedVIP) GetAddress() string {
 func (x *AppliedVIP) GetMove() *PlacementMove {
 	if x != nil {
 		return x.Move
+	}
+	return nil
+}
+
+func (x *AppliedVIP) GetPending() []string {
+	if x != nil {
+		return x.Pending
 	}
 	return nil
 }
@@ -1239,8 +1267,10 @@ func (x *EndpointEffect) GetTableBytesAfter() uint64 {
 }
 
 type CreateVIPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vip           *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,2,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1280,6 +1310,13 @@ func (x *CreateVIPRequest) GetVip() *VIP {
 		return x.Vip
 	}
 	return nil
+}
+
+func (x *CreateVIPRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 type CreateVIPResponse struct {
@@ -1339,7 +1376,9 @@ type UpdateVIPRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its name may be left out. Its resource version, if there is one, is the one to replace.
-	Vip           *VIP `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	Vip *VIP `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1386,6 +1425,13 @@ func (x *UpdateVIPRequest) GetVip() *VIP {
 		return x.Vip
 	}
 	return nil
+}
+
+func (x *UpdateVIPRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 type UpdateVIPResponse struct {
@@ -1448,8 +1494,10 @@ type PatchVIPRequest struct {
 	Patch *structpb.Struct `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
 	// Only if the VIP is still of that version. Left out: of any.
 	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PatchVIPRequest) Reset() {
@@ -1501,6 +1549,13 @@ func (x *PatchVIPRequest) GetResourceVersion() uint64 {
 		return x.ResourceVersion
 	}
 	return 0
+}
+
+func (x *PatchVIPRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 type PatchVIPResponse struct {
@@ -1556,6 +1611,220 @@ func (x *PatchVIPResponse) GetGeneration() uint64 {
 	return 0
 }
 
+type PatchBackendsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the VIP.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the endpoint, as in Endpoint.
+	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Port     uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	// The program in whose name they are written: a DNS label, as "autoscaler". The backends become its own, and it changes
+	// and removes no other's.
+	FieldManager string `protobuf:"bytes,4,opt,name=field_manager,json=fieldManager,proto3" json:"field_manager,omitempty"`
+	// Added, or in the place of those with the same address and port.
+	Set []*Backend `protobuf:"bytes,5,rep,name=set,proto3" json:"set,omitempty"`
+	// Address and port of those that are removed; the rest is passed over, and so are those that are not there.
+	Remove []*Backend `protobuf:"bytes,6,rep,name=remove,proto3" json:"remove,omitempty"`
+	// Remove all backends of the field manager that are not in set.
+	Replace bool `protobuf:"varint,7,opt,name=replace,proto3" json:"replace,omitempty"`
+	// Take over backends of other field managers, and of who writes the VIP.
+	Force bool `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
+	// Say what would change, and change nothing.
+	DryRun bool `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,10,opt,name=strict,proto3" json:"strict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchBackendsRequest) Reset() {
+	*x = PatchBackendsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchBackendsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchBackendsRequest) ProtoMessage() {}
+
+func (x *PatchBackendsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchBackendsRequest.ProtoReflect.Descriptor instead.
+func (*PatchBackendsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PatchBackendsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PatchBackendsRequest) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PatchBackendsRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *PatchBackendsRequest) GetFieldManager() string {
+	if x != nil {
+		return x.FieldManager
+	}
+	return ""
+}
+
+func (x *PatchBackendsRequest) GetSet() []*Backend {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *PatchBackendsRequest) GetRemove() []*Backend {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+func (x *PatchBackendsRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *PatchBackendsRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *PatchBackendsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *PatchBackendsRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
+type PatchBackendsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The generation that holds the change: what to wait for.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Backends that were not there before, that changed, and that are no more.
+	Added   uint32 `protobuf:"varint,2,opt,name=added,proto3" json:"added,omitempty"`
+	Updated uint32 `protobuf:"varint,3,opt,name=updated,proto3" json:"updated,omitempty"`
+	Removed uint32 `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Of the field manager, at this endpoint, afterwards.
+	Managed uint32 `protobuf:"varint,5,opt,name=managed,proto3" json:"managed,omitempty"`
+	// What is waited for, one line each, at most 10: "host host9 has not joined".
+	Pending       []string `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchBackendsResponse) Reset() {
+	*x = PatchBackendsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchBackendsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchBackendsResponse) ProtoMessage() {}
+
+func (x *PatchBackendsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchBackendsResponse.ProtoReflect.Descriptor instead.
+func (*PatchBackendsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PatchBackendsResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PatchBackendsResponse) GetAdded() uint32 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *PatchBackendsResponse) GetUpdated() uint32 {
+	if x != nil {
+		return x.Updated
+	}
+	return 0
+}
+
+func (x *PatchBackendsResponse) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *PatchBackendsResponse) GetManaged() uint32 {
+	if x != nil {
+		return x.Managed
+	}
+	return 0
+}
+
+func (x *PatchBackendsResponse) GetPending() []string {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 type ListVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Left out: of all tenants that the caller may see.
@@ -1580,7 +1849,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1861,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1874,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -1677,7 +1946,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1958,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1971,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -1739,7 +2008,7 @@ type WatchVIPsRequest struct {
 
 func (x *WatchVIPsRequest) Reset() {
 	*x = WatchVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +2020,7 @@ func (x *WatchVIPsRequest) String() string {
 func (*WatchVIPsRequest) ProtoMessage() {}
 
 func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2033,7 @@ func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchVIPsRequest) GetTenant() string {
@@ -1809,7 +2078,7 @@ type WatchVIPsResponse struct {
 
 func (x *WatchVIPsResponse) Reset() {
 	*x = WatchVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2090,7 @@ func (x *WatchVIPsResponse) String() string {
 func (*WatchVIPsResponse) ProtoMessage() {}
 
 func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2103,7 @@ func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchVIPsResponse) GetType() string {
@@ -1867,7 +2136,7 @@ type CreateAddressPoolRequest struct {
 
 func (x *CreateAddressPoolRequest) Reset() {
 	*x = CreateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +2148,7 @@ func (x *CreateAddressPoolRequest) String() string {
 func (*CreateAddressPoolRequest) ProtoMessage() {}
 
 func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2161,7 @@ func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
@@ -1911,7 +2180,7 @@ type CreateAddressPoolResponse struct {
 
 func (x *CreateAddressPoolResponse) Reset() {
 	*x = CreateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2192,7 @@ func (x *CreateAddressPoolResponse) String() string {
 func (*CreateAddressPoolResponse) ProtoMessage() {}
 
 func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2205,7 @@ func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
@@ -1957,7 +2226,7 @@ type UpdateAddressPoolRequest struct {
 
 func (x *UpdateAddressPoolRequest) Reset() {
 	*x = UpdateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2238,7 @@ func (x *UpdateAddressPoolRequest) String() string {
 func (*UpdateAddressPoolRequest) ProtoMessage() {}
 
 func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2251,7 @@ func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateAddressPoolRequest) GetName() string {
@@ -2008,7 +2277,7 @@ type UpdateAddressPoolResponse struct {
 
 func (x *UpdateAddressPoolResponse) Reset() {
 	*x = UpdateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2289,7 @@ func (x *UpdateAddressPoolResponse) String() string {
 func (*UpdateAddressPoolResponse) ProtoMessage() {}
 
 func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2302,7 @@ func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
@@ -2057,7 +2326,7 @@ type ListAddressPoolsRequest struct {
 
 func (x *ListAddressPoolsRequest) Reset() {
 	*x = ListAddressPoolsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2338,7 @@ func (x *ListAddressPoolsRequest) String() string {
 func (*ListAddressPoolsRequest) ProtoMessage() {}
 
 func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2351,7 @@ func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
@@ -2124,7 +2393,7 @@ type ListAddressPoolsResponse struct {
 
 func (x *ListAddressPoolsResponse) Reset() {
 	*x = ListAddressPoolsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2405,7 @@ func (x *ListAddressPoolsResponse) String() string {
 func (*ListAddressPoolsResponse) ProtoMessage() {}
 
 func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2418,7 @@ func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
@@ -2175,7 +2444,7 @@ type GetAddressPoolRequest struct {
 
 func (x *GetAddressPoolRequest) Reset() {
 	*x = GetAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2456,7 @@ func (x *GetAddressPoolRequest) String() string {
 func (*GetAddressPoolRequest) ProtoMessage() {}
 
 func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2469,7 @@ func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetAddressPoolRequest) GetName() string {
@@ -2219,7 +2488,7 @@ type GetAddressPoolResponse struct {
 
 func (x *GetAddressPoolResponse) Reset() {
 	*x = GetAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2500,7 @@ func (x *GetAddressPoolResponse) String() string {
 func (*GetAddressPoolResponse) ProtoMessage() {}
 
 func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2513,7 @@ func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetAddressPoolResponse) GetPool() *AddressPool {
@@ -2265,7 +2534,7 @@ type DeleteAddressPoolRequest struct {
 
 func (x *DeleteAddressPoolRequest) Reset() {
 	*x = DeleteAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2546,7 @@ func (x *DeleteAddressPoolRequest) String() string {
 func (*DeleteAddressPoolRequest) ProtoMessage() {}
 
 func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2559,7 @@ func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteAddressPoolRequest) GetName() string {
@@ -2315,7 +2584,7 @@ type DeleteAddressPoolResponse struct {
 
 func (x *DeleteAddressPoolResponse) Reset() {
 	*x = DeleteAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2596,7 @@ func (x *DeleteAddressPoolResponse) String() string {
 func (*DeleteAddressPoolResponse) ProtoMessage() {}
 
 func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2609,7 @@ func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 type CreatePrefixListRequest struct {
@@ -2352,7 +2621,7 @@ type CreatePrefixListRequest struct {
 
 func (x *CreatePrefixListRequest) Reset() {
 	*x = CreatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2633,7 @@ func (x *CreatePrefixListRequest) String() string {
 func (*CreatePrefixListRequest) ProtoMessage() {}
 
 func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2646,7 @@ func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreatePrefixListRequest) GetPrefixList() *PrefixList {
@@ -2399,7 +2668,7 @@ type CreatePrefixListResponse struct {
 
 func (x *CreatePrefixListResponse) Reset() {
 	*x = CreatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2680,7 @@ func (x *CreatePrefixListResponse) String() string {
 func (*CreatePrefixListResponse) ProtoMessage() {}
 
 func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2693,7 @@ func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*CreatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2452,7 +2721,7 @@ type UpdatePrefixListRequest struct {
 
 func (x *UpdatePrefixListRequest) Reset() {
 	*x = UpdatePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2733,7 @@ func (x *UpdatePrefixListRequest) String() string {
 func (*UpdatePrefixListRequest) ProtoMessage() {}
 
 func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2746,7 @@ func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UpdatePrefixListRequest) GetName() string {
@@ -2506,7 +2775,7 @@ type UpdatePrefixListResponse struct {
 
 func (x *UpdatePrefixListResponse) Reset() {
 	*x = UpdatePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2787,7 @@ func (x *UpdatePrefixListResponse) String() string {
 func (*UpdatePrefixListResponse) ProtoMessage() {}
 
 func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2800,7 @@ func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdatePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2562,7 +2831,7 @@ type ChangePrefixListRequest struct {
 
 func (x *ChangePrefixListRequest) Reset() {
 	*x = ChangePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2843,7 @@ func (x *ChangePrefixListRequest) String() string {
 func (*ChangePrefixListRequest) ProtoMessage() {}
 
 func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2856,7 @@ func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChangePrefixListRequest) GetName() string {
@@ -2633,7 +2902,7 @@ type ChangePrefixListResponse struct {
 
 func (x *ChangePrefixListResponse) Reset() {
 	*x = ChangePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2914,7 @@ func (x *ChangePrefixListResponse) String() string {
 func (*ChangePrefixListResponse) ProtoMessage() {}
 
 func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2927,7 @@ func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*ChangePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ChangePrefixListResponse) GetPrefixList() *PrefixList {
@@ -2705,7 +2974,7 @@ type ListPrefixListsRequest struct {
 
 func (x *ListPrefixListsRequest) Reset() {
 	*x = ListPrefixListsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2986,7 @@ func (x *ListPrefixListsRequest) String() string {
 func (*ListPrefixListsRequest) ProtoMessage() {}
 
 func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2999,7 @@ func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsRequest.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListPrefixListsRequest) GetTenant() string {
@@ -2780,7 +3049,7 @@ type ListPrefixListsResponse struct {
 
 func (x *ListPrefixListsResponse) Reset() {
 	*x = ListPrefixListsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3061,7 @@ func (x *ListPrefixListsResponse) String() string {
 func (*ListPrefixListsResponse) ProtoMessage() {}
 
 func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3074,7 @@ func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPrefixListsResponse.ProtoReflect.Descriptor instead.
 func (*ListPrefixListsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListPrefixListsResponse) GetPrefixLists() []*PrefixList {
@@ -2831,7 +3100,7 @@ type GetPrefixListRequest struct {
 
 func (x *GetPrefixListRequest) Reset() {
 	*x = GetPrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3112,7 @@ func (x *GetPrefixListRequest) String() string {
 func (*GetPrefixListRequest) ProtoMessage() {}
 
 func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3125,7 @@ func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListRequest.ProtoReflect.Descriptor instead.
 func (*GetPrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetPrefixListRequest) GetName() string {
@@ -2875,7 +3144,7 @@ type GetPrefixListResponse struct {
 
 func (x *GetPrefixListResponse) Reset() {
 	*x = GetPrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3156,7 @@ func (x *GetPrefixListResponse) String() string {
 func (*GetPrefixListResponse) ProtoMessage() {}
 
 func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3169,7 @@ func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPrefixListResponse.ProtoReflect.Descriptor instead.
 func (*GetPrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetPrefixListResponse) GetPrefixList() *PrefixList {
@@ -2921,7 +3190,7 @@ type DeletePrefixListRequest struct {
 
 func (x *DeletePrefixListRequest) Reset() {
 	*x = DeletePrefixListRequest{}
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3202,7 @@ func (x *DeletePrefixListRequest) String() string {
 func (*DeletePrefixListRequest) ProtoMessage() {}
 
 func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3215,7 @@ func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListRequest.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeletePrefixListRequest) GetName() string {
@@ -2971,7 +3240,7 @@ type DeletePrefixListResponse struct {
 
 func (x *DeletePrefixListResponse) Reset() {
 	*x = DeletePrefixListResponse{}
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3252,7 @@ func (x *DeletePrefixListResponse) String() string {
 func (*DeletePrefixListResponse) ProtoMessage() {}
 
 func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,19 +3265,21 @@ func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePrefixListResponse.ProtoReflect.Descriptor instead.
 func (*DeletePrefixListResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+	return file_v1_weir_proto_rawDescGZIP(), []int{52}
 }
 
 type CreateVirtualNetworkRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Network       *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,2,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateVirtualNetworkRequest) Reset() {
 	*x = CreateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3291,7 @@ func (x *CreateVirtualNetworkRequest) String() string {
 func (*CreateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3304,7 @@ func (x *CreateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+	return file_v1_weir_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
@@ -3041,6 +3312,13 @@ func (x *CreateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
 		return x.Network
 	}
 	return nil
+}
+
+func (x *CreateVirtualNetworkRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 type CreateVirtualNetworkResponse struct {
@@ -3054,7 +3332,7 @@ type CreateVirtualNetworkResponse struct {
 
 func (x *CreateVirtualNetworkResponse) Reset() {
 	*x = CreateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3344,7 @@ func (x *CreateVirtualNetworkResponse) String() string {
 func (*CreateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[52]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3357,7 @@ func (x *CreateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*CreateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{52}
+	return file_v1_weir_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CreateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -3100,14 +3378,16 @@ type UpdateVirtualNetworkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its name may be left out. Its resource version, if there is one, is the one to replace.
-	Network       *VirtualNetwork `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	Network *VirtualNetwork `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,3,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateVirtualNetworkRequest) Reset() {
 	*x = UpdateVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3399,7 @@ func (x *UpdateVirtualNetworkRequest) String() string {
 func (*UpdateVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[53]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3412,7 @@ func (x *UpdateVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{53}
+	return file_v1_weir_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UpdateVirtualNetworkRequest) GetName() string {
@@ -3149,6 +3429,13 @@ func (x *UpdateVirtualNetworkRequest) GetNetwork() *VirtualNetwork {
 	return nil
 }
 
+func (x *UpdateVirtualNetworkRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 type UpdateVirtualNetworkResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
@@ -3160,7 +3447,7 @@ type UpdateVirtualNetworkResponse struct {
 
 func (x *UpdateVirtualNetworkResponse) Reset() {
 	*x = UpdateVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3459,7 @@ func (x *UpdateVirtualNetworkResponse) String() string {
 func (*UpdateVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[54]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3472,7 @@ func (x *UpdateVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{54}
+	return file_v1_weir_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UpdateVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -3209,13 +3496,15 @@ type PatchVirtualNetworkRequest struct {
 	Patch *structpb.Struct `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
 	// Only if the network is still of that version. Left out: of any.
 	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Refuse hosts that have not joined. Left out: they are waited for.
+	Strict        bool `protobuf:"varint,4,opt,name=strict,proto3" json:"strict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PatchVirtualNetworkRequest) Reset() {
 	*x = PatchVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3227,7 +3516,7 @@ func (x *PatchVirtualNetworkRequest) String() string {
 func (*PatchVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[55]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3240,7 +3529,7 @@ func (x *PatchVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{55}
+	return file_v1_weir_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PatchVirtualNetworkRequest) GetName() string {
@@ -3264,6 +3553,13 @@ func (x *PatchVirtualNetworkRequest) GetResourceVersion() uint64 {
 	return 0
 }
 
+func (x *PatchVirtualNetworkRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
 type PatchVirtualNetworkResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Network *VirtualNetwork        `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
@@ -3275,7 +3571,7 @@ type PatchVirtualNetworkResponse struct {
 
 func (x *PatchVirtualNetworkResponse) Reset() {
 	*x = PatchVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3583,7 @@ func (x *PatchVirtualNetworkResponse) String() string {
 func (*PatchVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[56]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3596,7 @@ func (x *PatchVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*PatchVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{56}
+	return file_v1_weir_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PatchVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -3333,7 +3629,7 @@ type ListVirtualNetworksRequest struct {
 
 func (x *ListVirtualNetworksRequest) Reset() {
 	*x = ListVirtualNetworksRequest{}
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3345,7 +3641,7 @@ func (x *ListVirtualNetworksRequest) String() string {
 func (*ListVirtualNetworksRequest) ProtoMessage() {}
 
 func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[57]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3358,7 +3654,7 @@ func (x *ListVirtualNetworksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksRequest.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{57}
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListVirtualNetworksRequest) GetTenant() string {
@@ -3407,7 +3703,7 @@ type ListVirtualNetworksResponse struct {
 
 func (x *ListVirtualNetworksResponse) Reset() {
 	*x = ListVirtualNetworksResponse{}
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3715,7 @@ func (x *ListVirtualNetworksResponse) String() string {
 func (*ListVirtualNetworksResponse) ProtoMessage() {}
 
 func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[58]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3728,7 @@ func (x *ListVirtualNetworksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVirtualNetworksResponse.ProtoReflect.Descriptor instead.
 func (*ListVirtualNetworksResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{58}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListVirtualNetworksResponse) GetNetworks() []*VirtualNetwork {
@@ -3458,7 +3754,7 @@ type GetVirtualNetworkRequest struct {
 
 func (x *GetVirtualNetworkRequest) Reset() {
 	*x = GetVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3766,7 @@ func (x *GetVirtualNetworkRequest) String() string {
 func (*GetVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3779,7 @@ func (x *GetVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GetVirtualNetworkRequest) GetName() string {
@@ -3502,7 +3798,7 @@ type GetVirtualNetworkResponse struct {
 
 func (x *GetVirtualNetworkResponse) Reset() {
 	*x = GetVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3810,7 @@ func (x *GetVirtualNetworkResponse) String() string {
 func (*GetVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3823,7 @@ func (x *GetVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*GetVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{60}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GetVirtualNetworkResponse) GetNetwork() *VirtualNetwork {
@@ -3548,7 +3844,7 @@ type DeleteVirtualNetworkRequest struct {
 
 func (x *DeleteVirtualNetworkRequest) Reset() {
 	*x = DeleteVirtualNetworkRequest{}
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3856,7 @@ func (x *DeleteVirtualNetworkRequest) String() string {
 func (*DeleteVirtualNetworkRequest) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3869,7 @@ func (x *DeleteVirtualNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{61}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DeleteVirtualNetworkRequest) GetName() string {
@@ -3598,7 +3894,7 @@ type DeleteVirtualNetworkResponse struct {
 
 func (x *DeleteVirtualNetworkResponse) Reset() {
 	*x = DeleteVirtualNetworkResponse{}
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3906,7 @@ func (x *DeleteVirtualNetworkResponse) String() string {
 func (*DeleteVirtualNetworkResponse) ProtoMessage() {}
 
 func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3919,7 @@ func (x *DeleteVirtualNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVirtualNetworkResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVirtualNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{62}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 type UpdateOverlayRequest struct {
@@ -3636,7 +3932,7 @@ type UpdateOverlayRequest struct {
 
 func (x *UpdateOverlayRequest) Reset() {
 	*x = UpdateOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3944,7 @@ func (x *UpdateOverlayRequest) String() string {
 func (*UpdateOverlayRequest) ProtoMessage() {}
 
 func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3957,7 @@ func (x *UpdateOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayRequest.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{63}
+	return file_v1_weir_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UpdateOverlayRequest) GetOverlay() *Overlay {
@@ -3682,7 +3978,7 @@ type UpdateOverlayResponse struct {
 
 func (x *UpdateOverlayResponse) Reset() {
 	*x = UpdateOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3990,7 @@ func (x *UpdateOverlayResponse) String() string {
 func (*UpdateOverlayResponse) ProtoMessage() {}
 
 func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +4003,7 @@ func (x *UpdateOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOverlayResponse.ProtoReflect.Descriptor instead.
 func (*UpdateOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{64}
+	return file_v1_weir_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UpdateOverlayResponse) GetOverlay() *Overlay {
@@ -3732,7 +4028,7 @@ type GetOverlayRequest struct {
 
 func (x *GetOverlayRequest) Reset() {
 	*x = GetOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +4040,7 @@ func (x *GetOverlayRequest) String() string {
 func (*GetOverlayRequest) ProtoMessage() {}
 
 func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[65]
+	mi := &file_v1_weir_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +4053,7 @@ func (x *GetOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayRequest.ProtoReflect.Descriptor instead.
 func (*GetOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{65}
+	return file_v1_weir_proto_rawDescGZIP(), []int{67}
 }
 
 type GetOverlayResponse struct {
@@ -3769,7 +4065,7 @@ type GetOverlayResponse struct {
 
 func (x *GetOverlayResponse) Reset() {
 	*x = GetOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4077,7 @@ func (x *GetOverlayResponse) String() string {
 func (*GetOverlayResponse) ProtoMessage() {}
 
 func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[66]
+	mi := &file_v1_weir_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4090,7 @@ func (x *GetOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOverlayResponse.ProtoReflect.Descriptor instead.
 func (*GetOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{66}
+	return file_v1_weir_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetOverlayResponse) GetOverlay() *Overlay {
@@ -3814,7 +4110,7 @@ type DeleteOverlayRequest struct {
 
 func (x *DeleteOverlayRequest) Reset() {
 	*x = DeleteOverlayRequest{}
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4122,7 @@ func (x *DeleteOverlayRequest) String() string {
 func (*DeleteOverlayRequest) ProtoMessage() {}
 
 func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[67]
+	mi := &file_v1_weir_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4135,7 @@ func (x *DeleteOverlayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{67}
+	return file_v1_weir_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DeleteOverlayRequest) GetResourceVersion() uint64 {
@@ -3857,7 +4153,7 @@ type DeleteOverlayResponse struct {
 
 func (x *DeleteOverlayResponse) Reset() {
 	*x = DeleteOverlayResponse{}
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4165,7 @@ func (x *DeleteOverlayResponse) String() string {
 func (*DeleteOverlayResponse) ProtoMessage() {}
 
 func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[68]
+	mi := &file_v1_weir_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4178,7 @@ func (x *DeleteOverlayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverlayResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOverlayResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{68}
+	return file_v1_weir_proto_rawDescGZIP(), []int{70}
 }
 
 type ListEventsRequest struct {
@@ -3905,7 +4201,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +4213,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[69]
+	mi := &file_v1_weir_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4226,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{69}
+	return file_v1_weir_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListEventsRequest) GetKind() string {
@@ -3988,7 +4284,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4000,7 +4296,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[70]
+	mi := &file_v1_weir_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4013,7 +4309,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{70}
+	return file_v1_weir_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -4051,7 +4347,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4359,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[71]
+	mi := &file_v1_weir_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4372,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{71}
+	return file_v1_weir_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WatchEventsRequest) GetKind() string {
@@ -4127,7 +4423,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4435,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[72]
+	mi := &file_v1_weir_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4448,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{72}
+	return file_v1_weir_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WatchEventsResponse) GetType() string {
@@ -4185,7 +4481,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4493,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[73]
+	mi := &file_v1_weir_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4506,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{73}
+	return file_v1_weir_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -4229,7 +4525,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4537,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[74]
+	mi := &file_v1_weir_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4550,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{74}
+	return file_v1_weir_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -4275,7 +4571,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4583,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[75]
+	mi := &file_v1_weir_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4596,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{75}
+	return file_v1_weir_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -4327,7 +4623,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4635,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[76]
+	mi := &file_v1_weir_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4648,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{76}
+	return file_v1_weir_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -4371,7 +4667,7 @@ type GetSNATRequest struct {
 
 func (x *GetSNATRequest) Reset() {
 	*x = GetSNATRequest{}
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4679,7 @@ func (x *GetSNATRequest) String() string {
 func (*GetSNATRequest) ProtoMessage() {}
 
 func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[77]
+	mi := &file_v1_weir_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4692,7 @@ func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
 func (*GetSNATRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{77}
+	return file_v1_weir_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetSNATRequest) GetName() string {
@@ -4420,7 +4716,7 @@ type GetSNATResponse struct {
 
 func (x *GetSNATResponse) Reset() {
 	*x = GetSNATResponse{}
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4728,7 @@ func (x *GetSNATResponse) String() string {
 func (*GetSNATResponse) ProtoMessage() {}
 
 func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[78]
+	mi := &file_v1_weir_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4741,7 @@ func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
 func (*GetSNATResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{78}
+	return file_v1_weir_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetSNATResponse) GetName() string {
@@ -4499,7 +4795,7 @@ type WorkloadPorts struct {
 
 func (x *WorkloadPorts) Reset() {
 	*x = WorkloadPorts{}
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4511,7 +4807,7 @@ func (x *WorkloadPorts) String() string {
 func (*WorkloadPorts) ProtoMessage() {}
 
 func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[79]
+	mi := &file_v1_weir_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4524,7 +4820,7 @@ func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
 func (*WorkloadPorts) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{79}
+	return file_v1_weir_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *WorkloadPorts) GetAddress() string {
@@ -4598,7 +4894,7 @@ type ReclaimPortsRequest struct {
 
 func (x *ReclaimPortsRequest) Reset() {
 	*x = ReclaimPortsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4610,7 +4906,7 @@ func (x *ReclaimPortsRequest) String() string {
 func (*ReclaimPortsRequest) ProtoMessage() {}
 
 func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[80]
+	mi := &file_v1_weir_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4623,7 +4919,7 @@ func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{80}
+	return file_v1_weir_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ReclaimPortsRequest) GetName() string {
@@ -4665,7 +4961,7 @@ type ReclaimPortsResponse struct {
 
 func (x *ReclaimPortsResponse) Reset() {
 	*x = ReclaimPortsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4973,7 @@ func (x *ReclaimPortsResponse) String() string {
 func (*ReclaimPortsResponse) ProtoMessage() {}
 
 func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[81]
+	mi := &file_v1_weir_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4986,7 @@ func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{81}
+	return file_v1_weir_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
@@ -4717,7 +5013,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4729,7 +5025,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[82]
+	mi := &file_v1_weir_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4742,7 +5038,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{82}
+	return file_v1_weir_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -4761,7 +5057,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4773,7 +5069,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[83]
+	mi := &file_v1_weir_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4786,12 +5082,111 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{83}
+	return file_v1_weir_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
 	if x != nil {
 		return x.Nodes
+	}
+	return nil
+}
+
+type WatchNodesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListNodesRequest.
+	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchNodesRequest) Reset() {
+	*x = WatchNodesRequest{}
+	mi := &file_v1_weir_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchNodesRequest) ProtoMessage() {}
+
+func (x *WatchNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchNodesRequest.ProtoReflect.Descriptor instead.
+func (*WatchNodesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *WatchNodesRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type WatchNodesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "added", "modified", "deleted", or "bookmark": nothing. All nodes come as "added" first, then a bookmark.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Of one that is connected, last_seen is that of when anything else changed. With a deletion, its name and role.
+	Node          *Node `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchNodesResponse) Reset() {
+	*x = WatchNodesResponse{}
+	mi := &file_v1_weir_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchNodesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchNodesResponse) ProtoMessage() {}
+
+func (x *WatchNodesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchNodesResponse.ProtoReflect.Descriptor instead.
+func (*WatchNodesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *WatchNodesResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchNodesResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
 	}
 	return nil
 }
@@ -4805,7 +5200,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4817,7 +5212,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[84]
+	mi := &file_v1_weir_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4830,7 +5225,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{84}
+	return file_v1_weir_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -4849,7 +5244,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4861,7 +5256,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[85]
+	mi := &file_v1_weir_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4874,7 +5269,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{85}
+	return file_v1_weir_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -4893,7 +5288,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4905,7 +5300,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[86]
+	mi := &file_v1_weir_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4918,7 +5313,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{86}
+	return file_v1_weir_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -4936,7 +5331,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4948,7 +5343,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[87]
+	mi := &file_v1_weir_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4961,7 +5356,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{87}
+	return file_v1_weir_proto_rawDescGZIP(), []int{91}
 }
 
 type DrainSwitchRequest struct {
@@ -4975,7 +5370,7 @@ type DrainSwitchRequest struct {
 
 func (x *DrainSwitchRequest) Reset() {
 	*x = DrainSwitchRequest{}
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4987,7 +5382,7 @@ func (x *DrainSwitchRequest) String() string {
 func (*DrainSwitchRequest) ProtoMessage() {}
 
 func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[88]
+	mi := &file_v1_weir_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5000,7 +5395,7 @@ func (x *DrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*DrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{88}
+	return file_v1_weir_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DrainSwitchRequest) GetName() string {
@@ -5034,7 +5429,7 @@ type DrainSwitchResponse struct {
 
 func (x *DrainSwitchResponse) Reset() {
 	*x = DrainSwitchResponse{}
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5046,7 +5441,7 @@ func (x *DrainSwitchResponse) String() string {
 func (*DrainSwitchResponse) ProtoMessage() {}
 
 func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[89]
+	mi := &file_v1_weir_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5059,7 +5454,7 @@ func (x *DrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*DrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{89}
+	return file_v1_weir_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *DrainSwitchResponse) GetGeneration() uint64 {
@@ -5112,7 +5507,7 @@ type DrainedVIP struct {
 
 func (x *DrainedVIP) Reset() {
 	*x = DrainedVIP{}
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5519,7 @@ func (x *DrainedVIP) String() string {
 func (*DrainedVIP) ProtoMessage() {}
 
 func (x *DrainedVIP) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[90]
+	mi := &file_v1_weir_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5532,7 @@ func (x *DrainedVIP) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainedVIP.ProtoReflect.Descriptor instead.
 func (*DrainedVIP) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{90}
+	return file_v1_weir_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *DrainedVIP) GetVip() string {
@@ -5179,7 +5574,7 @@ type UndrainSwitchRequest struct {
 
 func (x *UndrainSwitchRequest) Reset() {
 	*x = UndrainSwitchRequest{}
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5191,7 +5586,7 @@ func (x *UndrainSwitchRequest) String() string {
 func (*UndrainSwitchRequest) ProtoMessage() {}
 
 func (x *UndrainSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[91]
+	mi := &file_v1_weir_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5204,7 +5599,7 @@ func (x *UndrainSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainSwitchRequest.ProtoReflect.Descriptor instead.
 func (*UndrainSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{91}
+	return file_v1_weir_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *UndrainSwitchRequest) GetName() string {
@@ -5234,7 +5629,7 @@ type UndrainSwitchResponse struct {
 
 func (x *UndrainSwitchResponse) Reset() {
 	*x = UndrainSwitchResponse{}
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5641,7 @@ func (x *UndrainSwitchResponse) String() string {
 func (*UndrainSwitchResponse) ProtoMessage() {}
 
 func (x *UndrainSwitchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[92]
+	mi := &file_v1_weir_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5654,7 @@ func (x *UndrainSwitchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainSwitchResponse.ProtoReflect.Descriptor instead.
 func (*UndrainSwitchResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{92}
+	return file_v1_weir_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *UndrainSwitchResponse) GetGeneration() uint64 {
@@ -5291,7 +5686,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5303,7 +5698,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[93]
+	mi := &file_v1_weir_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5316,7 +5711,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{93}
+	return file_v1_weir_proto_rawDescGZIP(), []int{97}
 }
 
 type GetStatusResponse struct {
@@ -5347,7 +5742,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5359,7 +5754,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[94]
+	mi := &file_v1_weir_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5372,7 +5767,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{94}
+	return file_v1_weir_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -5459,6 +5854,647 @@ func (x *GetStatusResponse) GetManager() string {
 	return ""
 }
 
+type WatchStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusRequest) Reset() {
+	*x = WatchStatusRequest{}
+	mi := &file_v1_weir_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusRequest) ProtoMessage() {}
+
+func (x *WatchStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusRequest.ProtoReflect.Descriptor instead.
+func (*WatchStatusRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{99}
+}
+
+type WatchStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without nodes and warnings of VIPs.
+	Status *GetStatusResponse `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// What needs attention, the worst first; 200 at most.
+	Warnings []*Warning `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// How many there are in all.
+	WarningsTotal uint32 `protobuf:"varint,3,opt,name=warnings_total,json=warningsTotal,proto3" json:"warnings_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusResponse) Reset() {
+	*x = WatchStatusResponse{}
+	mi := &file_v1_weir_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusResponse) ProtoMessage() {}
+
+func (x *WatchStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusResponse.ProtoReflect.Descriptor instead.
+func (*WatchStatusResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *WatchStatusResponse) GetStatus() *GetStatusResponse {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *WatchStatusResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *WatchStatusResponse) GetWarningsTotal() uint32 {
+	if x != nil {
+		return x.WarningsTotal
+	}
+	return 0
+}
+
+// Something that needs attention.
+type Warning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, one line, with what to do where that is known.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// What it is of: "VIP", "mux", "host" or "switch". Left out: the whole.
+	Kind          string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Warning) Reset() {
+	*x = Warning{}
+	mi := &file_v1_weir_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Warning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Warning) ProtoMessage() {}
+
+func (x *Warning) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Warning.ProtoReflect.Descriptor instead.
+func (*Warning) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *Warning) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Warning) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Warning) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type WatchRatesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// VIPs of this tenant. Left out: of all tenants that the caller may see.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Names of VIPs that every sample tells of; 16 at most.
+	Vips []string `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Every sample tells of as many VIPs more, those with the most packets; 256 at most.
+	Busiest uint32 `protobuf:"varint,3,opt,name=busiest,proto3" json:"busiest,omitempty"`
+	// The samples that ended after it come first, as far as they are kept. Left out: the newest alone.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Every sample tells of all VIPs that are kept. Managers alone may ask for it, and for what comes next.
+	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
+	// What muxes reported to the manager that is asked, alone.
+	Own           bool `protobuf:"varint,6,opt,name=own,proto3" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRatesRequest) Reset() {
+	*x = WatchRatesRequest{}
+	mi := &file_v1_weir_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRatesRequest) ProtoMessage() {}
+
+func (x *WatchRatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRatesRequest.ProtoReflect.Descriptor instead.
+func (*WatchRatesRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *WatchRatesRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WatchRatesRequest) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *WatchRatesRequest) GetBusiest() uint32 {
+	if x != nil {
+		return x.Busiest
+	}
+	return 0
+}
+
+func (x *WatchRatesRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WatchRatesRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *WatchRatesRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+type WatchRatesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sample", or "bookmark": all samples that there are have come.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// When the sample ended.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Those that it has figures of; 256 at most. For callers who may see all tenants, as verdicts.
+	Muxes []*MuxRate `protobuf:"bytes,3,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	// Of all of them together, by verdict; 128 at most.
+	Verdicts []*NamedRate `protobuf:"bytes,4,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// What is left out had no packet, or is in other.
+	Vips []*VIPRate `protobuf:"bytes,5,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Endpoints beyond the 1000 with the most packets, together; without figures for callers who may not see all tenants.
+	// Left out: there are none.
+	Other         *Rate `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRatesResponse) Reset() {
+	*x = WatchRatesResponse{}
+	mi := &file_v1_weir_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRatesResponse) ProtoMessage() {}
+
+func (x *WatchRatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRatesResponse.ProtoReflect.Descriptor instead.
+func (*WatchRatesResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *WatchRatesResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchRatesResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetMuxes() []*MuxRate {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetVerdicts() []*NamedRate {
+	if x != nil {
+		return x.Verdicts
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetVips() []*VIPRate {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+func (x *WatchRatesResponse) GetOther() *Rate {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+// What a counter grows by in a second.
+type Rate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Packets       float64                `protobuf:"fixed64,1,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bits          float64                `protobuf:"fixed64,2,opt,name=bits,proto3" json:"bits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rate) Reset() {
+	*x = Rate{}
+	mi := &file_v1_weir_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rate) ProtoMessage() {}
+
+func (x *Rate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rate.ProtoReflect.Descriptor instead.
+func (*Rate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{104}
+}
+
+func (x *Rate) GetPackets() float64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *Rate) GetBits() float64 {
+	if x != nil {
+		return x.Bits
+	}
+	return 0
+}
+
+// Packets of a mux by what becomes of them.
+type MuxRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mux           string                 `protobuf:"bytes,1,opt,name=mux,proto3" json:"mux,omitempty"`
+	Forwarded     *Rate                  `protobuf:"bytes,2,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	Passed        *Rate                  `protobuf:"bytes,3,opt,name=passed,proto3" json:"passed,omitempty"`
+	Dropped       *Rate                  `protobuf:"bytes,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxRate) Reset() {
+	*x = MuxRate{}
+	mi := &file_v1_weir_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxRate) ProtoMessage() {}
+
+func (x *MuxRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxRate.ProtoReflect.Descriptor instead.
+func (*MuxRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *MuxRate) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *MuxRate) GetForwarded() *Rate {
+	if x != nil {
+		return x.Forwarded
+	}
+	return nil
+}
+
+func (x *MuxRate) GetPassed() *Rate {
+	if x != nil {
+		return x.Passed
+	}
+	return nil
+}
+
+func (x *MuxRate) GetDropped() *Rate {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+// As Rate, of a verdict.
+type NamedRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamedRate) Reset() {
+	*x = NamedRate{}
+	mi := &file_v1_weir_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamedRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamedRate) ProtoMessage() {}
+
+func (x *NamedRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamedRate.ProtoReflect.Descriptor instead.
+func (*NamedRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *NamedRate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamedRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+// Packets that were forwarded to a VIP's backends.
+type VIPRate struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Vip    string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Tenant string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Rate   *Rate                  `protobuf:"bytes,3,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Of its endpoints that had any.
+	Endpoints     []*EndpointRate `protobuf:"bytes,4,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VIPRate) Reset() {
+	*x = VIPRate{}
+	mi := &file_v1_weir_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VIPRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VIPRate) ProtoMessage() {}
+
+func (x *VIPRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VIPRate.ProtoReflect.Descriptor instead.
+func (*VIPRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *VIPRate) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *VIPRate) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *VIPRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
+func (x *VIPRate) GetEndpoints() []*EndpointRate {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+// As Rate, of an endpoint.
+type EndpointRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,2,opt,name=rate,proto3" json:"rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointRate) Reset() {
+	*x = EndpointRate{}
+	mi := &file_v1_weir_proto_msgTypes[108]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointRate) ProtoMessage() {}
+
+func (x *EndpointRate) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[108]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointRate.ProtoReflect.Descriptor instead.
+func (*EndpointRate) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{108}
+}
+
+func (x *EndpointRate) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *EndpointRate) GetRate() *Rate {
+	if x != nil {
+		return x.Rate
+	}
+	return nil
+}
+
 // The backends on a host, by what becomes of new connections.
 type HostBackends struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5479,7 +6515,7 @@ type HostBackends struct {
 
 func (x *HostBackends) Reset() {
 	*x = HostBackends{}
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5491,7 +6527,7 @@ func (x *HostBackends) String() string {
 func (*HostBackends) ProtoMessage() {}
 
 func (x *HostBackends) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[95]
+	mi := &file_v1_weir_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5504,7 +6540,7 @@ func (x *HostBackends) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
 func (*HostBackends) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{95}
+	return file_v1_weir_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *HostBackends) GetHost() string {
@@ -5574,7 +6610,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5586,7 +6622,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[96]
+	mi := &file_v1_weir_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5599,7 +6635,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{96}
+	return file_v1_weir_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -5679,7 +6715,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[97]
+	mi := &file_v1_weir_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5691,7 +6727,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[97]
+	mi := &file_v1_weir_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5704,7 +6740,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{97}
+	return file_v1_weir_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -5796,7 +6832,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[98]
+	mi := &file_v1_weir_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5808,7 +6844,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[98]
+	mi := &file_v1_weir_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5821,7 +6857,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{98}
+	return file_v1_weir_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -5847,7 +6883,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[99]
+	mi := &file_v1_weir_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5859,7 +6895,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[99]
+	mi := &file_v1_weir_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5872,7 +6908,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{99}
+	return file_v1_weir_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -5899,7 +6935,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[100]
+	mi := &file_v1_weir_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5911,7 +6947,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[100]
+	mi := &file_v1_weir_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5924,7 +6960,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{100}
+	return file_v1_weir_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -5973,7 +7009,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[101]
+	mi := &file_v1_weir_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5985,7 +7021,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[101]
+	mi := &file_v1_weir_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5998,7 +7034,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{101}
+	return file_v1_weir_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -6015,11 +7051,337 @@ func (x *CaptureResponse) GetLost() uint64 {
 	return 0
 }
 
+type ObserveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of muxes. Left out: all that are connected, 64 at most.
+	Muxes  []string       `protobuf:"bytes,1,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	Filter *CaptureFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Tell the first packet of each connection at each mux, and those whose verdict differs from the one before. Left out:
+	// all packets.
+	Connections bool `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Ends after so many packets of all muxes, at most 100000. Left out: 10000.
+	Count uint32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	// Ends after so long. Left out: 10s.
+	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveRequest) Reset() {
+	*x = ObserveRequest{}
+	mi := &file_v1_weir_proto_msgTypes[116]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveRequest) ProtoMessage() {}
+
+func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[116]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
+func (*ObserveRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{116}
+}
+
+func (x *ObserveRequest) GetMuxes() []string {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+func (x *ObserveRequest) GetFilter() *CaptureFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *ObserveRequest) GetConnections() bool {
+	if x != nil {
+		return x.Connections
+	}
+	return false
+}
+
+func (x *ObserveRequest) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *ObserveRequest) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+type ObserveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which the manager got them: those of one mux in the order of their time.
+	Packets []*ObservedPacket `protobuf:"bytes,1,rep,name=packets,proto3" json:"packets,omitempty"`
+	// Packets that the filter chose and that buffers had no room for, so far, of all muxes.
+	Lost uint64 `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Muxes of which something is new: each is told of once when it is observed, or why it is not, and when that ends.
+	Muxes         []*ObservedMux `protobuf:"bytes,3,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveResponse) Reset() {
+	*x = ObserveResponse{}
+	mi := &file_v1_weir_proto_msgTypes[117]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveResponse) ProtoMessage() {}
+
+func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[117]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
+func (*ObserveResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{117}
+}
+
+func (x *ObserveResponse) GetPackets() []*ObservedPacket {
+	if x != nil {
+		return x.Packets
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *ObserveResponse) GetMuxes() []*ObservedMux {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+type ObservedMux struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Why it is not observed, or not any more; empty: it is.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObservedMux) Reset() {
+	*x = ObservedMux{}
+	mi := &file_v1_weir_proto_msgTypes[118]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObservedMux) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObservedMux) ProtoMessage() {}
+
+func (x *ObservedMux) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[118]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObservedMux.ProtoReflect.Descriptor instead.
+func (*ObservedMux) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{118}
+}
+
+func (x *ObservedMux) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObservedMux) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ObservedPacket struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Time    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Mux     string                 `protobuf:"bytes,2,opt,name=mux,proto3" json:"mux,omitempty"`
+	Verdict string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// "TCP", "UDP", "ICMP", or the number of another one; empty: the packet is of no version of IP.
+	Protocol string `protobuf:"bytes,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Outermost. Ports are those of TCP and UDP, of a packet or its first fragment.
+	SourceAddress      string `protobuf:"bytes,5,opt,name=source_address,json=sourceAddress,proto3" json:"source_address,omitempty"`
+	SourcePort         uint32 `protobuf:"varint,6,opt,name=source_port,json=sourcePort,proto3" json:"source_port,omitempty"`
+	DestinationAddress string `protobuf:"bytes,7,opt,name=destination_address,json=destinationAddress,proto3" json:"destination_address,omitempty"`
+	DestinationPort    uint32 `protobuf:"varint,8,opt,name=destination_port,json=destinationPort,proto3" json:"destination_port,omitempty"`
+	// Bytes of the frame.
+	Length uint32 `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`
+	// Of TCP: "SYN", "SYN,ACK".
+	TcpFlags string `protobuf:"bytes,10,opt,name=tcp_flags,json=tcpFlags,proto3" json:"tcp_flags,omitempty"`
+	// What a person wants to know besides: layer, bucket, slot.
+	Comment       string `protobuf:"bytes,11,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObservedPacket) Reset() {
+	*x = ObservedPacket{}
+	mi := &file_v1_weir_proto_msgTypes[119]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObservedPacket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObservedPacket) ProtoMessage() {}
+
+func (x *ObservedPacket) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[119]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObservedPacket.ProtoReflect.Descriptor instead.
+func (*ObservedPacket) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{119}
+}
+
+func (x *ObservedPacket) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *ObservedPacket) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetSourceAddress() string {
+	if x != nil {
+		return x.SourceAddress
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetSourcePort() uint32 {
+	if x != nil {
+		return x.SourcePort
+	}
+	return 0
+}
+
+func (x *ObservedPacket) GetDestinationAddress() string {
+	if x != nil {
+		return x.DestinationAddress
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetDestinationPort() uint32 {
+	if x != nil {
+		return x.DestinationPort
+	}
+	return 0
+}
+
+func (x *ObservedPacket) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *ObservedPacket) GetTcpFlags() string {
+	if x != nil {
+		return x.TcpFlags
+	}
+	return ""
+}
+
+func (x *ObservedPacket) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
 var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x0fv1/fabric.proto\x1a\x12v1/placement.proto\x1a\x11v1/resource.proto\"k\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x0fv1/fabric.proto\x1a\x12v1/placement.proto\x1a\x11v1/resource.proto\"k\n" +
 	"\x13UpdateFabricRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x06fabric\x18\x02 \x01(\v2\x0f.weir.v1.FabricR\x06fabric\x12\x17\n" +
@@ -6056,14 +7418,15 @@ const file_v1_weir_proto_rawDesc = "" +
 	"unanswered\"<\n" +
 	"\x0eUnansweredHost\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x94\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xac\x02\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12*\n" +
 	"\x05pools\x18\x03 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\x126\n" +
 	"\fprefix_lists\x18\x04 \x03(\v2\x13.weir.v1.PrefixListR\vprefixLists\x123\n" +
 	"\bnetworks\x18\x05 \x03(\v2\x17.weir.v1.VirtualNetworkR\bnetworks\x12,\n" +
-	"\boverlays\x18\x06 \x03(\v2\x10.weir.v1.OverlayR\boverlays\"\xbf\x02\n" +
+	"\boverlays\x18\x06 \x03(\v2\x10.weir.v1.OverlayR\boverlays\x12\x16\n" +
+	"\x06strict\x18\a \x01(\bR\x06strict\"\xbf\x02\n" +
 	"\x11ApplyVIPsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6072,23 +7435,25 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x05pools\x18\x03 \x03(\v2\x1b.weir.v1.AppliedAddressPoolR\x05pools\x12=\n" +
 	"\fprefix_lists\x18\x04 \x03(\v2\x1a.weir.v1.AppliedPrefixListR\vprefixLists\x12:\n" +
 	"\bnetworks\x18\x05 \x03(\v2\x1e.weir.v1.AppliedVirtualNetworkR\bnetworks\x123\n" +
-	"\boverlays\x18\x06 \x03(\v2\x17.weir.v1.AppliedOverlayR\boverlays\"\x8f\x01\n" +
+	"\boverlays\x18\x06 \x03(\v2\x17.weir.v1.AppliedOverlayR\boverlays\"\xa9\x01\n" +
 	"\x15AppliedVirtualNetwork\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x12\x1a\n" +
 	"\bdetached\x18\x03 \x03(\tR\bdetached\x12\x14\n" +
 	"\x05added\x18\x04 \x01(\rR\x05added\x12\x18\n" +
-	"\aremoved\x18\x05 \x01(\rR\aremoved\"<\n" +
+	"\aremoved\x18\x05 \x01(\rR\aremoved\x12\x18\n" +
+	"\apending\x18\x06 \x03(\tR\apending\"<\n" +
 	"\x0eAppliedOverlay\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x02 \x01(\tR\x06change\"\xb1\x01\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"\xcb\x01\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x121\n" +
 	"\aeffects\x18\x03 \x03(\v2\x17.weir.v1.EndpointEffectR\aeffects\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12*\n" +
-	"\x04move\x18\x05 \x01(\v2\x16.weir.v1.PlacementMoveR\x04move\"@\n" +
+	"\x04move\x18\x05 \x01(\v2\x16.weir.v1.PlacementMoveR\x04move\x12\x18\n" +
+	"\apending\x18\x06 \x03(\tR\apending\"@\n" +
 	"\x12AppliedAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\"o\n" +
@@ -6108,31 +7473,55 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x10sessions_chained\x18\b \x01(\x04R\x0fsessionsChained\x12,\n" +
 	"\x12table_bytes_before\x18\t \x01(\x04R\x10tableBytesBefore\x12*\n" +
 	"\x11table_bytes_after\x18\n" +
-	" \x01(\x04R\x0ftableBytesAfter\"2\n" +
+	" \x01(\x04R\x0ftableBytesAfter\"J\n" +
 	"\x10CreateVIPRequest\x12\x1e\n" +
-	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\"S\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x16\n" +
+	"\x06strict\x18\x02 \x01(\bR\x06strict\"S\n" +
 	"\x11CreateVIPResponse\x12\x1e\n" +
 	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"F\n" +
+	"generation\"^\n" +
 	"\x10UpdateVIPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
-	"\x03vip\x18\x02 \x01(\v2\f.weir.v1.VIPR\x03vip\"S\n" +
+	"\x03vip\x18\x02 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"S\n" +
 	"\x11UpdateVIPResponse\x12\x1e\n" +
 	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\x7f\n" +
+	"generation\"\x97\x01\n" +
 	"\x0fPatchVIPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
 	"\x05patch\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x05patch\x12)\n" +
-	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"R\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\x12\x16\n" +
+	"\x06strict\x18\x04 \x01(\bR\x06strict\"R\n" +
 	"\x10PatchVIPResponse\x12\x1e\n" +
 	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\x84\x02\n" +
+	"generation\"\xb3\x02\n" +
+	"\x14PatchBackendsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12(\n" +
+	"\rfield_manager\x18\x04 \x01(\tB\x03\xe0A\x02R\ffieldManager\x12\"\n" +
+	"\x03set\x18\x05 \x03(\v2\x10.weir.v1.BackendR\x03set\x12(\n" +
+	"\x06remove\x18\x06 \x03(\v2\x10.weir.v1.BackendR\x06remove\x12\x18\n" +
+	"\areplace\x18\a \x01(\bR\areplace\x12\x14\n" +
+	"\x05force\x18\b \x01(\bR\x05force\x12\x17\n" +
+	"\adry_run\x18\t \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06strict\x18\n" +
+	" \x01(\bR\x06strict\"\xb5\x01\n" +
+	"\x15PatchBackendsResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05added\x18\x02 \x01(\rR\x05added\x12\x18\n" +
+	"\aupdated\x18\x03 \x01(\rR\aupdated\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\rR\aremoved\x12\x18\n" +
+	"\amanaged\x18\x05 \x01(\rR\amanaged\x12\x18\n" +
+	"\apending\x18\x06 \x03(\tR\apending\"\x84\x02\n" +
 	"\x0fListVIPsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -6236,26 +7625,29 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x17DeletePrefixListRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1a\n" +
-	"\x18DeletePrefixListResponse\"P\n" +
+	"\x18DeletePrefixListResponse\"h\n" +
 	"\x1bCreateVirtualNetworkRequest\x121\n" +
-	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\"q\n" +
+	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x16\n" +
+	"\x06strict\x18\x02 \x01(\bR\x06strict\"q\n" +
 	"\x1cCreateVirtualNetworkResponse\x121\n" +
 	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"d\n" +
+	"generation\"|\n" +
 	"\x1bUpdateVirtualNetworkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\anetwork\x18\x02 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\"q\n" +
+	"\anetwork\x18\x02 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x16\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"q\n" +
 	"\x1cUpdateVirtualNetworkResponse\x121\n" +
 	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\x8a\x01\n" +
+	"generation\"\xa2\x01\n" +
 	"\x1aPatchVirtualNetworkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
 	"\x05patch\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x05patch\x12)\n" +
-	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"p\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\x12\x16\n" +
+	"\x06strict\x18\x04 \x01(\bR\x06strict\"p\n" +
 	"\x1bPatchVirtualNetworkResponse\x121\n" +
 	"\anetwork\x18\x01 \x01(\v2\x17.weir.v1.VirtualNetworkR\anetwork\x12\x1e\n" +
 	"\n" +
@@ -6355,7 +7747,12 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x10ListNodesRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"8\n" +
 	"\x11ListNodesResponse\x12#\n" +
-	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\"$\n" +
+	"\x05nodes\x18\x01 \x03(\v2\r.weir.v1.NodeR\x05nodes\"'\n" +
+	"\x11WatchNodesRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\"K\n" +
+	"\x12WatchNodesResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12!\n" +
+	"\x04node\x18\x02 \x01(\v2\r.weir.v1.NodeR\x04node\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"4\n" +
 	"\x0fGetNodeResponse\x12!\n" +
@@ -6405,7 +7802,49 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\fvip_warnings\x18\n" +
 	" \x03(\tR\vvipWarnings\x12,\n" +
 	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\x12\x18\n" +
-	"\amanager\x18\f \x01(\tR\amanager\"\xc0\x01\n" +
+	"\amanager\x18\f \x01(\tR\amanager\"\x14\n" +
+	"\x12WatchStatusRequest\"\x9e\x01\n" +
+	"\x13WatchStatusResponse\x122\n" +
+	"\x06status\x18\x01 \x01(\v2\x1a.weir.v1.GetStatusResponseR\x06status\x12,\n" +
+	"\bwarnings\x18\x02 \x03(\v2\x10.weir.v1.WarningR\bwarnings\x12%\n" +
+	"\x0ewarnings_total\x18\x03 \x01(\rR\rwarningsTotal\"E\n" +
+	"\aWarning\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xb3\x01\n" +
+	"\x11WatchRatesRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04vips\x18\x02 \x03(\tR\x04vips\x12\x18\n" +
+	"\abusiest\x18\x03 \x01(\rR\abusiest\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x10\n" +
+	"\x03own\x18\x06 \x01(\bR\x03own\"\xf7\x01\n" +
+	"\x12WatchRatesResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12&\n" +
+	"\x05muxes\x18\x03 \x03(\v2\x10.weir.v1.MuxRateR\x05muxes\x12.\n" +
+	"\bverdicts\x18\x04 \x03(\v2\x12.weir.v1.NamedRateR\bverdicts\x12$\n" +
+	"\x04vips\x18\x05 \x03(\v2\x10.weir.v1.VIPRateR\x04vips\x12#\n" +
+	"\x05other\x18\x06 \x01(\v2\r.weir.v1.RateR\x05other\"4\n" +
+	"\x04Rate\x12\x18\n" +
+	"\apackets\x18\x01 \x01(\x01R\apackets\x12\x12\n" +
+	"\x04bits\x18\x02 \x01(\x01R\x04bits\"\x98\x01\n" +
+	"\aMuxRate\x12\x10\n" +
+	"\x03mux\x18\x01 \x01(\tR\x03mux\x12+\n" +
+	"\tforwarded\x18\x02 \x01(\v2\r.weir.v1.RateR\tforwarded\x12%\n" +
+	"\x06passed\x18\x03 \x01(\v2\r.weir.v1.RateR\x06passed\x12'\n" +
+	"\adropped\x18\x04 \x01(\v2\r.weir.v1.RateR\adropped\"B\n" +
+	"\tNamedRate\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\x04rate\x18\x02 \x01(\v2\r.weir.v1.RateR\x04rate\"\x8b\x01\n" +
+	"\aVIPRate\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12!\n" +
+	"\x04rate\x18\x03 \x01(\v2\r.weir.v1.RateR\x04rate\x123\n" +
+	"\tendpoints\x18\x04 \x03(\v2\x15.weir.v1.EndpointRateR\tendpoints\"c\n" +
+	"\fEndpointRate\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12!\n" +
+	"\x04rate\x18\x02 \x01(\v2\r.weir.v1.RateR\x04rate\"\xc0\x01\n" +
 	"\fHostBackends\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\rR\x05total\x12\x18\n" +
@@ -6452,12 +7891,40 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\x86*\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost\"\xc5\x01\n" +
+	"\x0eObserveRequest\x12\x14\n" +
+	"\x05muxes\x18\x01 \x03(\tR\x05muxes\x12.\n" +
+	"\x06filter\x18\x02 \x01(\v2\x16.weir.v1.CaptureFilterR\x06filter\x12 \n" +
+	"\vconnections\x18\x03 \x01(\bR\vconnections\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x125\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\x84\x01\n" +
+	"\x0fObserveResponse\x121\n" +
+	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.ObservedPacketR\apackets\x12\x12\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost\x12*\n" +
+	"\x05muxes\x18\x03 \x03(\v2\x14.weir.v1.ObservedMuxR\x05muxes\"9\n" +
+	"\vObservedMux\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfb\x02\n" +
+	"\x0eObservedPacket\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x10\n" +
+	"\x03mux\x18\x02 \x01(\tR\x03mux\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\tR\bprotocol\x12%\n" +
+	"\x0esource_address\x18\x05 \x01(\tR\rsourceAddress\x12\x1f\n" +
+	"\vsource_port\x18\x06 \x01(\rR\n" +
+	"sourcePort\x12/\n" +
+	"\x13destination_address\x18\a \x01(\tR\x12destinationAddress\x12)\n" +
+	"\x10destination_port\x18\b \x01(\rR\x0fdestinationPort\x12\x16\n" +
+	"\x06length\x18\t \x01(\rR\x06length\x12\x1b\n" +
+	"\ttcp_flags\x18\n" +
+	" \x01(\tR\btcpFlags\x12\x18\n" +
+	"\acomment\x18\v \x01(\tR\acomment2\xeb-\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
 	"\tUpdateVIP\x12\x19.weir.v1.UpdateVIPRequest\x1a\x1a.weir.v1.UpdateVIPResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x03vip\x1a\x0f/v1/vips/{name}\x12_\n" +
-	"\bPatchVIP\x12\x18.weir.v1.PatchVIPRequest\x1a\x19.weir.v1.PatchVIPResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x05patch2\x0f/v1/vips/{name}\x12T\n" +
+	"\bPatchVIP\x12\x18.weir.v1.PatchVIPRequest\x1a\x19.weir.v1.PatchVIPResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x05patch2\x0f/v1/vips/{name}\x12y\n" +
+	"\rPatchBackends\x12\x1d.weir.v1.PatchBackendsRequest\x1a\x1e.weir.v1.PatchBackendsResponse\")\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/vips/{name}/backends:patch\x12T\n" +
 	"\bListVIPs\x12\x18.weir.v1.ListVIPsRequest\x1a\x19.weir.v1.ListVIPsResponse\"\x13\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/vips\x90\x02\x02\x12U\n" +
 	"\x06GetVIP\x12\x16.weir.v1.GetVIPRequest\x1a\x17.weir.v1.GetVIPResponse\"\x1a\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/vips/{name}\x90\x02\x02\x12[\n" +
@@ -6498,16 +7965,22 @@ const file_v1_weir_proto_rawDesc = "" +
 	"/v1/events\x90\x02\x02\x12d\n" +
 	"\vWatchEvents\x12\x1b.weir.v1.WatchEventsRequest\x1a\x1c.weir.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01\x12X\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x90\x02\x02\x12Y\n" +
-	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12_\n" +
+	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12`\n" +
+	"\n" +
+	"WatchNodes\x12\x1a.weir.v1.WatchNodesRequest\x1a\x1b.weir.v1.WatchNodesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/nodes:watch0\x01\x12_\n" +
 	"\n" +
 	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12n\n" +
 	"\vDrainSwitch\x12\x1b.weir.v1.DrainSwitchRequest\x1a\x1c.weir.v1.DrainSwitchResponse\"$\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/nodes/{name}/drain\x90\x02\x02\x12v\n" +
 	"\rUndrainSwitch\x12\x1d.weir.v1.UndrainSwitchRequest\x1a\x1e.weir.v1.UndrainSwitchResponse\"&\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/nodes/{name}/undrain\x90\x02\x02\x12Y\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/status\x90\x02\x02\x12T\n" +
+	"/v1/status\x90\x02\x02\x12d\n" +
+	"\vWatchStatus\x12\x1b.weir.v1.WatchStatusRequest\x1a\x1c.weir.v1.WatchStatusResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/status:watch0\x01\x12`\n" +
+	"\n" +
+	"WatchRates\x12\x1a.weir.v1.WatchRatesRequest\x1a\x1b.weir.v1.WatchRatesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/rates:watch0\x01\x12T\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
 	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12>\n" +
-	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01\x12{\n" +
+	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01\x12>\n" +
+	"\aObserve\x12\x17.weir.v1.ObserveRequest\x1a\x18.weir.v1.ObserveResponse0\x01\x12{\n" +
 	"\x0fListConnections\x12\x1f.weir.v1.ListConnectionsRequest\x1a .weir.v1.ListConnectionsResponse\"%\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/vips/{vip}/connections\x90\x02\x02B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
@@ -6522,7 +7995,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
 var file_v1_weir_proto_goTypes = []any{
 	(*UpdateFabricRequest)(nil),          // 0: weir.v1.UpdateFabricRequest
 	(*UpdateFabricResponse)(nil),         // 1: weir.v1.UpdateFabricResponse
@@ -6549,280 +8022,333 @@ var file_v1_weir_proto_goTypes = []any{
 	(*UpdateVIPResponse)(nil),            // 22: weir.v1.UpdateVIPResponse
 	(*PatchVIPRequest)(nil),              // 23: weir.v1.PatchVIPRequest
 	(*PatchVIPResponse)(nil),             // 24: weir.v1.PatchVIPResponse
-	(*ListVIPsRequest)(nil),              // 25: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),             // 26: weir.v1.ListVIPsResponse
-	(*WatchVIPsRequest)(nil),             // 27: weir.v1.WatchVIPsRequest
-	(*WatchVIPsResponse)(nil),            // 28: weir.v1.WatchVIPsResponse
-	(*CreateAddressPoolRequest)(nil),     // 29: weir.v1.CreateAddressPoolRequest
-	(*CreateAddressPoolResponse)(nil),    // 30: weir.v1.CreateAddressPoolResponse
-	(*UpdateAddressPoolRequest)(nil),     // 31: weir.v1.UpdateAddressPoolRequest
-	(*UpdateAddressPoolResponse)(nil),    // 32: weir.v1.UpdateAddressPoolResponse
-	(*ListAddressPoolsRequest)(nil),      // 33: weir.v1.ListAddressPoolsRequest
-	(*ListAddressPoolsResponse)(nil),     // 34: weir.v1.ListAddressPoolsResponse
-	(*GetAddressPoolRequest)(nil),        // 35: weir.v1.GetAddressPoolRequest
-	(*GetAddressPoolResponse)(nil),       // 36: weir.v1.GetAddressPoolResponse
-	(*DeleteAddressPoolRequest)(nil),     // 37: weir.v1.DeleteAddressPoolRequest
-	(*DeleteAddressPoolResponse)(nil),    // 38: weir.v1.DeleteAddressPoolResponse
-	(*CreatePrefixListRequest)(nil),      // 39: weir.v1.CreatePrefixListRequest
-	(*CreatePrefixListResponse)(nil),     // 40: weir.v1.CreatePrefixListResponse
-	(*UpdatePrefixListRequest)(nil),      // 41: weir.v1.UpdatePrefixListRequest
-	(*UpdatePrefixListResponse)(nil),     // 42: weir.v1.UpdatePrefixListResponse
-	(*ChangePrefixListRequest)(nil),      // 43: weir.v1.ChangePrefixListRequest
-	(*ChangePrefixListResponse)(nil),     // 44: weir.v1.ChangePrefixListResponse
-	(*ListPrefixListsRequest)(nil),       // 45: weir.v1.ListPrefixListsRequest
-	(*ListPrefixListsResponse)(nil),      // 46: weir.v1.ListPrefixListsResponse
-	(*GetPrefixListRequest)(nil),         // 47: weir.v1.GetPrefixListRequest
-	(*GetPrefixListResponse)(nil),        // 48: weir.v1.GetPrefixListResponse
-	(*DeletePrefixListRequest)(nil),      // 49: weir.v1.DeletePrefixListRequest
-	(*DeletePrefixListResponse)(nil),     // 50: weir.v1.DeletePrefixListResponse
-	(*CreateVirtualNetworkRequest)(nil),  // 51: weir.v1.CreateVirtualNetworkRequest
-	(*CreateVirtualNetworkResponse)(nil), // 52: weir.v1.CreateVirtualNetworkResponse
-	(*UpdateVirtualNetworkRequest)(nil),  // 53: weir.v1.UpdateVirtualNetworkRequest
-	(*UpdateVirtualNetworkResponse)(nil), // 54: weir.v1.UpdateVirtualNetworkResponse
-	(*PatchVirtualNetworkRequest)(nil),   // 55: weir.v1.PatchVirtualNetworkRequest
-	(*PatchVirtualNetworkResponse)(nil),  // 56: weir.v1.PatchVirtualNetworkResponse
-	(*ListVirtualNetworksRequest)(nil),   // 57: weir.v1.ListVirtualNetworksRequest
-	(*ListVirtualNetworksResponse)(nil),  // 58: weir.v1.ListVirtualNetworksResponse
-	(*GetVirtualNetworkRequest)(nil),     // 59: weir.v1.GetVirtualNetworkRequest
-	(*GetVirtualNetworkResponse)(nil),    // 60: weir.v1.GetVirtualNetworkResponse
-	(*DeleteVirtualNetworkRequest)(nil),  // 61: weir.v1.DeleteVirtualNetworkRequest
-	(*DeleteVirtualNetworkResponse)(nil), // 62: weir.v1.DeleteVirtualNetworkResponse
-	(*UpdateOverlayRequest)(nil),         // 63: weir.v1.UpdateOverlayRequest
-	(*UpdateOverlayResponse)(nil),        // 64: weir.v1.UpdateOverlayResponse
-	(*GetOverlayRequest)(nil),            // 65: weir.v1.GetOverlayRequest
-	(*GetOverlayResponse)(nil),           // 66: weir.v1.GetOverlayResponse
-	(*DeleteOverlayRequest)(nil),         // 67: weir.v1.DeleteOverlayRequest
-	(*DeleteOverlayResponse)(nil),        // 68: weir.v1.DeleteOverlayResponse
-	(*ListEventsRequest)(nil),            // 69: weir.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),           // 70: weir.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),           // 71: weir.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),          // 72: weir.v1.WatchEventsResponse
-	(*GetVIPRequest)(nil),                // 73: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),               // 74: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),             // 75: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),            // 76: weir.v1.DeleteVIPResponse
-	(*GetSNATRequest)(nil),               // 77: weir.v1.GetSNATRequest
-	(*GetSNATResponse)(nil),              // 78: weir.v1.GetSNATResponse
-	(*WorkloadPorts)(nil),                // 79: weir.v1.WorkloadPorts
-	(*ReclaimPortsRequest)(nil),          // 80: weir.v1.ReclaimPortsRequest
-	(*ReclaimPortsResponse)(nil),         // 81: weir.v1.ReclaimPortsResponse
-	(*ListNodesRequest)(nil),             // 82: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),            // 83: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),               // 84: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),              // 85: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),            // 86: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),           // 87: weir.v1.DeleteNodeResponse
-	(*DrainSwitchRequest)(nil),           // 88: weir.v1.DrainSwitchRequest
-	(*DrainSwitchResponse)(nil),          // 89: weir.v1.DrainSwitchResponse
-	(*DrainedVIP)(nil),                   // 90: weir.v1.DrainedVIP
-	(*UndrainSwitchRequest)(nil),         // 91: weir.v1.UndrainSwitchRequest
-	(*UndrainSwitchResponse)(nil),        // 92: weir.v1.UndrainSwitchResponse
-	(*GetStatusRequest)(nil),             // 93: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),            // 94: weir.v1.GetStatusResponse
-	(*HostBackends)(nil),                 // 95: weir.v1.HostBackends
-	(*ExplainRequest)(nil),               // 96: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),              // 97: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),         // 98: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),        // 99: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 100: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 101: weir.v1.CaptureResponse
-	(*Fabric)(nil),                       // 102: weir.v1.Fabric
-	(*Connection)(nil),                   // 103: weir.v1.Connection
-	(*VIP)(nil),                          // 104: weir.v1.VIP
-	(*AddressPool)(nil),                  // 105: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 106: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 107: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 108: weir.v1.Overlay
-	(*PlacementMove)(nil),                // 109: weir.v1.PlacementMove
-	(*EndpointKey)(nil),                  // 110: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 111: google.protobuf.Struct
-	(*Event)(nil),                        // 112: weir.v1.Event
-	(*SNATStatus)(nil),                   // 113: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 114: weir.v1.SNATUse
-	(*Node)(nil),                         // 115: weir.v1.Node
-	(*Backend)(nil),                      // 116: weir.v1.Backend
-	(*PacketExplanation)(nil),            // 117: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 118: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 119: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 120: weir.v1.CapturedPacket
-	(*PlanPlacementRequest)(nil),         // 121: weir.v1.PlanPlacementRequest
-	(*OptimizePlacementRequest)(nil),     // 122: weir.v1.OptimizePlacementRequest
-	(*ExplainPlacementRequest)(nil),      // 123: weir.v1.ExplainPlacementRequest
-	(*PlanPlacementResponse)(nil),        // 124: weir.v1.PlanPlacementResponse
-	(*OptimizePlacementResponse)(nil),    // 125: weir.v1.OptimizePlacementResponse
-	(*ExplainPlacementResponse)(nil),     // 126: weir.v1.ExplainPlacementResponse
+	(*PatchBackendsRequest)(nil),         // 25: weir.v1.PatchBackendsRequest
+	(*PatchBackendsResponse)(nil),        // 26: weir.v1.PatchBackendsResponse
+	(*ListVIPsRequest)(nil),              // 27: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),             // 28: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),             // 29: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),            // 30: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),     // 31: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil),    // 32: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),     // 33: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil),    // 34: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),      // 35: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),     // 36: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),        // 37: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),       // 38: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),     // 39: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil),    // 40: weir.v1.DeleteAddressPoolResponse
+	(*CreatePrefixListRequest)(nil),      // 41: weir.v1.CreatePrefixListRequest
+	(*CreatePrefixListResponse)(nil),     // 42: weir.v1.CreatePrefixListResponse
+	(*UpdatePrefixListRequest)(nil),      // 43: weir.v1.UpdatePrefixListRequest
+	(*UpdatePrefixListResponse)(nil),     // 44: weir.v1.UpdatePrefixListResponse
+	(*ChangePrefixListRequest)(nil),      // 45: weir.v1.ChangePrefixListRequest
+	(*ChangePrefixListResponse)(nil),     // 46: weir.v1.ChangePrefixListResponse
+	(*ListPrefixListsRequest)(nil),       // 47: weir.v1.ListPrefixListsRequest
+	(*ListPrefixListsResponse)(nil),      // 48: weir.v1.ListPrefixListsResponse
+	(*GetPrefixListRequest)(nil),         // 49: weir.v1.GetPrefixListRequest
+	(*GetPrefixListResponse)(nil),        // 50: weir.v1.GetPrefixListResponse
+	(*DeletePrefixListRequest)(nil),      // 51: weir.v1.DeletePrefixListRequest
+	(*DeletePrefixListResponse)(nil),     // 52: weir.v1.DeletePrefixListResponse
+	(*CreateVirtualNetworkRequest)(nil),  // 53: weir.v1.CreateVirtualNetworkRequest
+	(*CreateVirtualNetworkResponse)(nil), // 54: weir.v1.CreateVirtualNetworkResponse
+	(*UpdateVirtualNetworkRequest)(nil),  // 55: weir.v1.UpdateVirtualNetworkRequest
+	(*UpdateVirtualNetworkResponse)(nil), // 56: weir.v1.UpdateVirtualNetworkResponse
+	(*PatchVirtualNetworkRequest)(nil),   // 57: weir.v1.PatchVirtualNetworkRequest
+	(*PatchVirtualNetworkResponse)(nil),  // 58: weir.v1.PatchVirtualNetworkResponse
+	(*ListVirtualNetworksRequest)(nil),   // 59: weir.v1.ListVirtualNetworksRequest
+	(*ListVirtualNetworksResponse)(nil),  // 60: weir.v1.ListVirtualNetworksResponse
+	(*GetVirtualNetworkRequest)(nil),     // 61: weir.v1.GetVirtualNetworkRequest
+	(*GetVirtualNetworkResponse)(nil),    // 62: weir.v1.GetVirtualNetworkResponse
+	(*DeleteVirtualNetworkRequest)(nil),  // 63: weir.v1.DeleteVirtualNetworkRequest
+	(*DeleteVirtualNetworkResponse)(nil), // 64: weir.v1.DeleteVirtualNetworkResponse
+	(*UpdateOverlayRequest)(nil),         // 65: weir.v1.UpdateOverlayRequest
+	(*UpdateOverlayResponse)(nil),        // 66: weir.v1.UpdateOverlayResponse
+	(*GetOverlayRequest)(nil),            // 67: weir.v1.GetOverlayRequest
+	(*GetOverlayResponse)(nil),           // 68: weir.v1.GetOverlayResponse
+	(*DeleteOverlayRequest)(nil),         // 69: weir.v1.DeleteOverlayRequest
+	(*DeleteOverlayResponse)(nil),        // 70: weir.v1.DeleteOverlayResponse
+	(*ListEventsRequest)(nil),            // 71: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),           // 72: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),           // 73: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),          // 74: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),                // 75: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),               // 76: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),             // 77: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),            // 78: weir.v1.DeleteVIPResponse
+	(*GetSNATRequest)(nil),               // 79: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),              // 80: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),                // 81: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),          // 82: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),         // 83: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),             // 84: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),            // 85: weir.v1.ListNodesResponse
+	(*WatchNodesRequest)(nil),            // 86: weir.v1.WatchNodesRequest
+	(*WatchNodesResponse)(nil),           // 87: weir.v1.WatchNodesResponse
+	(*GetNodeRequest)(nil),               // 88: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),              // 89: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),            // 90: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),           // 91: weir.v1.DeleteNodeResponse
+	(*DrainSwitchRequest)(nil),           // 92: weir.v1.DrainSwitchRequest
+	(*DrainSwitchResponse)(nil),          // 93: weir.v1.DrainSwitchResponse
+	(*DrainedVIP)(nil),                   // 94: weir.v1.DrainedVIP
+	(*UndrainSwitchRequest)(nil),         // 95: weir.v1.UndrainSwitchRequest
+	(*UndrainSwitchResponse)(nil),        // 96: weir.v1.UndrainSwitchResponse
+	(*GetStatusRequest)(nil),             // 97: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),            // 98: weir.v1.GetStatusResponse
+	(*WatchStatusRequest)(nil),           // 99: weir.v1.WatchStatusRequest
+	(*WatchStatusResponse)(nil),          // 100: weir.v1.WatchStatusResponse
+	(*Warning)(nil),                      // 101: weir.v1.Warning
+	(*WatchRatesRequest)(nil),            // 102: weir.v1.WatchRatesRequest
+	(*WatchRatesResponse)(nil),           // 103: weir.v1.WatchRatesResponse
+	(*Rate)(nil),                         // 104: weir.v1.Rate
+	(*MuxRate)(nil),                      // 105: weir.v1.MuxRate
+	(*NamedRate)(nil),                    // 106: weir.v1.NamedRate
+	(*VIPRate)(nil),                      // 107: weir.v1.VIPRate
+	(*EndpointRate)(nil),                 // 108: weir.v1.EndpointRate
+	(*HostBackends)(nil),                 // 109: weir.v1.HostBackends
+	(*ExplainRequest)(nil),               // 110: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),              // 111: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),         // 112: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),        // 113: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),               // 114: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 115: weir.v1.CaptureResponse
+	(*ObserveRequest)(nil),               // 116: weir.v1.ObserveRequest
+	(*ObserveResponse)(nil),              // 117: weir.v1.ObserveResponse
+	(*ObservedMux)(nil),                  // 118: weir.v1.ObservedMux
+	(*ObservedPacket)(nil),               // 119: weir.v1.ObservedPacket
+	(*Fabric)(nil),                       // 120: weir.v1.Fabric
+	(*Connection)(nil),                   // 121: weir.v1.Connection
+	(*VIP)(nil),                          // 122: weir.v1.VIP
+	(*AddressPool)(nil),                  // 123: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 124: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 125: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 126: weir.v1.Overlay
+	(*PlacementMove)(nil),                // 127: weir.v1.PlacementMove
+	(*EndpointKey)(nil),                  // 128: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 129: google.protobuf.Struct
+	(*Backend)(nil),                      // 130: weir.v1.Backend
+	(*Event)(nil),                        // 131: weir.v1.Event
+	(*SNATStatus)(nil),                   // 132: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 133: weir.v1.SNATUse
+	(*Node)(nil),                         // 134: weir.v1.Node
+	(*timestamppb.Timestamp)(nil),        // 135: google.protobuf.Timestamp
+	(*PacketExplanation)(nil),            // 136: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 137: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 138: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 139: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 140: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 141: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 142: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 143: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 144: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 145: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	102, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
-	102, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
-	102, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
-	102, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
-	103, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	120, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
+	120, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
+	120, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
+	120, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
+	121, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
 	10,  // 5: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
-	104, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	105, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	106, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	107, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	108, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	122, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	123, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	124, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	125, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	126, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
 	15,  // 11: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	16,  // 12: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	17,  // 13: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
 	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
 	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
 	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	109, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
-	110, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	104, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	104, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	104, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	104, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	111, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	104, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	104, // 25: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	104, // 26: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	105, // 27: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	105, // 28: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	105, // 29: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	105, // 30: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	105, // 31: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	105, // 32: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	106, // 33: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 34: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 35: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 36: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 37: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	106, // 38: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	106, // 39: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	107, // 40: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	107, // 41: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	107, // 42: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	107, // 43: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	111, // 44: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	107, // 45: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	107, // 46: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	107, // 47: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	108, // 48: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	108, // 49: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	108, // 50: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	112, // 51: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	112, // 52: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	104, // 53: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	113, // 54: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	79,  // 55: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	114, // 56: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	115, // 57: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	115, // 58: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	90,  // 59: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
-	115, // 60: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	95,  // 61: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
-	116, // 62: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	117, // 63: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	118, // 64: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	119, // 65: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	120, // 66: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	11,  // 67: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 68: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 69: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 70: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 71: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	73,  // 72: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	75,  // 73: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	27,  // 74: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	77,  // 75: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	80,  // 76: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	29,  // 77: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	31,  // 78: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	33,  // 79: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	35,  // 80: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	37,  // 81: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	39,  // 82: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	41,  // 83: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	43,  // 84: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	45,  // 85: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	47,  // 86: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	49,  // 87: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	51,  // 88: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	53,  // 89: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	55,  // 90: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	57,  // 91: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	59,  // 92: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	61,  // 93: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	63,  // 94: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	65,  // 95: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	67,  // 96: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 97: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 98: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 99: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 100: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	121, // 101: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	122, // 102: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	123, // 103: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	69,  // 104: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	71,  // 105: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	82,  // 106: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	84,  // 107: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	86,  // 108: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	88,  // 109: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
-	91,  // 110: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
-	93,  // 111: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	96,  // 112: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	98,  // 113: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	100, // 114: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	8,   // 115: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 116: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 117: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 118: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 119: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 120: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	74,  // 121: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	76,  // 122: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	28,  // 123: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	78,  // 124: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	81,  // 125: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	30,  // 126: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	32,  // 127: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	34,  // 128: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	36,  // 129: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	38,  // 130: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	40,  // 131: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	42,  // 132: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	44,  // 133: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	46,  // 134: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	48,  // 135: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	50,  // 136: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	52,  // 137: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	54,  // 138: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	56,  // 139: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	58,  // 140: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	60,  // 141: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	62,  // 142: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	64,  // 143: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	66,  // 144: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	68,  // 145: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 146: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 147: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 148: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 149: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	124, // 150: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	125, // 151: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	126, // 152: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	70,  // 153: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	72,  // 154: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	83,  // 155: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	85,  // 156: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	87,  // 157: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	89,  // 158: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
-	92,  // 159: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
-	94,  // 160: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	97,  // 161: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	99,  // 162: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	101, // 163: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	9,   // 164: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	116, // [116:165] is the sub-list for method output_type
-	67,  // [67:116] is the sub-list for method input_type
-	67,  // [67:67] is the sub-list for extension type_name
-	67,  // [67:67] is the sub-list for extension extendee
-	0,   // [0:67] is the sub-list for field type_name
+	127, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
+	128, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	122, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	122, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	122, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	122, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	129, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	122, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	130, // 25: weir.v1.PatchBackendsRequest.set:type_name -> weir.v1.Backend
+	130, // 26: weir.v1.PatchBackendsRequest.remove:type_name -> weir.v1.Backend
+	122, // 27: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	122, // 28: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	123, // 29: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	123, // 30: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	123, // 31: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	123, // 32: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	123, // 33: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	123, // 34: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	124, // 35: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 36: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 37: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 38: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 39: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	124, // 40: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	124, // 41: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	125, // 42: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	125, // 43: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	125, // 44: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	125, // 45: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	129, // 46: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	125, // 47: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	125, // 48: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	125, // 49: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	126, // 50: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	126, // 51: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	126, // 52: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	131, // 53: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	131, // 54: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	122, // 55: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	132, // 56: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	81,  // 57: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	133, // 58: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	134, // 59: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	134, // 60: weir.v1.WatchNodesResponse.node:type_name -> weir.v1.Node
+	134, // 61: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	94,  // 62: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
+	134, // 63: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	109, // 64: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	98,  // 65: weir.v1.WatchStatusResponse.status:type_name -> weir.v1.GetStatusResponse
+	101, // 66: weir.v1.WatchStatusResponse.warnings:type_name -> weir.v1.Warning
+	135, // 67: weir.v1.WatchRatesRequest.since:type_name -> google.protobuf.Timestamp
+	135, // 68: weir.v1.WatchRatesResponse.at:type_name -> google.protobuf.Timestamp
+	105, // 69: weir.v1.WatchRatesResponse.muxes:type_name -> weir.v1.MuxRate
+	106, // 70: weir.v1.WatchRatesResponse.verdicts:type_name -> weir.v1.NamedRate
+	107, // 71: weir.v1.WatchRatesResponse.vips:type_name -> weir.v1.VIPRate
+	104, // 72: weir.v1.WatchRatesResponse.other:type_name -> weir.v1.Rate
+	104, // 73: weir.v1.MuxRate.forwarded:type_name -> weir.v1.Rate
+	104, // 74: weir.v1.MuxRate.passed:type_name -> weir.v1.Rate
+	104, // 75: weir.v1.MuxRate.dropped:type_name -> weir.v1.Rate
+	104, // 76: weir.v1.NamedRate.rate:type_name -> weir.v1.Rate
+	104, // 77: weir.v1.VIPRate.rate:type_name -> weir.v1.Rate
+	108, // 78: weir.v1.VIPRate.endpoints:type_name -> weir.v1.EndpointRate
+	128, // 79: weir.v1.EndpointRate.endpoint:type_name -> weir.v1.EndpointKey
+	104, // 80: weir.v1.EndpointRate.rate:type_name -> weir.v1.Rate
+	130, // 81: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	136, // 82: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	137, // 83: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	138, // 84: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	139, // 85: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	137, // 86: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
+	138, // 87: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
+	119, // 88: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
+	118, // 89: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
+	135, // 90: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
+	11,  // 91: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 92: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 93: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 94: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 95: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
+	27,  // 96: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	75,  // 97: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	77,  // 98: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	29,  // 99: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	79,  // 100: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	82,  // 101: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	31,  // 102: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	33,  // 103: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	35,  // 104: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	37,  // 105: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	39,  // 106: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	41,  // 107: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	43,  // 108: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	45,  // 109: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	47,  // 110: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	49,  // 111: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	51,  // 112: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	53,  // 113: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	55,  // 114: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	57,  // 115: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	59,  // 116: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	61,  // 117: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	63,  // 118: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	65,  // 119: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	67,  // 120: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	69,  // 121: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 122: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 123: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 124: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 125: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	140, // 126: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	141, // 127: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	142, // 128: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	71,  // 129: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	73,  // 130: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	84,  // 131: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	88,  // 132: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 133: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
+	90,  // 134: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	92,  // 135: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	95,  // 136: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	97,  // 137: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	99,  // 138: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
+	102, // 139: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
+	110, // 140: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	112, // 141: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	114, // 142: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	116, // 143: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
+	8,   // 144: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 145: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 146: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 147: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 148: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 149: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
+	28,  // 150: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	76,  // 151: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	78,  // 152: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	30,  // 153: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	80,  // 154: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	83,  // 155: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	32,  // 156: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	34,  // 157: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	36,  // 158: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	38,  // 159: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	40,  // 160: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	42,  // 161: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	44,  // 162: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	46,  // 163: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	48,  // 164: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	50,  // 165: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	52,  // 166: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	54,  // 167: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	56,  // 168: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	58,  // 169: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	60,  // 170: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	62,  // 171: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	64,  // 172: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	66,  // 173: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	68,  // 174: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	70,  // 175: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 176: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 177: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 178: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 179: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	143, // 180: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	144, // 181: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	145, // 182: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	72,  // 183: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	74,  // 184: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	85,  // 185: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	89,  // 186: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 187: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
+	91,  // 188: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	93,  // 189: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	96,  // 190: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	98,  // 191: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	100, // 192: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
+	103, // 193: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
+	111, // 194: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	113, // 195: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	115, // 196: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	117, // 197: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
+	9,   // 198: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	145, // [145:199] is the sub-list for method output_type
+	91,  // [91:145] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -6839,7 +8365,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   102,
+			NumMessages:   120,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

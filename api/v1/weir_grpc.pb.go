@@ -25,6 +25,7 @@ const (
 	WeirService_CreateVIP_FullMethodName            = "/weir.v1.WeirService/CreateVIP"
 	WeirService_UpdateVIP_FullMethodName            = "/weir.v1.WeirService/UpdateVIP"
 	WeirService_PatchVIP_FullMethodName             = "/weir.v1.WeirService/PatchVIP"
+	WeirService_PatchBackends_FullMethodName        = "/weir.v1.WeirService/PatchBackends"
 	WeirService_ListVIPs_FullMethodName             = "/weir.v1.WeirService/ListVIPs"
 	WeirService_GetVIP_FullMethodName               = "/weir.v1.WeirService/GetVIP"
 	WeirService_DeleteVIP_FullMethodName            = "/weir.v1.WeirService/DeleteVIP"
@@ -62,13 +63,17 @@ const (
 	WeirService_WatchEvents_FullMethodName          = "/weir.v1.WeirService/WatchEvents"
 	WeirService_ListNodes_FullMethodName            = "/weir.v1.WeirService/ListNodes"
 	WeirService_GetNode_FullMethodName              = "/weir.v1.WeirService/GetNode"
+	WeirService_WatchNodes_FullMethodName           = "/weir.v1.WeirService/WatchNodes"
 	WeirService_DeleteNode_FullMethodName           = "/weir.v1.WeirService/DeleteNode"
 	WeirService_DrainSwitch_FullMethodName          = "/weir.v1.WeirService/DrainSwitch"
 	WeirService_UndrainSwitch_FullMethodName        = "/weir.v1.WeirService/UndrainSwitch"
 	WeirService_GetStatus_FullMethodName            = "/weir.v1.WeirService/GetStatus"
+	WeirService_WatchStatus_FullMethodName          = "/weir.v1.WeirService/WatchStatus"
+	WeirService_WatchRates_FullMethodName           = "/weir.v1.WeirService/WatchRates"
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
 	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
+	WeirService_Observe_FullMethodName              = "/weir.v1.WeirService/Observe"
 	WeirService_ListConnections_FullMethodName      = "/weir.v1.WeirService/ListConnections"
 )
 
@@ -86,6 +91,8 @@ type WeirServiceClient interface {
 	UpdateVIP(ctx context.Context, in *UpdateVIPRequest, opts ...grpc.CallOption) (*UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(ctx context.Context, in *PatchVIPRequest, opts ...grpc.CallOption) (*PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(ctx context.Context, in *PatchBackendsRequest, opts ...grpc.CallOption) (*PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(ctx context.Context, in *ListVIPsRequest, opts ...grpc.CallOption) (*ListVIPsResponse, error)
 	GetVIP(ctx context.Context, in *GetVIPRequest, opts ...grpc.CallOption) (*GetVIPResponse, error)
@@ -154,6 +161,8 @@ type WeirServiceClient interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(ctx context.Context, in *WatchNodesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNodesResponse], error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -162,12 +171,20 @@ type WeirServiceClient interface {
 	UndrainSwitch(ctx context.Context, in *UndrainSwitchRequest, opts ...grpc.CallOption) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error)
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(ctx context.Context, in *WatchRatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error)
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error)
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error)
 }
@@ -214,6 +231,16 @@ func (c *weirServiceClient) PatchVIP(ctx context.Context, in *PatchVIPRequest, o
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PatchVIPResponse)
 	err := c.cc.Invoke(ctx, WeirService_PatchVIP_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) PatchBackends(ctx context.Context, in *PatchBackendsRequest, opts ...grpc.CallOption) (*PatchBackendsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PatchBackendsResponse)
+	err := c.cc.Invoke(ctx, WeirService_PatchBackends_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -608,6 +635,25 @@ func (c *weirServiceClient) GetNode(ctx context.Context, in *GetNodeRequest, opt
 	return out, nil
 }
 
+func (c *weirServiceClient) WatchNodes(ctx context.Context, in *WatchNodesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNodesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[2], WeirService_WatchNodes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchNodesRequest, WatchNodesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchNodesClient = grpc.ServerStreamingClient[WatchNodesResponse]
+
 func (c *weirServiceClient) DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteNodeResponse)
@@ -648,6 +694,44 @@ func (c *weirServiceClient) GetStatus(ctx context.Context, in *GetStatusRequest,
 	return out, nil
 }
 
+func (c *weirServiceClient) WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[3], WeirService_WatchStatus_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchStatusRequest, WatchStatusResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchStatusClient = grpc.ServerStreamingClient[WatchStatusResponse]
+
+func (c *weirServiceClient) WatchRates(ctx context.Context, in *WatchRatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRatesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[4], WeirService_WatchRates_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRatesRequest, WatchRatesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchRatesClient = grpc.ServerStreamingClient[WatchRatesResponse]
+
 func (c *weirServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ExplainResponse)
@@ -670,7 +754,7 @@ func (c *weirServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacket
 
 func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[2], WeirService_Capture_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[5], WeirService_Capture_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -686,6 +770,25 @@ func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opt
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
+
+func (c *weirServiceClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[6], WeirService_Observe_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ObserveRequest, ObserveResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_ObserveClient = grpc.ServerStreamingClient[ObserveResponse]
 
 func (c *weirServiceClient) ListConnections(ctx context.Context, in *ListConnectionsRequest, opts ...grpc.CallOption) (*ListConnectionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -711,6 +814,8 @@ type WeirServiceServer interface {
 	UpdateVIP(context.Context, *UpdateVIPRequest) (*UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *PatchBackendsRequest) (*PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error)
 	GetVIP(context.Context, *GetVIPRequest) (*GetVIPResponse, error)
@@ -779,6 +884,8 @@ type WeirServiceServer interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(*WatchNodesRequest, grpc.ServerStreamingServer[WatchNodesResponse]) error
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -787,12 +894,20 @@ type WeirServiceServer interface {
 	UndrainSwitch(context.Context, *UndrainSwitchRequest) (*UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(*WatchRatesRequest, grpc.ServerStreamingServer[WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error)
 }
@@ -815,6 +930,9 @@ func (UnimplementedWeirServiceServer) UpdateVIP(context.Context, *UpdateVIPReque
 }
 func (UnimplementedWeirServiceServer) PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PatchVIP not implemented")
+}
+func (UnimplementedWeirServiceServer) PatchBackends(context.Context, *PatchBackendsRequest) (*PatchBackendsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PatchBackends not implemented")
 }
 func (UnimplementedWeirServiceServer) ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListVIPs not implemented")
@@ -927,6 +1045,9 @@ func (UnimplementedWeirServiceServer) ListNodes(context.Context, *ListNodesReque
 func (UnimplementedWeirServiceServer) GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetNode not implemented")
 }
+func (UnimplementedWeirServiceServer) WatchNodes(*WatchNodesRequest, grpc.ServerStreamingServer[WatchNodesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchNodes not implemented")
+}
 func (UnimplementedWeirServiceServer) DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteNode not implemented")
 }
@@ -939,6 +1060,12 @@ func (UnimplementedWeirServiceServer) UndrainSwitch(context.Context, *UndrainSwi
 func (UnimplementedWeirServiceServer) GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
 }
+func (UnimplementedWeirServiceServer) WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchStatus not implemented")
+}
+func (UnimplementedWeirServiceServer) WatchRates(*WatchRatesRequest, grpc.ServerStreamingServer[WatchRatesResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchRates not implemented")
+}
 func (UnimplementedWeirServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
@@ -947,6 +1074,9 @@ func (UnimplementedWeirServiceServer) ExplainPacket(context.Context, *ExplainPac
 }
 func (UnimplementedWeirServiceServer) Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error {
 	return status.Error(codes.Unimplemented, "method Capture not implemented")
+}
+func (UnimplementedWeirServiceServer) Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error {
+	return status.Error(codes.Unimplemented, "method Observe not implemented")
 }
 func (UnimplementedWeirServiceServer) ListConnections(context.Context, *ListConnectionsRequest) (*ListConnectionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListConnections not implemented")
@@ -1039,6 +1169,24 @@ func _WeirService_PatchVIP_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(WeirServiceServer).PatchVIP(ctx, req.(*PatchVIPRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_PatchBackends_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PatchBackendsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).PatchBackends(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_PatchBackends_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).PatchBackends(ctx, req.(*PatchBackendsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1695,6 +1843,17 @@ func _WeirService_GetNode_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_WatchNodes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchNodesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchNodes(m, &grpc.GenericServerStream[WatchNodesRequest, WatchNodesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchNodesServer = grpc.ServerStreamingServer[WatchNodesResponse]
+
 func _WeirService_DeleteNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteNodeRequest)
 	if err := dec(in); err != nil {
@@ -1767,6 +1926,28 @@ func _WeirService_GetStatus_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_WatchStatus_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchStatusRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchStatus(m, &grpc.GenericServerStream[WatchStatusRequest, WatchStatusResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchStatusServer = grpc.ServerStreamingServer[WatchStatusResponse]
+
+func _WeirService_WatchRates_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRatesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchRates(m, &grpc.GenericServerStream[WatchRatesRequest, WatchRatesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchRatesServer = grpc.ServerStreamingServer[WatchRatesResponse]
+
 func _WeirService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainRequest)
 	if err := dec(in); err != nil {
@@ -1814,6 +1995,17 @@ func _WeirService_Capture_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_CaptureServer = grpc.ServerStreamingServer[CaptureResponse]
 
+func _WeirService_Observe_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ObserveRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).Observe(m, &grpc.GenericServerStream[ObserveRequest, ObserveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_ObserveServer = grpc.ServerStreamingServer[ObserveResponse]
+
 func _WeirService_ListConnections_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListConnectionsRequest)
 	if err := dec(in); err != nil {
@@ -1854,6 +2046,10 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PatchVIP",
 			Handler:    _WeirService_PatchVIP_Handler,
+		},
+		{
+			MethodName: "PatchBackends",
+			Handler:    _WeirService_PatchBackends_Handler,
 		},
 		{
 			MethodName: "ListVIPs",
@@ -2036,8 +2232,28 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 		{
+			StreamName:    "WatchNodes",
+			Handler:       _WeirService_WatchNodes_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchStatus",
+			Handler:       _WeirService_WatchStatus_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchRates",
+			Handler:       _WeirService_WatchRates_Handler,
+			ServerStreams: true,
+		},
+		{
 			StreamName:    "Capture",
 			Handler:       _WeirService_Capture_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Observe",
+			Handler:       _WeirService_Observe_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -230,9 +230,11 @@ static __noinline struct multipath_joined *multipath_find_joined(struct rx_ctx *
 
 /*
  * Is it the previous backend's turn: is it elsewhere and was not asked yet, or here, and knows the
- * connection? A forged SYN must not take a connection from a backend that drains.
+ * connection? A forged SYN must not take a connection from a backend that drains. The backend of
+ * this host has been asked already, by more than chain() asks: it does not get the segment for a
+ * session that the segment is not of.
  */
-static __noinline bool multipath_has_previous(struct __sk_buff *skb, const struct rx_ctx *a)
+static __noinline bool multipath_has_previous(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct nat_rule_key key = a->key;
 	struct nat_rule rule;
@@ -243,7 +245,12 @@ static __noinline bool multipath_has_previous(struct __sk_buff *skb, const struc
 		return true;
 	key.tunnel = a->tunnel.other;
 	key.port = a->inner.destination_port;
-	return rule_find(&key, &rule) && chain_knows(skb, &a->inner, &rule, false);
+	if (!rule_find(&key, &rule) || !chain_knows(skb, &a->inner, &rule, false))
+		return false;
+	a->rule = rule;
+	a->key = key;
+	a->tunnel.step = GUE_CHAIN_FINAL;
+	return true;
 }
 
 /* A segment that names no backend of this host: of a subflow that another one has? */
@@ -255,9 +262,12 @@ __noinline int multipath_segment(struct __sk_buff *skb, struct rx_ctx *a __arg_n
 
 	multipath_set_flow(a);
 	row = multipath_find_joined(a);
-	if (!row || multipath_is_local(skb, a) ||
-	    (a->unconfirmed && multipath_has_previous(skb, a)))
+	if (!row || multipath_is_local(skb, a))
 		return VERDICT_NONE;
+	if (a->unconfirmed && multipath_has_previous(skb, a))
+		return a->tunnel.step == GUE_CHAIN_QUERY
+			       ? chain_forward(skb, a, GUE_CHAIN_FORWARDED)
+			       : VERDICT_NONE;
 	tunnel = row->tunnel;
 	now = bpf_ktime_get_coarse_ns();
 	if (!a->unconfirmed && now - row->last_seen >= SESSION_SEEN_STEP)

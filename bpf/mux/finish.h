@@ -16,6 +16,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_PASS_FRAGMENT:
 	case VERDICT_PASS_ICMP:
 	case VERDICT_PASS_OTHER_PROTOCOL:
+	case VERDICT_PASS_NO_LEASE:
 	case VERDICT_PASS_NO_ENDPOINT:
 		return XDP_PASS;
 	case VERDICT_FORWARD_SYN:
@@ -32,6 +33,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_RELAY_ANSWER:
 	case VERDICT_REPLY_ECHO:
 	case VERDICT_REPLY_TOO_BIG:
+	case VERDICT_REPLY_NEIGHBOR:
 	case VERDICT_REPLY_SYN:
 	case VERDICT_FORWARD_NAT:
 	case VERDICT_REPLY_NAT:
@@ -54,6 +56,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_PUNT_SPLIT:
 	case VERDICT_DROP_ECHO:
 	case VERDICT_DROP_ECHO_LIMITED:
+	case VERDICT_DROP_NEIGHBOR:
 	case VERDICT_DROP_PUNT:
 	case VERDICT_DROP_NOT_A_MUX:
 	case VERDICT_DROP_RELAY_INVALID:

@@ -118,6 +118,9 @@ static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum v
 						 const bool full)
 {
 	switch (verdict) {
+	case VERDICT_PASS_OTHER_MAC:
+	case VERDICT_PASS_NOT_IP:
+		return neighbor_has_lease() ? SLOWPATH_NEIGHBOR : SLOWPATH_NONE;
 	case VERDICT_PASS_MALFORMED:
 		return full ? SLOWPATH_NONE : SLOWPATH_REPARSE;
 	case VERDICT_PASS_OTHER_PROTOCOL:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Rate limits of what the mux itself does for VIPs: echo replies, ICMP errors, packets for user
- * space. Each kind has a token bucket for all VIPs, and each VIP a small one of its own.
+ * Rate limits of what the mux itself does for VIPs: echo replies, ICMP errors, answers to ARP,
+ * packets for user space. Each kind has a token bucket for all VIPs, and each VIP a small one of
+ * its own.
  */
 #pragma once
 
@@ -18,12 +19,13 @@ enum ratelimit_kind {
 	LIMIT_PUNT = 2, /* packets handed to user space */
 	LIMIT_REDIRECT = 3, /* connections that may leave the muxes */
 	LIMIT_RELAY = 4, /* fragments sent to their owner */
+	LIMIT_NEIGHBOR = 5, /* answers to ARP and NDP */
 	LIMITS,
 };
 
 /* Nanoseconds until a token comes back, and how many a bucket holds. Set at load. */
-volatile const __u64 cfg_ratelimit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000 };
-volatile const __u64 cfg_ratelimit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000 };
+volatile const __u64 cfg_ratelimit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000, 10000 };
+volatile const __u64 cfg_ratelimit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000, 10000 };
 
 /* The buckets for all VIPs. */
 __u64 ratelimit_tat[LIMITS];

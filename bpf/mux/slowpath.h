@@ -11,6 +11,7 @@
 #include "mux/slowpath/relay.h"
 #include "mux/slowpath/icmp.h"
 #include "mux/slowpath/reply.h"
+#include "mux/slowpath/neighbor.h"
 #include "mux/nat/reply.h"
 #include "mux/overlay/vxlan.h"
 
@@ -28,6 +29,7 @@ enum slowpath {
 	SLOWPATH_VXLAN_SYN, /* a SYN of these that the mux answers */
 	SLOWPATH_NAT_FORWARD, /* that is of full NAT: SLOWPATH_VXLAN has said so */
 	SLOWPATH_NAT_REPLY, /* for no VIP, but to a NAT address: of a backend with full NAT */
+	SLOWPATH_NEIGHBOR, /* not to the mux's own MAC, or not IP: ARP or NDP for its VIPs */
 	SLOWPATH_COUNT,
 };
 
@@ -35,6 +37,8 @@ static __always_inline enum verdict handle_icmp(struct xdp_md *ctx)
 {
 	enum verdict verdict = icmp(ctx);
 
+	if (verdict == VERDICT_PASS_ICMP && neighbor_has_lease())
+		return neighbor(ctx); /* NDP to the mux's own MAC */
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, ROOM_V6) : verdict;
 }
 
@@ -119,6 +123,8 @@ static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowp
 		return nat_forwarded(ctx);
 	case SLOWPATH_NAT_REPLY:
 		return handle_nat_reply(ctx);
+	case SLOWPATH_NEIGHBOR:
+		return neighbor(ctx);
 	case SLOWPATH_NONE:
 	case SLOWPATH_REPARSE:
 	case SLOWPATH_COUNT:

@@ -57,6 +57,12 @@ int slowpath_syn_v(struct xdp_md *ctx)
 	return slowpath_main(ctx, SLOWPATH_VXLAN_SYN);
 }
 
+SEC("xdp.frags")
+int slowpath_neigh(struct xdp_md *ctx)
+{
+	return slowpath_main(ctx, SLOWPATH_NEIGHBOR);
+}
+
 int mux_full_parse(struct xdp_md *ctx);
 int slowpath_vxlan(struct xdp_md *ctx);
 int slowpath_to_dip(struct xdp_md *ctx);
@@ -81,6 +87,7 @@ struct {
 		[SLOWPATH_VXLAN_SYN] = (void *)&slowpath_syn_v,
 		[SLOWPATH_NAT_FORWARD] = (void *)&slowpath_to_dip,
 		[SLOWPATH_NAT_REPLY] = (void *)&slowpath_of_dip,
+		[SLOWPATH_NEIGHBOR] = (void *)&slowpath_neigh,
 	},
 };
 

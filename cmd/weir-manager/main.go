@@ -52,7 +52,7 @@ func command() *cobra.Command {
 	flags.DurationVar(&cfg.CertificateLife, "certificate-life", trust.NodeLife, "how long certificates of nodes live; they renew them after two thirds")
 	flags.DurationVar(&cfg.KeyInterval, "fastpath-key-interval", keyring.DefaultKeyInterval, "how long a key of Fastpath signs; at least "+keyring.MinKeyInterval.String())
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
-	cfg.StoreFlags(flags)
+	cfg.PartFlags(flags)
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
 	cmd.AddCommand(adminReset(&cfg))
 	daemon.ConfigFlag(cmd)

@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/webui"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // firstMessageKey is of the function that lifts the read deadline of a stream at its first message.
@@ -164,7 +165,7 @@ func (s *Server) boundReading(w http.ResponseWriter, r *http.Request, caller tru
 func admissible(r *http.Request, caller trust.Identity) error {
 	joins := r.URL.Path == weirv1connect.TrustServiceJoinProcedure
 	switch {
-	case webui.FromForeignPage(r) && !webui.IsPage(r):
+	case origin.Foreign(r) && !webui.IsPage(r):
 		return connect.NewError(connect.CodePermissionDenied, errors.New("a page of another origin may not call this API"))
 	case caller.Anonymous() && !joins && !open(r.URL.Path):
 		return apierr.Unauthenticated(caller)

@@ -51,8 +51,8 @@ func (s *Server) Handler() (http.Handler, error) {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", healthz(s.Replica.StoreError))
-	page, err := webui.New(s.sessions, s.callers.userOf, s.Log)
-	if err != nil {
+	page := &webui.Handler{Sessions: s.sessions, Identify: s.callers.userOf, Provider: s.Provider, SignIn: s.Trust.SignIn, Log: s.Log}
+	if err := page.Init(); err != nil {
 		return nil, err
 	}
 	api := s.observer.rest(mux, forwarder{s.Config}.forward(mux))

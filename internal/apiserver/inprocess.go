@@ -92,6 +92,11 @@ func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_Capture
 	return weirv1.UnimplementedWeirServiceServer{}.Capture(r, s)
 }
 
+// Observe likewise.
+func (restServer) Observe(r *weirv1.ObserveRequest, s weirv1.WeirService_ObserveServer) error {
+	return weirv1.UnimplementedWeirServiceServer{}.Observe(r, s)
+}
+
 // WatchVIPs is served to REST by handleREST.
 func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {
 	return errOnlyStream
@@ -99,6 +104,21 @@ func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVI
 
 // WatchEvents is served to REST by handleREST.
 func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_WatchEventsServer) error {
+	return errOnlyStream
+}
+
+// WatchNodes is served to REST by handleREST.
+func (restServer) WatchNodes(*weirv1.WatchNodesRequest, weirv1.WeirService_WatchNodesServer) error {
+	return errOnlyStream
+}
+
+// WatchStatus is served to REST by handleREST.
+func (restServer) WatchStatus(*weirv1.WatchStatusRequest, weirv1.WeirService_WatchStatusServer) error {
+	return errOnlyStream
+}
+
+// WatchRates is served to REST by handleREST.
+func (restServer) WatchRates(*weirv1.WatchRatesRequest, weirv1.WeirService_WatchRatesServer) error {
 	return errOnlyStream
 }
 

@@ -18,6 +18,9 @@ import (
 const (
 	watchVIPsPath   = restRoot + "vips:watch"
 	watchEventsPath = restRoot + "events:watch"
+	watchNodesPath  = restRoot + "nodes:watch"
+	watchStatusPath = restRoot + "status:watch"
+	watchRatesPath  = restRoot + "rates:watch"
 )
 
 // A watch of REST: the procedure that it is, its request, and what fills the stream until send fails.
@@ -30,19 +33,21 @@ type restWatch struct {
 // restWatches are the watches by path.
 func (s *Server) restWatches() map[string]restWatch {
 	return map[string]restWatch{
-		watchVIPsPath: {
-			procedure: weirv1connect.WeirServiceWatchVIPsProcedure,
-			request:   func() proto.Message { return &weirv1.WatchVIPsRequest{} },
-			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return s.Resources.EachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
-			},
-		},
-		watchEventsPath: {
-			procedure: weirv1connect.WeirServiceWatchEventsProcedure,
-			request:   func() proto.Message { return &weirv1.WatchEventsRequest{} },
-			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return s.Resources.EachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
-			},
+		watchVIPsPath:   newRESTWatch(weirv1connect.WeirServiceWatchVIPsProcedure, &weirv1.WatchVIPsRequest{}, s.Resources.EachVIP),
+		watchEventsPath: newRESTWatch(weirv1connect.WeirServiceWatchEventsProcedure, &weirv1.WatchEventsRequest{}, s.Resources.EachEvent),
+		watchNodesPath:  newRESTWatch(weirv1connect.WeirServiceWatchNodesProcedure, &weirv1.WatchNodesRequest{}, s.Resources.EachNode),
+		watchStatusPath: newRESTWatch(weirv1connect.WeirServiceWatchStatusProcedure, &weirv1.WatchStatusRequest{}, s.Resources.EachStatus),
+		watchRatesPath:  newRESTWatch(weirv1connect.WeirServiceWatchRatesProcedure, &weirv1.WatchRatesRequest{}, s.Resources.EachRate),
+	}
+}
+
+// newRESTWatch is the watch of a procedure; empty is a request of it.
+func newRESTWatch[R, P proto.Message](procedure string, empty R, each func(context.Context, R, func(P) error) error) restWatch {
+	return restWatch{
+		procedure: procedure,
+		request:   func() proto.Message { return empty.ProtoReflect().New().Interface() },
+		run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
+			return each(ctx, r.(R), func(p P) error { return send(p) }) //nolint:forcetypeassert // made above
 		},
 	}
 }

@@ -23,6 +23,7 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceCreateVIPProcedure:            byLeader,
 	weirv1connect.WeirServiceUpdateVIPProcedure:            byLeader,
 	weirv1connect.WeirServicePatchVIPProcedure:             byLeader,
+	weirv1connect.WeirServicePatchBackendsProcedure:        byLeader,
 	weirv1connect.WeirServiceDeleteVIPProcedure:            byLeader,
 	weirv1connect.WeirServiceCreateAddressPoolProcedure:    byLeader,
 	weirv1connect.WeirServiceUpdateAddressPoolProcedure:    byLeader,
@@ -65,13 +66,18 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceGetAddressPoolProcedure:       anyReads,
 	weirv1connect.WeirServiceListNodesProcedure:            anyReads,
 	weirv1connect.WeirServiceGetNodeProcedure:              anyReads,
+	weirv1connect.WeirServiceWatchNodesProcedure:           anyReads,
+	weirv1connect.WeirServiceWatchStatusProcedure:          anyReads,
+	weirv1connect.WeirServiceWatchRatesProcedure:           anyReads,
 	weirv1connect.WeirServiceExplainPacketProcedure:        anyReads,
 	weirv1connect.WeirServiceCaptureProcedure:              anyReads,
+	weirv1connect.WeirServiceObserveProcedure:              anyReads,
 	weirv1connect.WeirServiceListConnectionsProcedure:      anyReads,
 
 	weirv1connect.SyncServiceSyncMuxProcedure:        ownWrites,
 	weirv1connect.SyncServiceReportMuxProcedure:      ownWrites,
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure: ownWrites,
+	weirv1connect.SyncServiceRenewNeighborsProcedure: ownWrites,
 	weirv1connect.SyncServiceAnswerTaskProcedure:     ownWrites,
 	weirv1connect.SyncServiceSyncHostProcedure:       ownWrites,
 	weirv1connect.SyncServiceReportHostProcedure:     ownWrites,
@@ -114,8 +120,9 @@ var handling = map[string]place{
 func streams(path string) bool {
 	switch path {
 	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
-		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
-		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
+		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceObserveProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
+		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.WeirServiceWatchNodesProcedure,
+		weirv1connect.WeirServiceWatchStatusProcedure, weirv1connect.WeirServiceWatchRatesProcedure, weirv1connect.ClusterServiceBackupProcedure,
 		weirv1connect.ClusterServiceFollowProgressProcedure, weirv1connect.ClusterServiceReadTrafficProcedure,
 		weirv1connect.SyncServiceSyncSwitchProcedure:
 		return true
@@ -124,4 +131,10 @@ func streams(path string) bool {
 }
 
 // isWatch says whether a path is a watch of REST.
-func isWatch(path string) bool { return path == watchVIPsPath || path == watchEventsPath }
+func isWatch(path string) bool {
+	switch path {
+	case watchVIPsPath, watchEventsPath, watchNodesPath, watchStatusPath, watchRatesPath:
+		return true
+	}
+	return false
+}

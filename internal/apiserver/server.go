@@ -32,6 +32,7 @@ import (
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trustservice"
 	"github.com/weirlb/weir/internal/webui"
+	"github.com/weirlb/weir/internal/webui/oidc"
 )
 
 // Config is what a Server serves, and by what it decides.
@@ -54,6 +55,7 @@ type Config struct {
 	Nodes     *nodesync.Service
 	Cluster   *clusterservice.Service
 	Trust     *trustservice.Service
+	Provider  *oidc.Provider // of OpenID Connect, which signs users of the web page in; nil: there is none
 
 	UnauthenticatedTime time.Duration // that strangers may take to send a request
 	SlowReader          time.Duration // that a reader may take none of an answer

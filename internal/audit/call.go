@@ -45,6 +45,14 @@ func End(ctx context.Context, err error) {
 	}
 }
 
+// By notes that the call is of a caller who was nobody when it began: it has signed in.
+func By(ctx context.Context, caller trust.Identity) {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		caller.From = c.caller.From
+		c.caller = caller
+	}
+}
+
 // Elsewhere notes that another manager carries the call out, and records it.
 func Elsewhere(ctx context.Context) {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {

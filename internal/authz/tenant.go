@@ -37,7 +37,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 		if tenant, moves := r.GetPatch().GetFields()["tenant"]; moves {
 			return permitTenantOf(caller, "patch.tenant", tenant.GetStringValue())
 		}
-	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
+	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest, *weirv1.PatchBackendsRequest:
 		return PermitVIP(caller, s, role, nameOf(message))
 	case *weirv1.ListConnectionsRequest:
 		return PermitVIP(caller, s, role, r.GetVip())
@@ -58,7 +58,7 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 			return permitTenantOf(caller, "tenant", r.GetTenant())
 		}
 	case *weirv1.GetStatusRequest, *weirv1.ListNodesRequest, *weirv1.GetNodeRequest, *weirv1.ListAddressPoolsRequest,
-		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest, *weirv1.GetOverlayRequest:
+		*weirv1.GetAddressPoolRequest, *weirv1.ListTenantsRequest, *weirv1.GetOverlayRequest, *weirv1.WatchNodesRequest, *weirv1.WatchStatusRequest:
 		// They show nothing of another tenant: Redact and the CanView functions see to it.
 	default: // nobody has said yet what of the request is a tenant's
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not make this call: that takes the role %s in all tenants", caller, role))

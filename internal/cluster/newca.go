@@ -24,7 +24,7 @@ func forgetCA() []clientv3.Op {
 // forgetManagers takes out what is known of the managers from before, and what they wrote on their leases: streams, nodes that
 // do not answer, and what their hosts have.
 func forgetManagers() (ops []clientv3.Op) {
-	for _, prefix := range []string{keyspace.Managers, keyspace.Streams, keyspace.Excluded, keyspace.Ready} {
+	for _, prefix := range []string{keyspace.Managers, keyspace.Streams, keyspace.Excluded, keyspace.Neighbors, keyspace.Ready} {
 		ops = append(ops, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
 	}
 	return ops

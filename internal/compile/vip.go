@@ -47,6 +47,7 @@ func BackendMessage(b model.Backend) *weirv1.Backend {
 	weight := b.Weight
 	return &weirv1.Backend{
 		Address: OptionalAddress(b.Address), Port: uint32(b.Port), Host: b.Host, Weight: &weight, Tunnel: OptionalAddress(b.Tunnel),
+		FieldManager: b.FieldManager,
 	}
 }
 
@@ -63,6 +64,12 @@ func HealthCheckMessage(c *model.HealthCheck) *weirv1.HealthCheck {
 		p.Check = &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}
 	case model.CheckHTTP:
 		p.Check = &weirv1.HealthCheck_Http{Http: &weirv1.HTTPCheck{Path: c.Path, Host: c.Host}}
+	case model.CheckHTTPS:
+		p.Check = &weirv1.HealthCheck_Https{Https: &weirv1.HTTPSCheck{Path: c.Path, Host: c.Host, Tls: tlsMessage(c.TLS)}}
+	case model.CheckGRPC:
+		p.Check = &weirv1.HealthCheck_Grpc{Grpc: &weirv1.GRPCCheck{Service: c.Service, Host: c.Host, Tls: tlsMessage(c.TLS)}}
+	case model.CheckUDP:
+		p.Check = &weirv1.HealthCheck_Udp{Udp: udpMessage(c)}
 	}
 	return p
 }
@@ -140,20 +147,21 @@ func (f *Fields) endpoint(i int, p *weirv1.Endpoint) model.Endpoint {
 		e.Backends = make([]model.Backend, 0, n)
 	}
 	for i, b := range p.GetBackends() {
-		e.Backends = append(e.Backends, f.backend(i, b, e.Port))
+		e.Backends = append(e.Backends, f.Backend("backends", i, b, e.Port))
 	}
 	return e
 }
 
-// backend reads a backend of an endpoint of the port.
-func (f *Fields) backend(i int, p *weirv1.Backend, port uint16) model.Backend {
-	f.enter("backends", i)
+// Backend reads a backend, of a list, of an endpoint of the port.
+func (f *Fields) Backend(list string, i int, p *weirv1.Backend, port uint16) model.Backend {
+	f.enter(list, i)
 	defer f.leave()
 	b := model.Backend{
-		Address: f.Address("address", p.GetAddress()),
-		Port:    port,
-		Host:    p.GetHost(),
-		Weight:  1,
+		Address:      f.Address("address", p.GetAddress()),
+		Port:         port,
+		Host:         p.GetHost(),
+		Weight:       1,
+		FieldManager: p.GetFieldManager(),
 	}
 	if p.GetPort() != 0 {
 		b.Port = f.Port("port", p.GetPort())
@@ -184,6 +192,17 @@ func (f *Fields) HealthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		c.Type = model.CheckTCP
 	case *weirv1.HealthCheck_Http:
 		c.Type, c.Path, c.Host = model.CheckHTTP, cmp.Or(check.Http.GetPath(), "/"), check.Http.GetHost()
+	case *weirv1.HealthCheck_Https:
+		c.Type, c.Path, c.Host = model.CheckHTTPS, cmp.Or(check.Https.GetPath(), "/"), check.Https.GetHost()
+		c.TLS = model.CheckTLS{On: true, ServerName: check.Https.GetTls().GetServerName(), CA: check.Https.GetTls().GetCa()}
+	case *weirv1.HealthCheck_Grpc:
+		c.Type, c.Service, c.Host = model.CheckGRPC, check.Grpc.GetService(), check.Grpc.GetHost()
+		if t := check.Grpc.GetTls(); t != nil {
+			c.TLS = model.CheckTLS{On: true, ServerName: t.GetServerName(), CA: t.GetCa()}
+		}
+	case *weirv1.HealthCheck_Udp:
+		c.Type, c.Send, c.Expect = model.CheckUDP, check.Udp.GetSend(), check.Udp.GetExpect()
+		c.AnswerOptional = f.answerOptional("udp.answer", check.Udp.GetAnswer())
 	}
 	if p.GetPort() != 0 {
 		c.Port = f.Port("port", p.GetPort())
@@ -198,6 +217,34 @@ func (f *Fields) HealthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		c.Timeout = min(c.Timeout, c.Interval)
 	}
 	return c
+}
+
+// Whether a check by UDP is to be answered.
+const (
+	answerRequired = "required"
+	answerOptional = "optional"
+)
+
+func (f *Fields) answerOptional(path, s string) bool {
+	if s != "" && s != answerRequired && s != answerOptional {
+		f.Refuse(path, "must be %s or %s, is %.64q", answerRequired, answerOptional, s)
+	}
+	return s == answerOptional
+}
+
+func tlsMessage(t model.CheckTLS) *weirv1.CheckTLS {
+	if !t.On {
+		return nil
+	}
+	return &weirv1.CheckTLS{ServerName: t.ServerName, Ca: t.CA}
+}
+
+func udpMessage(c *model.HealthCheck) *weirv1.UDPCheck {
+	p := &weirv1.UDPCheck{Send: c.Send, Expect: c.Expect}
+	if c.AnswerOptional {
+		p.Answer = answerOptional
+	}
+	return p
 }
 
 // VIPs reads a list of VIPs; the paths of its field errors begin with vips[i].

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/desired/network"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
@@ -75,6 +76,9 @@ func isServed(s *store.State, vip model.VIP) (missing Condition, all bool) {
 	}
 	if gone := lacking(clients, isThere); len(gone) > 0 { // whose they are is not the VIP's tenant's to know
 		return Condition{False, reasonNoAgent, fmt.Sprintf("%d of %d hosts with clients have no agent", len(gone), len(clients))}, false
+	}
+	if waits := desired.PendingOf(&s.State, maps.Keys(servers)); len(waits) > 0 {
+		return Condition{False, ReasonPending, strings.Join(waits, ", ")}, false
 	}
 	hasNumber := func(host string) bool { return s.Networks.Numbers.Of(host) != 0 }
 	if none := lacking(servers, hasNumber); len(none) > 0 {

@@ -53,7 +53,7 @@ type Conditions struct {
 // Of are the conditions of a VIP as the State has them now.
 func Of(s *store.State, vip model.VIP) Conditions {
 	var c Conditions
-	c.Programmed = programmed(s, GenerationOf(s, vip))
+	c.Programmed = programmed(s, GenerationOf(s, vip)).whileHostsAreMissing(desired.PendingHosts(&s.State, vip))
 	c.Healthy, c.Serving, c.Backends = healthy(s, vip)
 	return c
 }
@@ -109,6 +109,20 @@ func programmed(s *store.State, generation model.Generation) Condition {
 	return Condition{True, reasonProgrammed, share}
 }
 
+// whileHostsAreMissing is a condition of a VIP that names hosts which have not joined: it is programmed without them. What
+// muxes refuse, or that there is none, is told first.
+func (c Condition) whileHostsAreMissing(waits []string) Condition {
+	if len(waits) == 0 {
+		return c
+	}
+	missing := strings.Join(waits, ", ")
+	if c.Reason == reasonProgrammed || c.Reason == ReasonPending {
+		return Condition{False, ReasonPending, missing + "; " + c.Message}
+	}
+	c.Message += "; " + missing
+	return c
+}
+
 func isOrAre(n int) string {
 	if n == 1 {
 		return "is"
@@ -126,7 +140,7 @@ func healthy(s *store.State, vip model.VIP) (c Condition, serving, backends uint
 				continue
 			}
 			all++
-			switch health := s.Health.Of(vip, e, b).Health; health {
+			switch health := desired.HealthOf(&s.State, vip, e, b).Health; health {
 			case model.HealthHealthy, model.HealthUnchecked:
 				well++
 			case model.HealthUnknown:

@@ -35,7 +35,7 @@ func inHardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	for _, name := range s.SwitchesAt(vip.Address) {
 		place := places[name]
 		line, reason := placeText(s, vip, name, place)
-		if lines = append(lines, line); place.Phase == placementpolicy.Hardware && !place.TIP.IsValid() {
+		if lines = append(lines, line); place.Serving() && !place.TIP.IsValid() {
 			serving++
 		}
 		if since.Before(place.Since) {
@@ -49,7 +49,7 @@ func inHardware(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 		c.Reason, c.Message = "Unplaced", strings.Join(append([]string{cmp.Or(state.Unplaced, "managers have not looked at it yet")}, lines...), "; ")
 	case len(wanted) == 0:
 		c.Reason = "Leaving"
-	case !slices.ContainsFunc(wanted, func(name string) bool { return places[name].Phase != placementpolicy.Hardware }):
+	case !slices.ContainsFunc(wanted, func(name string) bool { return !places[name].Serving() }):
 		c.Status, c.Reason = True, "Placed"
 		if mux := announcing(s, vip.Address); mux != "" {
 			c.Reason = "SharedWithMuxes"
@@ -126,6 +126,8 @@ func notOnItsWay(s *store.State, vip model.VIP, name string, place placementpoli
 		why, reason = "the switch is drained", "Drained"
 	case place.Refuses():
 		why, reason = place.Reason, "Refused"
+	case place.Unrouted:
+		why, reason = placementpolicy.NoRoute, "NoRoute"
 	case place.Phase == placementpolicy.Hardware:
 	case place.Host != "":
 		why, reason = place.Reason, "HostRefuses"
@@ -156,12 +158,15 @@ func Places(s *store.State, vip model.VIP) []*weirv1.SwitchPlace {
 	var all []*weirv1.SwitchPlace
 	for _, name := range state.Switches() {
 		place := state.Places[name]
-		tip := ""
+		tip, why := "", place.Reason
 		if place.TIP.IsValid() {
 			tip = place.TIP.String()
 		}
+		if place.Unrouted {
+			why = cmp.Or(why, placementpolicy.NoRoute)
+		}
 		all = append(all, &weirv1.SwitchPlace{
-			Tip: tip, Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: place.Reason, Attempts: place.Attempts,
+			Tip: tip, Switch: name, Phase: string(place.Phase), Since: timestamppb.New(place.Since), Reason: why, Attempts: place.Attempts,
 			Part: place.Part.Number, Parts: place.Part.Of,
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/ctl/plan"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/snat"
+	"github.com/weirlb/weir/internal/ctl/uiproxy"
 )
 
 // Config holds what tests replace.
@@ -32,7 +33,7 @@ func Command(config Config) *cobra.Command {
 		Long: `Operate a Weir load balancer.
 
 Get, describe, status, top, explain, capture and connections show what is there; apply,
-edit, patch, delete, prefixlist, drain and undrain change it.
+edit, patch, delete, backend, prefixlist, drain and undrain change it.
 
 Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 3 the change is made, but not every mux ran it within --timeout.`,
@@ -45,10 +46,10 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { s.Paint(cmd) }
 	root.AddCommand(
 		change.ApplyCommand(s), change.EditCommand(s), change.PatchCommand(s), change.DeleteCommand(s),
-		change.PrefixListCommand(s), change.DrainCommand(s), change.UndrainCommand(s),
+		change.PrefixListCommand(s), change.BackendCommand(s), change.DrainCommand(s), change.UndrainCommand(s),
 		get.Command(s), placement.Command(s), describe.Command(s), snat.Command(s), plan.Command(s),
-		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s),
-		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s), bundle.Command(s), importer.Command(),
+		diagnose.StatusCommand(s), diagnose.TopCommand(s), diagnose.ExplainCommand(s), diagnose.CaptureCommand(s), diagnose.ObserveCommand(s),
+		diagnose.ConnectionsCommand(s), diagnose.DoctorCommand(s), uiproxy.Command(s), bundle.Command(s), importer.Command(),
 		join.Command(s), cluster.TokenCommand(s), cluster.UserCommand(s), cluster.RevokeCommand(s), cluster.AuditCommand(s),
 		cluster.BackupCommand(s), cluster.RestoreCommand(), cluster.CACommand(), cluster.VersionCommand(s),
 	)

@@ -1,12 +1,13 @@
 // Package ctl is weir, the command line of an operator. Each of its packages holds the commands of a purpose:
 //
 //	get, describe    show resources, a file for each noun
-//	change           apply, edit, patch, delete, prefixlist, drain: change resources, and wait for the muxes
+//	change           apply, edit, patch, delete, backend, prefixlist, drain: change resources, and wait for the muxes
 //	snat             show and reclaim the ports of source NAT
-//	diagnose         status, top, explain, capture, doctor
+//	diagnose         status, top, explain, observe, capture, doctor
 //	cluster          users, tokens, certificates, audit, backup, versions
 //	join             makes a machine a member of a cluster
 //	importer         manifests of keepalived's and IPVS's configuration
+//	uiproxy          ui: the web page, as the user of the configuration
 //	bundle           what helps others to help, without secrets
 //	placement        where VIPs are of switches, why, and where they would be
 //	plan             plan a network from files, and record traffic

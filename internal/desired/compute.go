@@ -56,7 +56,7 @@ func (s State) ChangedTables(vip model.VIP, now time.Time, ended Ended, free Fre
 		}
 		isReserved := func(r Row) bool { return free == nil || free(key, r) < retireTime(e) }
 		table := Table{Rows: assignRows(old.Rows, e.Backends, now, isReserved, s.Restored)}
-		table.compute(s.Health, vip, e, old, now, ended[key])
+		table.compute(&s, vip, e, old, now, ended[key])
 		if !had || !table.Equal(old) {
 			changed[key] = table
 		}
@@ -77,10 +77,10 @@ func RemovedEndpoints(old, vip model.VIP) []model.EndpointKey {
 }
 
 // compute makes a table with rows the one of e that follows old.
-func (t *Table) compute(health Health, vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time) {
+func (t *Table) compute(s *State, vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time) {
 	t.Cookies, t.Settles = cookies(vip, e, old, now)
-	effective := health.effective(vip, e)
-	ailing := health.mark(t.Rows, vip, e, effective.kept)
+	effective := effectOf(s, vip, e)
+	ailing := mark(s, t.Rows, vip, e, effective.kept)
 	members := t.members(effective.members)
 	waiting := t.waiting(old, now.Add(-e.Idle()), ended)
 	if len(members) == 0 {
@@ -154,14 +154,18 @@ func (t Table) members(backends []model.Backend) []bucket.Backend {
 	return members
 }
 
-// mark marks rows as down: those of backends that were removed or whose host is silent, and for UDP unhealthy ones. It
-// returns the other unhealthy ones. A false alarm must not break TCP connections: if the backend's process is dead, its
-// kernel resets them. A UDP client gets no such sign. If the policy keeps all backends the check itself may be broken:
-// then none is down because of it.
-func (h Health) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) (ailing slots) {
+// mark marks rows as down: those of backends that were removed or whose host is silent or has not joined, and for UDP
+// unhealthy ones. It returns the other unhealthy ones. A false alarm must not break TCP connections: if the backend's
+// process is dead, its kernel resets them. A UDP client gets no such sign. If the policy keeps all backends the check
+// itself may be broken: then none is down because of it.
+func mark(s *State, rows []Row, vip model.VIP, e model.Endpoint, kept bool) (ailing slots) {
 	down, unhealthy := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	for _, b := range e.Backends {
-		said := h.Of(vip, e, b)
+		said := HealthOf(s, vip, e, b)
+		if said.Health == model.HealthPending {
+			down[b.AddrPort()] = true
+			continue
+		}
 		if kept || said.Health != model.HealthUnhealthy {
 			continue
 		}
@@ -184,16 +188,17 @@ type effect struct {
 	kept    bool // none is healthy, and the policy is to send to all of them
 }
 
-// effective chooses the backends with a weight that are healthy or have no check. If there is none,
-// the endpoint's policy decides: all with a weight, or none.
-func (h Health) effective(vip model.VIP, e model.Endpoint) effect {
+// effectOf chooses the backends with a weight that are healthy or have no check. If there is none,
+// the endpoint's policy decides: all with a weight whose hosts have joined, or none.
+func effectOf(s *State, vip model.VIP, e model.Endpoint) effect {
 	var healthy, weighted []model.Backend
 	for _, b := range e.Backends {
-		if b.Weight == 0 {
+		health := HealthOf(s, vip, e, b).Health
+		if b.Weight == 0 || health == model.HealthPending {
 			continue
 		}
 		weighted = append(weighted, b)
-		if health := h.Of(vip, e, b).Health; health == model.HealthHealthy || health == model.HealthUnchecked {
+		if health == model.HealthHealthy || health == model.HealthUnchecked {
 			healthy = append(healthy, b)
 		}
 	}

@@ -17,9 +17,9 @@ type Effect struct {
 }
 
 // EffectOf compares the table of e before and after a change.
-func EffectOf(health Health, vip model.VIP, e model.Endpoint, before, after Table) Effect {
+func EffectOf(s *State, vip model.VIP, e model.Endpoint, before, after Table) Effect {
 	effect := Effect{
-		Total: len(after.MuxBuckets()), Waiting: waitingBuckets(health, vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
+		Total: len(after.MuxBuckets()), Waiting: waitingBuckets(s, vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
 	}
 	if len(before.MuxBuckets()) == 0 || after.Closed {
 		return effect

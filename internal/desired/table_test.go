@@ -44,8 +44,13 @@ type world struct {
 // free is as of one leader who saw everything at once.
 func (w *world) free(_ model.EndpointKey, r Row) time.Duration { return w.now.Sub(r.Freed) }
 
+// newWorld has the hosts that backends are on.
 func newWorld() *world {
-	return &world{now: start}
+	w := &world{now: start}
+	for n := range 3 {
+		w.PutNode(model.Node{Name: fmt.Sprintf("host%d", n), Role: model.RoleHost})
+	}
+	return w
 }
 
 func (w *world) apply(vip model.VIP) Table {

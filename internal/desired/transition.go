@@ -93,8 +93,8 @@ func (t Table) Expired(e model.Endpoint, now time.Time) bool {
 
 // waitingBuckets counts the buckets of e's table that should move too, and wait for the end of an earlier
 // move.
-func waitingBuckets(health Health, vip model.VIP, e model.Endpoint, t Table) int {
-	members := t.members(health.effective(vip, e).members)
+func waitingBuckets(s *State, vip model.VIP, e model.Endpoint, t Table) int {
+	members := t.members(effectOf(s, vip, e).members)
 	if len(members) == 0 || len(t.Moves) == 0 {
 		return 0
 	}

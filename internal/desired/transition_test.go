@@ -214,13 +214,13 @@ func TestABucketNamesThePreviousBackendUntilItEnds(t *testing.T) {
 			}
 		}
 	}
-	if n := waitingBuckets(w.Health, vip, vip.Endpoints[0], table); n > 3 {
+	if n := waitingBuckets(&w.State, vip, vip.Endpoints[0], table); n > 3 {
 		t.Errorf("%d buckets wait, want next to none", n)
 	}
 	// With a and b drained, what moved between them can't go to c until that has ended.
 	vip = shop(false, backend(1, 0), backend(2, 0), c)
 	table = w.apply(vip)
-	held, n := table.Shares()[1]+table.Shares()[2], waitingBuckets(w.Health, vip, vip.Endpoints[0], table)
+	held, n := table.Shares()[1]+table.Shares()[2], waitingBuckets(&w.State, vip, vip.Endpoints[0], table)
 	if held < 170 || n != held {
 		t.Errorf("slots 1 and 2 keep %d buckets, and %d wait", held, n)
 	}
@@ -252,7 +252,7 @@ func TestBucketsGoBackAtOnce(t *testing.T) {
 	if shares := table.Shares(); shares[1]+shares[2] < 340 || shares[1]+shares[2] > 343 || shares[1]-shares[2] > 3 || shares[2]-shares[1] > 3 {
 		t.Errorf("shares are %v, want a third of 512 each", shares)
 	}
-	if n := waitingBuckets(w.Health, vip, vip.Endpoints[0], table); n != 0 {
+	if n := waitingBuckets(&w.State, vip, vip.Endpoints[0], table); n != 0 {
 		t.Errorf("%d buckets wait", n)
 	}
 }

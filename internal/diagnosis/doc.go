@@ -1,5 +1,5 @@
 // Package diagnosis serves the calls by which operators ask what becomes of a flow: Explain from the tables of the
-// State, ExplainPacket and Capture as tasks that a mux does and answers, ListConnections as those of hosts.
+// State, ExplainPacket, Capture and Observe as tasks that muxes do and answer, ListConnections as those of hosts.
 //
 // Invariant: a task is asked of the manager that holds the node's stream; another one hands the call on to it.
 package diagnosis
@@ -12,7 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
 
-// Service serves Explain, ExplainPacket, Capture, ListConnections, and the nodes' AnswerTask.
+// Service serves Explain, ExplainPacket, Capture, Observe, ListConnections, and the nodes' AnswerTask.
 type Service struct {
 	Name            string // of this manager
 	Store           *store.Store

@@ -111,6 +111,7 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 			step("until %s it named slot %d: a connection from then that carries no cookie is handed on to that by its host", move.Since.UTC().Format(time.RFC3339), move.From)
 		}
 	}
+	m.stepPassedOver(step, s, vip, e)
 	row, _ := table.Row(slot)
 	for i, b := range e.Backends {
 		if b.AddrPort() != row.Backend {
@@ -131,10 +132,28 @@ func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	return p
 }
 
+// stepPassedOver tells of the backends that new connections do not come to, and why.
+func (m *Service) stepPassedOver(step func(format string, args ...any), s *store.State, vip model.VIP, e model.Endpoint) {
+	const most = 5
+	n := 0
+	for _, b := range e.Backends {
+		said := desired.HealthOf(&s.State, vip, e, b)
+		if said.Health != model.HealthUnhealthy && said.Health != model.HealthPending {
+			continue
+		}
+		if n++; n <= most {
+			step("backend %s on host %s is %s: %s", b.AddrPort(), b.Host, said.Health, said.Reason)
+		}
+	}
+	if n > most {
+		step("and %d more backends are unhealthy, or their hosts have not joined", n-most)
+	}
+}
+
 // serving are the switches that serve a VIP, in order.
 func serving(s *store.State, vip model.VIP) (names []string) {
 	for name, place := range s.Placements.At(vip.Address).Places {
-		if place.Phase.Announced() {
+		if place.Phase.Announced() && !place.Unrouted {
 			names = append(names, name)
 		}
 	}

@@ -15,6 +15,15 @@ import (
 // atHolder is a client of the manager that holds the mux's stream, and the context of a call by it for the same
 // caller; nil if the call is for this manager, or was handed on to it.
 func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
+	client, onBehalf, err := m.ofHolder(ctx, s, mux)
+	if client != nil {
+		audit.Elsewhere(ctx)
+	}
+	return client, onBehalf, err
+}
+
+// ofHolder is atHolder for a part of a call, which this manager carries out and records.
+func (m *Service) ofHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
 	if isForwarded(ctx) {
 		return nil, ctx, nil
 	}
@@ -22,7 +31,6 @@ func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rp
 	if !there || s.Managers[name].Address == "" {
 		return nil, ctx, nil
 	}
-	audit.Elsewhere(ctx)
 	return m.onBehalf(ctx, s.Managers[name].Address)
 }
 
@@ -49,7 +57,7 @@ func (m *Service) onBehalf(ctx context.Context, manager string) (*rpc.Client, co
 }
 
 // relayCapture hands on what another manager captures.
-func relayCapture(ctx context.Context, client *rpc.Client, r *weirv1.CaptureRequest, to *connect.ServerStream[weirv1.CaptureResponse]) error {
+func relayCapture(ctx context.Context, client *rpc.Client, r *weirv1.CaptureRequest, send func(*weirv1.CaptureResponse) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	from, err := client.Capture(ctx, r)
@@ -58,7 +66,7 @@ func relayCapture(ctx context.Context, client *rpc.Client, r *weirv1.CaptureRequ
 	}
 	defer from.Close()
 	for from.Receive() {
-		if err := to.Send(from.Msg()); err != nil {
+		if err := send(from.Msg()); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -209,15 +210,23 @@ func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 
 // Capture streams copies of a mux's packets.
 func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
+	return m.capture(ctx, r, m.atHolder, stream.Send)
+}
+
+// holderOf finds the manager that holds a mux's stream, as atHolder.
+type holderOf func(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error)
+
+// capture is Capture, which sends by send.
+func (m *Service) capture(ctx context.Context, r *weirv1.CaptureRequest, holder holderOf, send func(*weirv1.CaptureResponse) error) error {
 	capture, err := wire.CaptureFromProto(r)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}
 	state := m.Store.State()
-	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
+	if client, ctx, err := holder(ctx, state, r.GetMux()); err != nil {
 		return apierr.ToConnect(err)
 	} else if client != nil {
-		return apierr.ToConnect(relayCapture(ctx, client, r, stream))
+		return apierr.ToConnect(relayCapture(ctx, client, r, send))
 	}
 	asked, done, err := m.tasks.ask(state, r.GetMux(), model.RoleMux, &weirv1.NodeTask{
 		Task: &weirv1.NodeTask_Capture{Capture: wire.CaptureTaskToProto(r, capture)},
@@ -226,7 +235,7 @@ func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 		return err
 	}
 	defer done()
-	if err := stream.Send(&weirv1.CaptureResponse{}); err != nil { // the caller knows that it was taken
+	if err := send(&weirv1.CaptureResponse{}); err != nil { // the caller knows that it was taken
 		return err
 	}
 	timeout := time.After(capture.Duration + taskTime)
@@ -235,7 +244,7 @@ func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 		if err != nil {
 			return apierr.ToConnect(err)
 		}
-		if err := stream.Send(&weirv1.CaptureResponse{Packets: answer.GetPackets(), Lost: answer.GetLost()}); err != nil {
+		if err := send(&weirv1.CaptureResponse{Packets: answer.GetPackets(), Lost: answer.GetLost()}); err != nil {
 			return err
 		}
 		if answer.GetDone() {

@@ -36,8 +36,17 @@ type Watcher interface {
 
 // Router is a Driver of a switch that routes what it sends into tunnels by this machine's tables.
 type Router interface {
-	// Unreachable are those of the tunnels that there is no route to. It runs beside the other methods.
-	Unreachable(ctx context.Context, tunnels []netip.Addr) ([]netip.Addr, error)
+	// Unreachable are those of the tunnels that there is no route to, of TIPs none to the address alone. It runs beside the
+	// other methods.
+	Unreachable(ctx context.Context, tunnels []Tunnel) ([]netip.Addr, error)
+}
+
+// Tunnel is where members of entries lead.
+type Tunnel struct {
+	Address netip.Addr
+	// TIP says that it is one of another switch, which tells routers of it alone: a route to more than that may be there without
+	// it, and lead nowhere.
+	TIP bool
 }
 
 // Entry is a VIP in a switch.

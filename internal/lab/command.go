@@ -85,6 +85,7 @@ func upCommand() *cobra.Command {
 	flags.StringVar(&plan.Fabric, "fabric", "",
 		"network of switches above muxes and hosts, as 2x2x2x2: containers, ToRs and aggregation switches of each, cores")
 	flags.StringVar(&plan.SwitchDriver, "switch-driver", "xdp", "driver of the fabric's switches: xdp, or linux, by which VIPs go into cores alone, with IPv6 tunnels")
+	flags.BoolVar(&plan.Segment, "segment", false, "muxes and router on one Ethernet segment without BGP: muxes answer ARP and NDP for VIPs")
 	flags.IntVar(&plan.Networks, "networks", 0, "number of tenants' virtual networks, with workloads on two more hosts")
 	flags.IntVar(&plan.Managers, "managers", 1, "number of managers: 1, 3 or 5")
 	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")

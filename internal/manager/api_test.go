@@ -198,7 +198,7 @@ func TestGRPC(t *testing.T) {
 	if _, err := client.GetStatus(t.Context(), &weirv1.GetStatusRequest{}); err != nil {
 		t.Error(err)
 	}
-	_, err = client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{shop()}})
+	_, err = client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{shop()}, Strict: true})
 	refused := status.Convert(err)
 	if refused.Code() != codes.InvalidArgument || len(refused.Details()) != 1 {
 		t.Fatalf("unknown hosts: %v with %v", err, refused.Details())

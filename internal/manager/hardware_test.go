@@ -29,7 +29,8 @@ type fakeSwitch struct {
 	history    []string // of one VIP: what the switch was told, each once
 	mute       bool     // it does not report
 	refuses    bool
-	others     int // VIPs of others that it refuses
+	others     int      // VIPs of others that it refuses
+	unrouted   []string // VIPs that it has withdrawn for want of a route
 }
 
 func startSwitch(t *testing.T, url, name string, mute bool, addresses ...string) *fakeSwitch {
@@ -94,6 +95,7 @@ func (s *fakeSwitch) report() error {
 	s.mu.Lock()
 	r := &weirv1.ReportSwitchRequest{Name: s.name, Generation: s.generation, Status: &weirv1.SwitchStatus{
 		Driver: "fake", Members: 64, Weights: true, Tips: true, Ecmp: &weirv1.SwitchTable{Size: 64}, Tunnels: &weirv1.SwitchTable{Size: 64},
+		Unrouted: s.unrouted,
 	}}
 	for i := range s.others {
 		r.Refused = append(r.Refused, &weirv1.SwitchRefusal{Vip: fmt.Sprintf("198.51.100.%d", i), Table: "tunnels", Need: 2, Free: 1})

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -44,9 +45,9 @@ func takeStock(s *store.State) stock {
 		for _, e := range vip.Endpoints {
 			well := false
 			for _, b := range e.Backends {
-				health := s.Health.Of(vip, e, b).Health
+				health := desired.HealthOf(&s.State, vip, e, b).Health
 				n.backends[health]++
-				well = well || health == model.HealthHealthy || e.HealthCheck == nil
+				well = well || health == model.HealthHealthy || health == model.HealthUnchecked
 			}
 			if !well {
 				n.dead++

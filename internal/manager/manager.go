@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,11 +35,14 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/nodesync"
+	"github.com/weirlb/weir/internal/nodesync/lease"
+	"github.com/weirlb/weir/internal/nodesync/muxrate"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/nodesync/traffic"
 	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/resource"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
@@ -46,6 +50,7 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trustservice"
+	"github.com/weirlb/weir/internal/webui/oidc"
 )
 
 // Config says where a manager listens and where its store is.
@@ -64,6 +69,7 @@ type Config struct {
 	Version       string
 	Log           *slog.Logger
 	Telemetry     telemetry.Options
+	OIDC          oidc.Config // who signs users of the web page in
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
 	Quota           int64         // of the embedded etcd, in bytes; 0: etcd.DefaultQuota
@@ -86,6 +92,7 @@ type Manager struct {
 	lifecycle  *nodelifecycle.Controller
 	keys       *keyring.Controller
 	numbers    *hostnumber.Controller
+	leases     *lease.Leases
 	tables     *table.Controller
 	status     *status.Controller
 	overload   *overload.Controller
@@ -100,6 +107,7 @@ type Manager struct {
 	peers      *replica.Peers
 
 	identity *pki.Identity
+	provider *oidc.Provider      // nil: none
 	rates    tokenbucket.Buckets // of known callers
 	audit    *audit.Log
 	api      *apiserver.Server
@@ -109,6 +117,7 @@ type Manager struct {
 	clusterService *clusterservice.Service
 	inventory      inventory
 	allocator      *snatalloc.Allocator
+	measured       *muxrate.Meter
 	resources      *resource.Service
 	trust          *trustservice.Service
 	diagnosis      *diagnosis.Service
@@ -138,6 +147,12 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	advertised := advertise(cfg, listener.Addr().String())
+	provider, err := newProvider(cfg, advertised)
+	if err != nil {
+		observed.Close()
+		listener.Close()
+		return nil, err
+	}
 	opened, err := openCluster(ctx, cfg, identity, advertised)
 	if err != nil {
 		observed.Close()
@@ -147,7 +162,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: newMeters(), cfg: cfg, log: cfg.Log, listener: listener, cluster: opened, store: opened.Store,
 		reports: nodesync.NewReports(cfg.Log), stopping: make(chan struct{}), now: time.Now,
-		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log),
+		sessions: sessioncount.New(), peers: replica.NewPeers(identity.Access), identity: identity, provider: provider, audit: audit.New(cfg.Name, opened.Store.Audit, cfg.Log),
 	}
 	m.makeParts()
 	return m, nil
@@ -156,11 +171,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 // makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
 func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
-	m.replica = replica.New(m.cfg.Name, replicaStore{m.store}, clock, m.log)
-	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
-	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
-	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
-	m.numbers = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}
+	makeKeepers(m, clock)
 	m.observe()
 	m.switches = switchfeed.New(func(name string) uint32 {
 		_, detail := m.reports.Newest(m.store.State(), m.store.State().Nodes.At(name))
@@ -190,9 +201,12 @@ func (m *Manager) makeParts() {
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.reports.Newest, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.ports)
+	m.measured = muxrate.New(muxrate.Config{
+		Name: m.cfg.Name, Store: m.store, Latest: m.reports.Latest, Peer: m.peers.At, Interval: muxrate.DefaultInterval, Now: clock, Log: m.log,
+	})
 	m.resources = resource.New(&resource.Config{
 		Name: m.cfg.Name, Version: m.cfg.Version, Store: m.store, StoreName: m.cluster.String, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.reports.Newest,
-		Uses: m.allocator.ReportedUses, Chooser: m.choices, Forget: m.forgetNode, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+		Uses: m.allocator.ReportedUses, Chooser: m.choices, Forget: m.forgetNode, Bookmark: live.BookmarkInterval, Rates: m.measured, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.diagnosis = diagnosis.New(diagnosis.Service{
 		Name: m.cfg.Name, Store: m.store, StreamOwner: m.hub.StreamOwner, Peer: m.peers.At, BackendStatuses: m.resources.BackendStatuses,
@@ -200,7 +214,7 @@ func (m *Manager) makeParts() {
 	})
 	m.nodes = nodesync.New(nodesync.Config{
 		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Switches: m.switches, Replica: m.replica, Peer: m.peers.At, Reports: m.reports, Sessions: m.sessions,
-		Ports: m.allocator, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
+		Ports: m.allocator, Leases: m.leases, Traffic: seen, Events: m.events, Tenants: m.resources.VIPs.Tenants, OpenTasks: m.diagnosis.OpenTasks,
 		Telemetry: m.observed, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, m.meters.nodes)
 	m.clusterService = &clusterservice.Service{Name: m.cfg.Name, Version: m.cfg.Version, Cluster: m.cluster, Peer: m.peers.At, Nodes: m.nodes, Traffic: seen}
@@ -210,9 +224,26 @@ func (m *Manager) makeParts() {
 	m.api = apiserver.New(&apiserver.Config{
 		Name: m.cfg.Name, Listener: m.listener, Identity: m.identity, Store: m.store, Replica: m.replica, Audit: m.audit, Rates: &m.rates,
 		Tracer: m.observed.Tracer(), Now: clock, Log: m.log, Stop: func() { close(m.stopping) },
-		Ports: m.allocator, Resources: m.resources, Diagnosis: m.diagnosis, Nodes: m.nodes, Cluster: m.clusterService, Trust: m.trust,
+		Ports: m.allocator, Resources: m.resources, Diagnosis: m.diagnosis, Nodes: m.nodes, Cluster: m.clusterService, Trust: m.trust, Provider: m.provider,
 		UnauthenticatedTime: limits.Callers[limits.Unauthenticated].Sending, SlowReader: apiserver.DefaultSlowReader,
 	}, m.meters.api)
+}
+
+// newProvider is who signs users of the web page in; nil: nobody does.
+func newProvider(cfg Config, advertised string) (*oidc.Provider, error) {
+	if cfg.Insecure && cfg.OIDC.Issuer != "" {
+		return nil, errors.New("--oidc-issuer needs a manager without --insecure: by that one everybody may do everything")
+	}
+	return oidc.New(cfg.OIDC, advertised, time.Now)
+}
+
+// makeKeepers makes what goes by the store alone.
+func makeKeepers(m *Manager, clock func() time.Time) {
+	m.replica = replica.New(m.cfg.Name, replicaStore{m.store}, clock, m.log)
+	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
+	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
+	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
+	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, clock, m.log)
 }
 
 // view is the State that users are shown.
@@ -281,7 +312,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
+	group.Go(func() error { return m.leases.Run(ctx) }) // each manager grants some
 	group.Go(func() error { return m.nodes.FollowManagers(ctx) })
+	group.Go(func() error { return m.measured.Run(ctx) })
 	group.Go(func() error { return m.replica.RunPartitionCheck(ctx) })
 	group.Go(func() error { return m.backlogs.Run(ctx) }) // each manager tells the muxes that it has
 	group.Go(func() error { return m.events.Run(ctx) })   // muxes report to any replica

@@ -128,7 +128,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
 	telemetry.Put(to, "weir_manager_endpoints_without_backends", n.dead)
-	for _, health := range []model.Health{model.HealthHealthy, model.HealthUnhealthy, model.HealthUnknown} {
+	for _, health := range []model.Health{model.HealthHealthy, model.HealthUnhealthy, model.HealthUnknown, model.HealthPending} {
 		telemetry.Put(to, "weir_manager_backends", n.backends[health], string(health))
 	}
 	sampleNodes(to, s, forMuxes, late)

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -43,8 +44,8 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments, spread and
-// TIPs, which can't stand beside others and have VIPs of their own.
+// reference.yaml shows every field there is: its VIP leaves none at its zero value, but for attachments, spread,
+// TIPs and other health checks, which can't stand beside others and have VIPs of their own.
 func TestReferenceShowsEveryField(t *testing.T) {
 	vip := compiled(t, parseFile(t, examples+"/reference.yaml")[0])
 	for _, r := range parseFile(t, examples+"/reference.yaml")[1:] {
@@ -55,6 +56,14 @@ func TestReferenceShowsEveryField(t *testing.T) {
 			vip.Hardware.Spread = compiled(t, r).Hardware.Spread
 		case is && len(other.GetHardware().GetTips()) > 0:
 			vip.Hardware.TIPs = compiled(t, r).Hardware.TIPs
+		case is && other.GetName() == "reference-checks":
+			check := vip.Endpoints[0].HealthCheck
+			for _, e := range compiled(t, r).Endpoints {
+				check.TLS = cmp.Or(check.TLS, e.HealthCheck.TLS)
+				check.Service = cmp.Or(check.Service, e.HealthCheck.Service)
+				check.Send, check.Expect = cmp.Or(check.Send, e.HealthCheck.Send), cmp.Or(check.Expect, e.HealthCheck.Expect)
+				check.AnswerOptional = check.AnswerOptional || e.HealthCheck.AnswerOptional
+			}
 		}
 	}
 	var filled func(path string, v reflect.Value)

@@ -74,10 +74,19 @@ func (o *object) chooseOne(choice protoreflect.OneofDescriptor, fields part) {
 	switch len(has) {
 	case 1:
 	case 0:
-		o.refuse("must say how: %s", strings.Join(names, " or "))
+		o.refuse("must say how: %s", oneOf(names))
 	default:
-		o.refuse("must be either %s, is both", strings.Join(names, " or "))
+		o.refuse("must be %s, is %s", oneOf(names), strings.Join(has, " and "))
 	}
+}
+
+// oneOf is "tcp, http or udp".
+func oneOf(names []string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 func (o *object) isAllPorts() bool {

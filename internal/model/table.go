@@ -156,6 +156,9 @@ type Node struct {
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
 	Drained     time.Time      // since when no VIP is to be in the switch; zero: it is not drained
 	Multipath   bool           // the host brings subflows of Multipath TCP to the host that has their connection
+
+	NeighborPrefixes []netip.Prefix // of VIPs in them the mux can answer ARP and NDP
+	MAC              string         // of the mux's interface, in lower case; empty: it has no neighbor prefixes
 }
 
 // PoolMember is a mux as the others of its pool know it.
@@ -174,6 +177,7 @@ const (
 	HealthHealthy   Health = "healthy"
 	HealthUnhealthy Health = "unhealthy"
 	HealthUnchecked Health = "unchecked" // its endpoint has no check
+	HealthPending   Health = "pending"   // its host has not joined: no agent says this
 )
 
 // BackendHealth is what an agent found of one backend.

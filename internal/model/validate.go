@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // FieldError is one reason to refuse a resource: the field's path and what is wrong with it.
@@ -221,7 +220,9 @@ func (e Endpoint) validate(v *validator, path string, vip netip.Addr) {
 	v.lists(path+".allowLists", e.AllowLists)
 	v.lists(path+".denyLists", e.DenyLists)
 	if e.HealthCheck != nil {
-		e.HealthCheck.validate(v, path+".healthCheck")
+		for _, p := range e.HealthCheck.Problems(path + ".healthCheck") {
+			v.refuse(p.Field, "%s", p.Reason)
+		}
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {
 			v.refuse(path+".healthCheck.port", "is required for an endpoint of all ports")
 		}
@@ -273,6 +274,9 @@ func (b Backend) validate(v *validator, path string, vip netip.Addr, e Endpoint)
 		v.refuse(path+".port", "must be 1 to 65535")
 	}
 	v.host(path+".host", b.Host)
+	if b.FieldManager != "" {
+		v.name(path+".fieldManager", b.FieldManager)
+	}
 	if b.Weight > MaxWeight {
 		v.refuse(path+".weight", "must be at most %d, is %d", MaxWeight, b.Weight)
 	}
@@ -285,66 +289,13 @@ func (v *validator) host(field, s string) {
 	}
 }
 
-// Validate says everything that is wrong with the check, as joined FieldErrors below path.
-func (c HealthCheck) Validate(path string) error {
-	var v validator
-	c.validate(&v, path)
-	return errors.Join(v.errs...)
-}
-
-func (c HealthCheck) validate(v *validator, path string) {
-	switch c.Type {
-	case CheckTCP:
-		if c.Path != "" || c.Host != "" {
-			v.refuse(path+".http", "is for http checks only")
-		}
-	case CheckHTTP:
-		if reason := checkPath(c.Path); reason != "" {
-			v.refuse(path+".http.path", "%s", reason)
-		}
-		if c.Host != "" && !checkHost.MatchString(c.Host) {
-			v.refuse(path+".http.host", "must be a name or an address, with a port or without, of at most %d bytes, is %.64q", maxCheckHost, c.Host)
-		}
-	default:
-		v.refuse(path, "must say how: tcp or http")
+// ValidateHealthCheck says everything that is wrong with the check, as joined FieldErrors below path.
+func ValidateHealthCheck(path string, c HealthCheck) error {
+	var errs []error
+	for _, p := range c.Problems(path) {
+		errs = append(errs, &FieldError{Field: p.Field, Reason: p.Reason})
 	}
-	if c.Interval <= 0 {
-		v.refuse(path+".interval", "must be positive, is %s", c.Interval)
-	}
-	if c.Timeout <= 0 || c.Timeout > c.Interval {
-		v.refuse(path+".timeout", "must be positive and at most the interval (%s), is %s", c.Interval, c.Timeout)
-	}
-	if c.Rise < 1 || c.Rise > MaxCheckCount {
-		v.refuse(path+".rise", "must be 1 to %d, is %d", MaxCheckCount, c.Rise)
-	}
-	if c.Fall < 1 || c.Fall > MaxCheckCount {
-		v.refuse(path+".fall", "must be 1 to %d, is %d", MaxCheckCount, c.Fall)
-	}
-}
-
-// MaxCheckCount bounds HealthCheck.Rise and HealthCheck.Fall.
-const MaxCheckCount = 1000
-
-// Bounds of what a health check sends, in bytes.
-const (
-	maxCheckPath = 1024
-	maxCheckHost = 259 // a DNS name with a port
-)
-
-// checkHost is what a Host header may be (RFC 9110, section 7.2): a name, an IPv4 address or an IPv6 one in brackets, and a port.
-var checkHost = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?$`)
-
-// checkPath says what is wrong with the path of a check, which goes into a request line, or nothing.
-func checkPath(s string) (reason string) {
-	switch {
-	case !strings.HasPrefix(s, "/"):
-		return fmt.Sprintf("must begin with /, is %.64q", s)
-	case len(s) > maxCheckPath:
-		return fmt.Sprintf("must be at most %d bytes, is %d", maxCheckPath, len(s))
-	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }):
-		return fmt.Sprintf("must be printable ASCII without spaces and #: escape the rest, is %.64q", s)
-	}
-	return ""
+	return errors.Join(errs...)
 }
 
 // Routable says what is wrong with an address that packets of VIPs, or checks, are to go to, or nothing: it must be

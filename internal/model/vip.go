@@ -3,6 +3,8 @@ package model
 import (
 	"net/netip"
 	"time"
+
+	"github.com/weirlb/weir/internal/model/healthcheck"
 )
 
 // VIP is a virtual address that clients use, as its owner wrote it.
@@ -113,6 +115,8 @@ type Backend struct {
 	Weight  uint32 // share of new connections; 0 drains
 	// Tunnel is where encapsulated packets go, when not Address: it routes to the host. Unique in the endpoint; of any family.
 	Tunnel netip.Addr
+	// FieldManager is the program that writes the backend by itself; empty: who writes the VIP does.
+	FieldManager string
 }
 
 // AddrPort is the backend's identity within its endpoint.
@@ -126,25 +130,21 @@ func (b Backend) TunnelAddress() netip.Addr {
 	return b.Address
 }
 
-// HealthCheck says how the agent decides whether a backend is healthy.
-type HealthCheck struct {
-	Type     CheckType
-	Port     uint16        // 0: the backend's port
-	Path     string        // HTTP only: the request's path; 2xx and 3xx are healthy
-	Host     string        // HTTP only: the request's Host header; empty: the VIP's address
-	Interval time.Duration // between the starts of two checks
-	Timeout  time.Duration // of one check; at most Interval
-	Rise     uint32        // successes in a row until healthy
-	Fall     uint32        // failures in a row until unhealthy
-}
+// HealthCheck and its parts, which have a package of their own.
+type (
+	HealthCheck = healthcheck.HealthCheck
+	CheckTLS    = healthcheck.TLS
+	CheckType   = healthcheck.Type
+)
 
-// CheckType is the protocol of a health check.
-type CheckType string
-
-// The kinds of health check.
+// The kinds of health check, and who is meant by the authorities of the system.
 const (
-	CheckTCP  CheckType = "tcp"  // the connection opens
-	CheckHTTP CheckType = "http" // GET answers 2xx or 3xx
+	CheckTCP   = healthcheck.TCP
+	CheckHTTP  = healthcheck.HTTP
+	CheckHTTPS = healthcheck.HTTPS
+	CheckGRPC  = healthcheck.GRPC
+	CheckUDP   = healthcheck.UDP
+	SystemCA   = healthcheck.SystemCA
 )
 
 // Defaults of a health check's fields that were left out.

@@ -24,6 +24,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/muxd/fairdrop"
 	"github.com/weirlb/weir/internal/muxd/forwarding"
+	"github.com/weirlb/weir/internal/muxd/neighbor"
 	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/muxd/task"
 	"github.com/weirlb/weir/internal/netlink"
@@ -65,6 +66,7 @@ type notCalled interface {
 	synflood.Datapath
 	fairdrop.Datapath
 	forwarding.Datapath
+	neighbor.Datapath
 	task.Datapath
 }
 

@@ -80,6 +80,10 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},
+	{Name: "weir_mux_neighbor_vips", Help: "VIPs that the mux answers ARP and NDP for. Only with a neighbor prefix."},
+	{Name: "weir_mux_neighbor_lease_seconds", Help: "Time until the lease ends by which the mux answers ARP and NDP for VIPs; 0: it has none. Only with a neighbor prefix."},
+	{Name: "weir_mux_neighbor_takeovers_total", Help: "VIPs that the mux began to answer ARP and NDP for. Only with a neighbor prefix."},
+	{Name: "weir_mux_neighbor_conflicts_total", Help: "Claims of other stations to VIPs of the mux. Only with a neighbor prefix."},
 	{Name: "weir_mux_generation", Help: "Generation of the tables in force."},
 	{Name: "weir_mux_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
 	{Name: "weir_mux_table_rows", Help: "Rows of a table in use.", Labels: []string{"table"}},
@@ -186,6 +190,9 @@ func (m *Mux) observe() {
 			m.config.Redirector.Sample(to)
 			m.floods.Sample(to)
 			m.loads.Sample(to)
+			if m.leases != nil {
+				m.leases.Sample(to)
+			}
 		}))
 	t.Ready("tables", m.state.Ready)
 	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })

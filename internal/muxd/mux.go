@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -23,12 +24,14 @@ import (
 	"github.com/weirlb/weir/internal/muxd/announce"
 	"github.com/weirlb/weir/internal/muxd/fairdrop"
 	"github.com/weirlb/weir/internal/muxd/forwarding"
+	"github.com/weirlb/weir/internal/muxd/neighbor"
 	"github.com/weirlb/weir/internal/muxd/redirect"
 	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/muxd/task"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/segment"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/wake"
@@ -39,6 +42,7 @@ import (
 type Datapath interface {
 	fairdrop.Datapath
 	forwarding.Datapath
+	neighbor.Datapath
 	synflood.Datapath
 	task.Datapath
 
@@ -77,6 +81,12 @@ type Manager interface {
 	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
 }
 
+// Leases are granted by managers.
+type Leases interface {
+	RenewNeighbors(ctx context.Context, request *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error)
+	Leave() // has the next request go to another manager
+}
+
 // Config configures a Mux.
 type Config struct {
 	Name      string // of the node; a DNS label
@@ -88,9 +98,14 @@ type Config struct {
 	Aggregates []netip.Prefix // announced instead of routes to single VIPs
 	// NATPrefixes are those of full NAT, which this mux alone announces: one of each family at most.
 	NATPrefixes []netip.Prefix
-	RoutesFile  string        // keeps the route overrides over restarts; empty: they are not kept
-	DrainTime   time.Duration // between the withdrawal of the routes and the end of forwarding
-	Lead        time.Duration // between the withdrawal of a VIP and the end of its endpoints
+	// NeighborPrefixes are those of VIPs that the mux can answer ARP and NDP for, on Segment, by leases of Leases; none: it
+	// answers for none.
+	NeighborPrefixes []netip.Prefix
+	Segment          neighbor.Segment
+	Leases           Leases
+	RoutesFile       string        // keeps the route overrides over restarts; empty: they are not kept
+	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding
+	Lead             time.Duration // between the withdrawal of a VIP and the end of its endpoints
 	// GracefulRestart is how long routers keep the routes of a mux whose daemon ended; 0: not at all.
 	GracefulRestart time.Duration
 	Datapath        Datapath // owned by the Mux
@@ -124,6 +139,7 @@ type Mux struct {
 	reports *reports
 	acks    *acknowledgements
 	tasks   *task.Runner
+	leases  *neighbor.Neighbor // nil: there are no neighbor prefixes
 	floods  *synflood.Watcher
 	loads   *fairdrop.Watcher
 	stream  *telemetry.Stream
@@ -156,6 +172,13 @@ func New(config Config) (*Mux, error) {
 		Datapath: config.Datapath, Load: config.Load, ReportOnly: config.NoShares,
 		Event: m.reports.addEvent, Report: m.reports.wake.Set, Log: config.Log,
 	})
+	if len(config.NeighborPrefixes) > 0 {
+		m.leases = neighbor.New(neighbor.Config{
+			Name: config.Name, Datapath: config.Datapath, Segment: config.Segment, Serving: m.serving,
+			MAC:   func() segment.MAC { _, mac := m.state.Running(); return mac },
+			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Now: neighbor.BootTime, Log: config.Log,
+		})
+	}
 	m.hops, err = config.NextHops(func(s netlink.State) {
 		m.state.SetNextHops(s)
 		m.reports.wake.Set()
@@ -191,6 +214,9 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	if m.config.Redirects != nil {
 		group.Go(func() error { return m.config.Redirects(resolving) })
 	}
+	if m.leases != nil {
+		group.Go(func() error { return m.leases.Run(resolving) }) // also while it drains: it gives its VIPs back
+	}
 	group.Go(func() error { return m.sweep(resolving) })
 	group.Go(func() error { return m.state.SweepNAT(resolving) })
 	group.Go(func() error { return m.floods.Run(resolving) })
@@ -224,6 +250,12 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 		return errors.Join(m.config.Datapath.Unload(), m.config.Discard(nil))
 	}
 	return errors.Join(err, m.config.Datapath.Close())
+}
+
+// serving are the VIPs that the mux forwards for; false: it is to attract nothing, or has no tables yet.
+func (m *Mux) serving() (map[netip.Addr]bool, bool) {
+	vips, ok := m.routes.Serving()
+	return vips, ok && (len(vips) > 0 || !m.state.Joins())
 }
 
 // drain withdraws the routes, and forwards until routers have stopped using them.
@@ -303,6 +335,7 @@ func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.S
 	m.stream.Opens()
 	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
 		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
+		NeighborPrefixes: compile.PrefixTexts(m.config.NeighborPrefixes), Mac: net.HardwareAddr(m.config.Settings.MAC[:]).String(),
 		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes), Aggregates: compile.PrefixTexts(m.config.Aggregates),
 	})
 }

@@ -49,6 +49,7 @@ type Options struct {
 	Peers           []string
 	Announce        string
 	Aggregates      []string
+	Neighbors       []string
 	HoldTime        time.Duration
 	GracefulRestart time.Duration
 	DrainTime       time.Duration
@@ -95,6 +96,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringVar(&o.Announce, "announce", announceVIP, "what to announce: vip (a route for each VIP) or aggregate")
 	flags.StringArrayVar(&o.Aggregates, "aggregate", nil,
 		"prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")
+	flags.StringArrayVar(&o.Neighbors, "neighbor-prefix", nil,
+		"prefix of VIPs that this mux can answer ARP and NDP for on the interface, where no router has routes to them; repeatable")
 	flags.DurationVar(&o.HoldTime, "bgp-hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
 	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second,
 		"how long routers keep our routes while this program restarts; 0: not at all")
@@ -149,6 +152,7 @@ type settings struct {
 	prefix4, prefix6 netip.Prefix
 	aggregates       []netip.Prefix
 	natPrefixes      []netip.Prefix
+	neighbors        []netip.Prefix
 	bgp              bgp.Config
 }
 
@@ -182,6 +186,9 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 		return s, err
 	}
 	if s.aggregates, err = o.aggregates(); err != nil {
+		return s, err
+	}
+	if s.neighbors, err = o.neighbors(); err != nil {
 		return s, err
 	}
 	link, err := find(o.Interface)
@@ -257,6 +264,24 @@ func (o *Options) aggregates() (all []netip.Prefix, err error) {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("read --aggregate: must be a prefix such as 203.0.113.0/24, is %q", text)
+		}
+		all = append(all, prefix.Masked())
+	}
+	return all, nil
+}
+
+// maxNeighborPrefixes bounds what a mux registers with.
+const maxNeighborPrefixes = 64
+
+// neighbors reads the prefixes of VIPs that ARP and NDP are answered for.
+func (o *Options) neighbors() (all []netip.Prefix, err error) {
+	if len(o.Neighbors) > maxNeighborPrefixes {
+		return nil, fmt.Errorf("read --neighbor-prefix: must be at most %d, are %d", maxNeighborPrefixes, len(o.Neighbors))
+	}
+	for _, text := range o.Neighbors {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil || !prefix.Addr().IsGlobalUnicast() {
+			return nil, fmt.Errorf("read --neighbor-prefix: must be a prefix such as 192.0.2.0/24, is %q", text)
 		}
 		all = append(all, prefix.Masked())
 	}

@@ -105,6 +105,9 @@ func (m *Mux) warnings() (lines []string) {
 		lines = append(lines,
 			fmt.Sprintf("XDP on %s is generic: expect a fraction of the speed of a driver's own", m.config.Interface))
 	}
+	if m.leases != nil {
+		lines = append(lines, m.leases.Warnings()...)
+	}
 	return append(lines, m.state.Warnings()...)
 }
 
@@ -113,6 +116,11 @@ func (m *Mux) status() *weirv1.MuxStatus {
 		XdpMode: m.config.Datapath.Mode(), Interface: m.config.Interface, Warnings: m.warnings(),
 		GracefulRestart: durationpb.New(m.config.GracefulRestart),
 		Pressures:       append(m.loads.Pressures(), m.floods.Pressures()...), Snat: m.state.SNAT(),
+	}
+	if m.leases != nil {
+		for _, vip := range m.leases.Held() {
+			status.Neighbors = append(status.Neighbors, vip.String())
+		}
 	}
 	for _, p := range m.config.Speaker.Peers() {
 		status.Peers = append(status.Peers, p.ToProto())

@@ -19,6 +19,8 @@ import (
 	"github.com/weirlb/weir/internal/muxd/redirect"
 	"github.com/weirlb/weir/internal/muxd/synflood"
 	"github.com/weirlb/weir/internal/netlink"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/segment"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/trust"
@@ -62,14 +64,17 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	if err != nil {
 		return err
 	}
-	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
-		speaker.SetRestarting()
-	}
+	noteRestart(datapath, speaker.SetRestarting)
 	discard, err := netlink.NewDiscard(o.Interface)
 	if err != nil {
 		return errors.Join(err, datapath.Close())
 	}
 	defer discard.Close()
+	neighbors, err := openNeighbors(o.Interface, s.neighbors, client)
+	if err != nil {
+		return errors.Join(err, datapath.Close())
+	}
+	defer neighbors.close()
 	var counters slowpath.Counters
 	redirector := redirect.New(log)
 	m, err := New(Config{
@@ -78,6 +83,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 			Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, Prefix4: s.prefix4, Prefix6: s.prefix6,
 			Encapsulation: pool.Encapsulation(o.Encapsulation), MTU: s.link.MTU, MAC: s.link.MAC,
 		},
+		NeighborPrefixes: s.neighbors, Segment: neighbors.segment, Leases: neighbors.client,
 		Aggregates: s.aggregates, NATPrefixes: s.natPrefixes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, GracefulRestart: o.GracefulRestart, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
 		NextHops: func(changed func(netlink.State)) (NextHops, error) {
@@ -100,6 +106,41 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	return m.Run(ctx, handOver)
 }
 
+// noteRestart says so if live tables were taken over.
+func noteRestart(datapath *mux.Datapath, note func()) {
+	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
+		note()
+	}
+}
+
+// neighbors are what a mux needs that answers ARP and NDP.
+type neighbors struct {
+	segment *segment.Segment
+	client  *rpc.Client // beside what streams need: a lease does not wait for them
+}
+
+func openNeighbors(iface string, prefixes []netip.Prefix, client *rpc.Client) (n neighbors, err error) {
+	if len(prefixes) == 0 {
+		return n, nil
+	}
+	if n.segment, err = segment.Open(iface); err != nil {
+		return n, err
+	}
+	if n.client, err = client.Separate(); err != nil {
+		n.close()
+	}
+	return n, err
+}
+
+func (n neighbors) close() {
+	if n.segment != nil {
+		n.segment.Close()
+	}
+	if n.client != nil {
+		n.client.Close()
+	}
+}
+
 func (o *Options) openDatapath(s settings, log *slog.Logger) (*mux.Datapath, error) {
 	sessions := 0
 	if len(s.natPrefixes) > 0 {
@@ -120,8 +161,8 @@ func (o *Options) openDatapath(s settings, log *slog.Logger) (*mux.Datapath, err
 // started tells people and systemd that forwarding goes on from here.
 func (o *Options) started(mode string, log *slog.Logger) {
 	log.Info("mux started", "name", o.Name, "interface", o.Interface, "mode", mode, "manager", o.Manager)
-	if len(o.Peers) == 0 {
-		log.Warn("no --peer: VIPs are announced to nobody")
+	if len(o.Peers) == 0 && len(o.Neighbors) == 0 {
+		log.Warn("no --peer and no --neighbor-prefix: VIPs are announced to nobody")
 	}
 	daemon.Ready(log)
 }

@@ -2,11 +2,11 @@ package nodesync
 
 import (
 	"context"
-	"sync"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/replica"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -23,38 +23,8 @@ func (n *Service) FollowProgress(
 
 // FollowManagers keeps a stream of progress open to each other manager, until ctx ends.
 func (n *Service) FollowManagers(ctx context.Context) error {
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	open := map[store.Manager]context.CancelFunc{}
-	defer func() {
-		for _, end := range open {
-			end()
-		}
-	}()
-	for {
-		state, changed := n.Store.Watch()
-		there := map[store.Manager]bool{}
-		for _, other := range state.Managers {
-			there[other] = true
-			if open[other] != nil || other.Name == n.Name {
-				continue
-			}
-			following, end := context.WithCancel(ctx)
-			open[other] = end
-			streams.Go(func() { n.followManager(following, other) })
-		}
-		for other, end := range open {
-			if !there[other] {
-				end()
-				delete(open, other)
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	replica.FollowOthers(ctx, n.Name, n.Store.Watch, n.followManager)
+	return nil
 }
 
 // followManager follows how far the nodes of one manager are, until ctx ends.

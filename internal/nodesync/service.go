@@ -8,6 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/lease"
 	"github.com/weirlb/weir/internal/nodesync/publish"
 	"github.com/weirlb/weir/internal/nodesync/switchfeed"
 	"github.com/weirlb/weir/internal/nodesync/traffic"
@@ -37,6 +38,8 @@ type PortAuditor interface {
 
 // Config says what a Service works with.
 type Config struct {
+	*lease.Leases
+
 	Name     string // of this manager
 	Store    *store.Store
 	Hub      *publish.Hub

@@ -2,6 +2,7 @@ package nodesync
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -10,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -53,12 +55,24 @@ func (n *Service) ReportSwitch(ctx context.Context, r *weirv1.ReportSwitchReques
 	}
 	status.Refused = r.GetRefused()[:min(len(r.GetRefused()), maxRefused)]
 	status.RefusedMore = len(r.GetRefused()) > maxRefused
+	status.UnroutedMore = status.GetUnroutedMore() || len(status.GetUnrouted()) > hardware.MaxUnrouted
+	status.Unrouted = keptAddresses(status.GetUnrouted())
 	status.Ports = keptPorts(status.GetPorts())
 	err := n.takeReport(model.RoleSwitch, r.GetName(), r.GetGeneration(), nil, &weirv1.NodeStatus{Switch: status}, nodestatus.SessionCount{})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ReportSwitchResponse{}, nil
+}
+
+// keptAddresses are those of a list that are addresses.
+func keptAddresses(texts []string) (kept []string) {
+	for _, text := range texts[:min(len(texts), hardware.MaxUnrouted)] {
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+			kept = append(kept, a.String())
+		}
+	}
+	return kept
 }
 
 // Bounds of a switch's ports that are kept: texts may be long, and all are stored.

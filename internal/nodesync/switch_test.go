@@ -1,12 +1,14 @@
 package nodesync
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model/hardware"
 )
 
 // What neighbours of a switch, and a switch, say of ports is stored: it is bounded, and obeyed by no terminal.
@@ -66,5 +68,27 @@ func TestLoadOfPortsIsNoNews(t *testing.T) {
 	}
 	if of(true, 1).equals(of(false, 1)) {
 		t.Error("a link that went down is no news")
+	}
+}
+
+// Of VIPs that a switch has withdrawn for want of a route so many are kept, each an address; all of them are stored.
+func TestUnroutedVIPsAreBounded(t *testing.T) {
+	texts := []string{"web", "fe80::1%eth0", "2001:DB8::1"}
+	for i := range hardware.MaxUnrouted {
+		texts = append(texts, netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 8: 0xff, 13: 1, 14: byte(i >> 8), 15: byte(i)}).String())
+	}
+	kept := keptAddresses(texts)
+	if len(kept) != hardware.MaxUnrouted-2 || kept[0] != "2001:db8::1" {
+		t.Errorf("%d are kept, the first is %q", len(kept), kept[0])
+	}
+	ports := make([]*weirv1.SwitchPort, 512)
+	for i := range ports {
+		ports[i] = &weirv1.SwitchPort{Name: "Ethernet100"}
+	}
+	detail := &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Ports: ports, Unrouted: kept}}
+	text, err := report{detail: detail, bare: withoutCounters(detail)}.forStore()
+	stored := &weirv1.NodeStatus{}
+	if err != nil || protojson.Unmarshal(text, stored) != nil || len(stored.GetSwitch().GetUnrouted()) != len(kept) {
+		t.Errorf("%d are stored of %d (%v)", len(stored.GetSwitch().GetUnrouted()), len(kept), err)
 	}
 }

@@ -60,7 +60,15 @@ type Place struct {
 	TIP    netip.Addr `json:"tip,omitzero"`
 	Named  bool       `json:"named,omitempty"`  // of a TIP: entries of other switches name it
 	Silent bool       `json:"silent,omitempty"` // of a TIP: its switch may be dead, so that others are named alone
+	// Unrouted says that the switch, which is to announce the VIP, has withdrawn it: it has no route to its tunnels.
+	Unrouted bool `json:"unrouted,omitempty"`
 }
+
+// NoRoute is why an Unrouted VIP is not served.
+const NoRoute = "the switch has no route to its tunnels, and has withdrawn it"
+
+// Serving says whether the switch serves the VIP, and not only is to.
+func (p Place) Serving() bool { return p.Phase == Hardware && !p.Unrouted }
 
 // Refuses says whether the switch refused a change, and goes on with what it has because other switches send to its TIP.
 func (p Place) Refuses() bool { return p.Phase.Announced() && p.Reason != "" }
@@ -125,6 +133,10 @@ const (
 	// SilentTime is after how long of silence a switch gets no new VIP.
 	SilentTime = 5 * time.Second
 
+	// RoutedTime is how long a switch must have had a route to a VIP again before that counts: of routes that come and go the
+	// first loss is written, and no more.
+	RoutedTime = 5 * time.Second
+
 	firstBackOff = time.Minute
 	lastBackOff  = time.Hour
 )
@@ -142,6 +154,8 @@ type Seen struct {
 	Named      bool          // another switch may have an entry that names the TIP of the Place
 	Host       string        // that does not steer the VIP as it was told; empty: none that counts
 	HostSays   string        // why
+	Unrouted   bool          // the switch says that it has no route to the VIP's tunnels
+	RoutedFor  time.Duration // for how long it has said that it does
 }
 
 // fits says whether the VIP may go on into the switch.
@@ -162,6 +176,7 @@ const (
 	Withdrawn Event = "withdrawn" // it does not any more
 	Refused   Event = "refused"
 	Unsteered Event = "unsteered" // it does not any more, or did not yet, as a host does not steer it
+	Unrouted  Event = "unrouted"  // it does not as long as it has no route to the VIP's tunnels
 )
 
 // Next is the Place that follows p, as of now. The zero Place: there is none any more.
@@ -180,7 +195,7 @@ func (p Place) Next(seen Seen, now time.Time) (Place, Event) {
 
 // to is p in another phase.
 func (p Place) to(phase Phase, now time.Time) Place {
-	p.Phase, p.Since = phase, now.UTC().Truncate(time.Millisecond)
+	p.Phase, p.Since, p.Unrouted = phase, now.UTC().Truncate(time.Millisecond), false
 	switch phase {
 	case Preparing, Hardware:
 		p.Reason, p.Host = "", ""
@@ -204,6 +219,9 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 			event = Withdrawn
 		}
 		p.Reason, p.Attempts, p.Host = seen.Unfit, 0, ""
+		if p.Unrouted { // it is not chosen again at once
+			p.Reason, p.Attempts = NoRoute, 1
+		}
 		return p.to(back, now), event
 	case seen.Host != "":
 		return p.unsteered(back, seen, now)
@@ -212,7 +230,21 @@ func (p Place) in(seen Seen, now time.Time) (Place, Event) {
 		return p.to(Programming, now), ""
 	case p.Phase == Programming && seen.Runs:
 		return p.to(Announcing, now), ""
-	case p.Phase == Announcing && seen.Runs:
+	case p.Phase.Announced() && seen.Runs:
+		return p.announced(seen, now)
+	}
+	return p, ""
+}
+
+// announced is what follows when the switch has what it is to announce: it serves the VIP while it has a route to its tunnels.
+func (p Place) announced(seen Seen, now time.Time) (Place, Event) {
+	switch {
+	case seen.Unrouted && !p.Unrouted:
+		p.Unrouted, p.Since = true, now.UTC().Truncate(time.Millisecond)
+		return p, Unrouted
+	case seen.Unrouted, p.Unrouted && seen.RoutedFor < RoutedTime:
+		return p, ""
+	case p.Phase == Announcing, p.Unrouted:
 		return p.to(Hardware, now), Placed
 	}
 	return p, ""

@@ -1,6 +1,8 @@
 package placementpolicy
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +68,54 @@ func TestEachStep(t *testing.T) {
 		if event == Withdrawn && next.Attempts > 0 || next.Phase != c.from && next.Phase != "" && !next.Since.Equal(at) {
 			t.Errorf("%s: leads to %+v", what, next)
 		}
+	}
+}
+
+// A VIP that its switch has withdrawn for want of a route is served when there was one for a while. It leaves as any other, and
+// is not chosen again at once.
+func TestWithoutARoute(t *testing.T) {
+	for what, c := range map[string]struct {
+		from     Phase
+		was      bool // unrouted
+		seen     Seen
+		to       Phase
+		unrouted bool
+		event    Event
+	}{
+		"announced, without":      {Announcing, false, Seen{Wanted: true, Runs: true, Unrouted: true}, Announcing, true, Unrouted},
+		"it loses its route":      {Hardware, false, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, true, Unrouted},
+		"its word of before":      {Hardware, false, Seen{Wanted: true, Unrouted: true}, Hardware, false, ""},
+		"still":                   {Hardware, true, Seen{Wanted: true, Runs: true, Unrouted: true}, Hardware, true, ""},
+		"it has just come":        {Hardware, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime - 1}, Hardware, true, ""},
+		"it is there":             {Hardware, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
+		"announced, and there":    {Announcing, true, Seen{Wanted: true, Runs: true, RoutedFor: RoutedTime}, Hardware, false, Placed},
+		"announced, and just now": {Announcing, true, Seen{Wanted: true, Runs: true}, Announcing, true, ""},
+		"not wanted":              {Hardware, true, Seen{Runs: true, Unrouted: true}, Withdrawing, false, Withdrawn},
+		"refused":                 {Hardware, true, Seen{Wanted: true, Runs: true, Unrouted: true, Refused: "full"}, Withdrawing, false, Refused},
+	} {
+		next, event := Place{Phase: c.from, Unrouted: c.was}.Next(c.seen, at)
+		if next.Phase != c.to || next.Unrouted != c.unrouted || event != c.event {
+			t.Errorf("%s: %+v (%q), want %+v", what, next, event, c)
+		}
+		if what == "not wanted" && (next.Attempts != 1 || next.Reason != NoRoute) {
+			t.Errorf("%s: %+v", what, next)
+		}
+	}
+	tip := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, n}) }
+	s := State{Places: map[string]Place{
+		"a": {Phase: Hardware, TIP: tip(1), Named: true, Unrouted: true}, "b": {Phase: Hardware, TIP: tip(2), Named: true},
+		"c": {Phase: Hardware, TIP: tip(3), Unrouted: true},
+	}}
+	if tips := s.TIPs(); !slices.Equal(tips, []netip.Addr{tip(2)}) {
+		t.Errorf("named are %v", tips)
+	}
+	always := func(string) bool { return true }
+	if s.Name(true, always, always); s.Places["c"].Named || !s.Places["a"].Named {
+		t.Errorf("named: %+v", s.Places)
+	}
+	delete(s.Places, "b")
+	if tips := s.TIPs(); !slices.Equal(tips, []netip.Addr{tip(1)}) {
+		t.Errorf("none has a route, and named are %v", tips)
 	}
 }
 

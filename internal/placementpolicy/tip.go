@@ -30,14 +30,14 @@ func (s State) SendsToTIPs() bool {
 	return false
 }
 
-// TIPs are those that the entries of other switches are to name, each once; none: they name backends. A silent one is left
-// out unless all are.
+// TIPs are those that the entries of other switches are to name, each once; none: they name backends. One that is silent, or
+// has no route to its part, is left out unless all are.
 func (s State) TIPs() (tips []netip.Addr) {
 	var silent []netip.Addr
 	for _, p := range s.Places {
 		switch {
 		case !p.Named:
-		case p.Silent:
+		case p.Silent, p.Unrouted:
 			silent = append(silent, p.TIP)
 		default:
 			tips = append(tips, p.TIP)
@@ -49,13 +49,16 @@ func (s State) TIPs() (tips []netip.Addr) {
 	return tips
 }
 
+// NamesTIPs says whether the entry of a switch with such a place has TIPs as its members.
+func (s State) NamesTIPs(place Place) bool { return !place.TIP.IsValid() && len(s.TIPs()) > 0 }
+
 // Name says which TIPs the entries of other switches are to name, in a State that is being made: those whose switches have
 // announced them for a while, as ready says, and that are to stay. The last of them stays until no switch has an entry
 // that names it, as keepLast says; but for owners who want none: then entries name backends at once.
 func (s State) Name(keepLast bool, ready, stays func(name string) bool) {
 	named := map[string]bool{}
 	for name, p := range s.Places {
-		if p.TIP.IsValid() && p.Phase.Announced() && (p.Named || ready(name)) && stays(name) {
+		if p.TIP.IsValid() && p.Phase.Announced() && (p.Named || ready(name) && !p.Unrouted) && stays(name) {
 			named[name] = true
 		}
 	}

@@ -30,6 +30,12 @@ func Run(ctx context.Context, backend model.HostBackend) error {
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
 	target := target(backend)
+	if check.Type == model.CheckUDP {
+		if err := exchange(ctx, target, check); err != nil {
+			return fmt.Errorf("send to %s: %w", target, reason(err, check.Timeout))
+		}
+		return nil
+	}
 	conn, err := connect(ctx, target)
 	if err != nil {
 		return fmt.Errorf("connect %s: %w", target, reason(err, check.Timeout))
@@ -38,12 +44,37 @@ func Run(ctx context.Context, backend model.HostBackend) error {
 	if check.Type == model.CheckTCP {
 		return nil
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if err := get(conn, target, check.Path, hostHeader(backend)); err != nil {
-		return fmt.Errorf("GET %s: %w", check.Path, reason(err, check.Timeout))
+	defer endWith(ctx, conn)()
+	over := conn
+	if check.TLS.On {
+		if over, err = startTLS(ctx, conn, backend, protocolOf(check)); err != nil {
+			return fmt.Errorf("TLS with %s: %w", target, reason(err, check.Timeout))
+		}
+	}
+	step := "GET " + check.Path
+	if check.Type == model.CheckGRPC {
+		step = askedService(check)
+		err = askHealth(over, check.Service, hostHeader(backend), check.TLS.On)
+	} else {
+		err = get(over, target, check.Path, hostHeader(backend))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", step, reason(err, check.Timeout))
 	}
 	return nil
+}
+
+// endWith has reads and writes of conn fail when ctx ends, until stop is called.
+func endWith(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+}
+
+// protocolOf is what a check speaks inside of TLS, by its name in ALPN.
+func protocolOf(check *model.HealthCheck) string {
+	if check.Type == model.CheckGRPC {
+		return "h2"
+	}
+	return "http/1.1"
 }
 
 // target is the address that is connected to.

@@ -8,6 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired/admission"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/managed"
 	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/store"
@@ -25,6 +26,12 @@ func (m *writer) admitted(
 	if err := authz.PermitVIPs(caller, s, vips); err != nil {
 		return nil, network.Batch{}, err
 	}
+	if !along.patched {
+		var err error
+		if vips, err = managed.Keep(s.VIPs.At, vips); err != nil {
+			return nil, network.Batch{}, err
+		}
+	}
 	if err := m.admitLists(ctx, s, lists, vips); err != nil {
 		return nil, network.Batch{}, err
 	}
@@ -34,7 +41,7 @@ func (m *writer) admitted(
 	}
 	errPools := admission.Pools(s.State, along.pools, vips)
 	with := admission.WithNetworks(admission.With(s.State, lists, along.pools), networks.Networks, networks.Overlay)
-	admitted, err := admission.VIPs(with, vips)
+	admitted, err := admission.VIPs(with, vips, along.strict)
 	if err := errors.Join(errPools, err, placed.Even(s, vips)); err != nil {
 		return nil, network.Batch{}, err
 	}

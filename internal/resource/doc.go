@@ -3,6 +3,7 @@
 //
 //	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
 //	ListVIPs, WatchVIPs  ... ─▶ State as users are shown it, with status and conditions
+//	WatchNodes, WatchStatus, WatchRates ─▶ package live
 //
 // Invariants:
 //   - what decides about a write is asked again in the transaction that writes it;
@@ -17,7 +18,9 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/muxrate"
 	"github.com/weirlb/weir/internal/resource/drain"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/sessioncount"
@@ -54,7 +57,8 @@ type Config struct {
 	Log       *slog.Logger
 	Stopping  <-chan struct{} // closed when watches shall end
 
-	Watches Watches
+	Watches live.Watches
+	Rates   *muxrate.Meter
 	Chooser placed.Chooser
 }
 
@@ -94,6 +98,7 @@ type Service struct {
 	*Events
 	*Nodes
 	*drain.Switches
+	*live.Streams
 }
 
 // New makes a Service.
@@ -103,5 +108,10 @@ func New(cfg *Config) *Service {
 	w.placements = &placed.Placements{Store: cfg.Store, Chooser: cfg.Chooser}
 	fabrics := &placed.Fabrics{Store: cfg.Store, Recorder: cfg.Recorder, Log: cfg.Log}
 	switches := &drain.Switches{Store: cfg.Store, Recorder: cfg.Recorder, Now: cfg.Now, Log: cfg.Log}
-	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, w.placements, &Events{cfg}, &Nodes{Config: cfg}, switches}
+	nodes := &Nodes{Config: cfg}
+	streams := live.New(&live.Config{
+		Store: cfg.Store, View: cfg.view, Nodes: func(s *store.State) []*weirv1.Node { return nodes.nodes(s, "") }, Status: nodes.status, Rates: cfg.Rates,
+		Watches: &cfg.Watches, Now: cfg.Now, Stopping: cfg.Stopping,
+	})
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, w.networks, fabrics, w.placements, &Events{cfg}, nodes, switches, streams}
 }

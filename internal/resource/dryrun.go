@@ -20,6 +20,7 @@ func (m *writer) dryRun(ctx context.Context, g staged, along beside, vips []mode
 		return nil, err
 	}
 	change, applied := m.apply(s, admitted)
+	tellPending(s, admitted, applied)
 	done := networks.Change(ctx, s, &change)
 	for i, move := range m.placements.Moves(ctx, s, admitted, change) {
 		applied[i].Effects, applied[i].Move = m.effects(s, admitted[i], change), move
@@ -46,7 +47,7 @@ func (m *writer) effects(s *store.State, vip model.VIP, change store.Change) []*
 		if had {
 			p.Change, p.TableBytesBefore = rpc.Updated, before.Bytes()
 		}
-		effect := desired.EffectOf(s.Health, vip, e, before, table)
+		effect := desired.EffectOf(&s.State, vip, e, before, table)
 		p.BucketsMoved, p.BucketsTotal, p.BucketsWaiting = uint32(effect.Moved), uint32(effect.Total), uint32(effect.Waiting)
 		m.addSessions(p, old, key, before, effect)
 		all = append(all, p)

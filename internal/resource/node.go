@@ -123,15 +123,21 @@ func livesOn(vip model.VIP, host string) int {
 // GetStatus sums up what the caller may see.
 func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
 	stored := m.Store.State()
-	s := m.Hub.WithProgress(stored)
-	response := &weirv1.GetStatusResponse{
-		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: m.nodes(s, ""),
-	}
-	for _, n := range response.Nodes {
+	nodes := m.nodes(m.Hub.WithProgress(stored), "")
+	for _, n := range nodes {
 		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
 	}
+	return m.status(ctx, stored, nodes), nil
+}
+
+// status sums up a State, with these nodes.
+func (m *Nodes) status(ctx context.Context, stored *store.State, nodes []*weirv1.Node) *weirv1.GetStatusResponse {
+	s := m.Hub.WithProgress(stored)
+	response := &weirv1.GetStatusResponse{
+		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: nodes,
+	}
 	addSummary(response, m.summaries.get(stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
-	return response, nil
+	return response
 }
 
 // withoutEndpoints is what a mux said, without its counters: there is one for each endpoint of all VIPs. What it said
@@ -144,6 +150,7 @@ func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
 		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
 		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
 		NatSessions: mux.GetNatSessions(), GracefulRestart: mux.GetGracefulRestart(), LastPacket: mux.GetLastPacket(),
+		Neighbors: mux.GetNeighbors(),
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -102,9 +104,12 @@ func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node) {
 		t.endpoints++
 		for _, b := range e.Backends {
 			t.backends++
-			health := s.Health.Of(vip, e, b).Health
+			health := desired.HealthOf(&s.State, vip, e, b).Health
 			if health == model.HealthUnhealthy {
 				t.unhealthy++
+			}
+			if health == model.HealthPending { // hosts that there may never be are not counted one by one
+				continue
 			}
 			h := t.hosts[b.Host]
 			if h == nil {
@@ -134,11 +139,13 @@ func (t *tenantSummary) warn(level warningLevel, text string) {
 }
 
 // backendTally counts backends by what becomes of new connections.
-type backendTally struct{ total, serving, draining, unhealthy, unknown uint32 }
+type backendTally struct{ total, serving, draining, unhealthy, unknown, pending uint32 }
 
 func (t *backendTally) count(b model.Backend, health model.Health) {
 	t.total++
 	switch {
+	case health == model.HealthPending:
+		t.pending++
 	case b.Weight == 0:
 		t.draining++
 	case health == model.HealthUnhealthy:
@@ -166,13 +173,19 @@ func (h *hostTally) addTunnel(a netip.Addr) {
 // vipWarnings are what is wrong with a VIP's backends, one line each.
 func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] {
 	return func(yield func(warningLevel, string) bool) {
+		if isUnanswered(s, vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
+			return
+		}
+		if waits := desired.PendingHosts(&s.State, vip); len(waits) > 0 && !yield(degraded, fmt.Sprintf("vip %s: %s", vip.Name, strings.Join(waits, ", "))) {
+			return
+		}
 		for _, e := range vip.Endpoints {
 			name := fmt.Sprintf("vip %s, %s %s", vip.Name, e.Protocol, portName(e.Port))
 			if text := endpointWarning(s, vip, e); text != "" && !yield(severe, name+": "+text) {
 				return
 			}
 			for _, b := range e.Backends {
-				reported := s.Health.Of(vip, e, b)
+				reported := desired.HealthOf(&s.State, vip, e, b)
 				if reported.Health == model.HealthUnhealthy && !yield(degraded, fmt.Sprintf("%s: backend %s on %s is %s", name, backendName(b), b.Host, backendState(b, reported.Reason))) {
 					return
 				}
@@ -181,17 +194,32 @@ func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] 
 	}
 }
 
+// isUnanswered says whether some mux has a neighbor prefix with the address, and none can answer for it.
+func isUnanswered(s *store.State, vip netip.Addr) bool {
+	if neighbor.Owner(vip, slices.Collect(s.Neighbors.Values())) != "" {
+		return false
+	}
+	for mux := range s.MuxNodes() {
+		if (neighbor.Mux{Prefixes: mux.NeighborPrefixes}).Covers(vip) {
+			return true
+		}
+	}
+	return false
+}
+
 // endpointWarning says why an endpoint as a whole does not serve; empty: it does.
 func endpointWarning(s *store.State, vip model.VIP, e model.Endpoint) string {
 	var all backendTally
 	for _, b := range e.Backends {
-		health := s.Health.Of(vip, e, b).Health
+		health := desired.HealthOf(&s.State, vip, e, b).Health
 		all.count(b, health)
 	}
 	switch {
 	case all.total == 0:
 		return "has no backends: the muxes drop what arrives"
-	case all.total == all.draining:
+	case all.total == all.pending:
+		return "no host of a backend has joined: new connections are dropped"
+	case all.total == all.draining+all.pending:
 		return "all backends drain: new connections are dropped"
 	case all.serving == 0 && e.AllUnhealthy == model.Refuse:
 		return "no backend is healthy: new connections are dropped"

@@ -32,6 +32,7 @@ func crowd(n int, broken func(i int) bool) *store.State {
 	health := make([]desired.HostHealth, 100)
 	for i := range health {
 		health[i] = desired.HostHealth{}
+		s.PutNode(model.Node{Name: fmt.Sprintf("host%02d", i), Role: model.RoleHost})
 	}
 	for i := range n {
 		vip := model.VIP{Name: fmt.Sprintf("vip%06d", i), Tenant: []string{"red", "blue"}[i%2], Address: netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})}
@@ -130,5 +131,34 @@ func TestRefusalIsOneLine(t *testing.T) {
 	all := told(s, anyTenant)
 	if want := []string{"vip vip000001 and 4 others: refused by mux2: the table buckets is full"}; !slices.Equal(all.VipWarnings, want) {
 		t.Errorf("told %q, want %q", all.VipWarnings, want)
+	}
+}
+
+// Hosts that are named and not there take no row each of what all are told: a line for each VIP says that they are missing.
+func TestHostsThatAreNotThere(t *testing.T) {
+	s := &store.State{}
+	for i := range 50 {
+		vip := model.VIP{Name: fmt.Sprintf("vip%02d", i), Tenant: "red", Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)})}
+		e := model.Endpoint{Protocol: model.TCP, Port: 80}
+		for j := range 1000 {
+			b := model.Backend{Host: fmt.Sprintf("nowhere%02d-%d", i, j), Address: netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), Port: 80, Weight: 1}
+			e.Backends = append(e.Backends, b)
+		}
+		vip.Endpoints = []model.Endpoint{e}
+		s.PutVIP(vip)
+	}
+	all := told(s, anyTenant)
+	if len(all.HostBackends) != 0 || all.Backends != 50_000 || all.VipWarningsTotal != 100 {
+		t.Errorf("%d hosts are told of, %d backends, %d warnings", len(all.HostBackends), all.Backends, all.VipWarningsTotal)
+	}
+	if want := "vip vip00, TCP 80: no host of a backend has joined: new connections are dropped"; all.VipWarnings[0] != want {
+		t.Errorf("the first warning is %q, want %q", all.VipWarnings[0], want)
+	}
+	if size := proto.Size(all); size > 64<<10 {
+		t.Errorf("the answer has %d bytes", size)
+	}
+	s.PutNode(model.Node{Name: "nowhere07-3", Role: model.RoleHost})
+	if all = told(s, anyTenant); len(all.HostBackends) != 1 || all.HostBackends[0].Serving != 1 {
+		t.Errorf("one host joined, and these are told of: %v", all.HostBackends)
 	}
 }

@@ -45,7 +45,7 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	if err := errors.Join(errVIPs, errPools, errLists, errNetworks, errOverlay); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	along := beside{pools, network.Batch{Networks: networks, Overlay: overlay}}
+	along := beside{pools, network.Batch{Networks: networks, Overlay: overlay, Strict: r.GetStrict()}, r.GetStrict(), false}
 	if r.GetDryRun() {
 		response, err := m.dryRun(ctx, edited(m.Store.State(), replacing(lists)), along, vips)
 		if err != nil {
@@ -67,6 +67,8 @@ func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 type beside struct {
 	pools    []model.AddressPool
 	networks network.Batch
+	strict   bool // hosts must have joined
+	patched  bool // the VIPs have all backends that they shall have: field managers lose those that are left out
 }
 
 // outcome is what a write did.
@@ -120,6 +122,7 @@ func (m *writer) putOn(
 			return store.Change{}, err
 		}
 		change, applied := m.apply(s, admitted)
+		tellPending(s, admitted, applied)
 		done.vips, done.written = applied, change.VIPs
 		change.Pools, done.pools = changedPools(s, along.pools)
 		done.networks = networks.Change(ctx, s, &change)
@@ -223,4 +226,11 @@ func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.
 		maps.Copy(ports, next.ChangedPorts(address, now))
 	}
 	return ports
+}
+
+// tellPending says in applied which hosts of the VIPs are waited for.
+func tellPending(s *store.State, vips []model.VIP, applied []*weirv1.AppliedVIP) {
+	for i, vip := range vips {
+		applied[i].Pending = desired.PendingHosts(&s.State, vip)
+	}
 }

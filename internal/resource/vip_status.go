@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -31,6 +32,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat, p.Status.Switches = snatStatus(s, vip), condition.Places(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
+	p.Status.NeighborMux = neighbor.Owner(vip.Address, slices.Collect(s.Neighbors.Values()))
 	return p
 }
 
@@ -41,7 +43,7 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
-		reported := s.Health.Of(vip, e, b)
+		reported := desired.HealthOf(&s.State, vip, e, b)
 		counted := m.Sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(reported.Health), Reason: reported.Reason,

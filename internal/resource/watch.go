@@ -10,69 +10,22 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
-	"github.com/weirlb/weir/internal/inflight"
-	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/resource/query"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/journal"
 	"github.com/weirlb/weir/internal/trust"
 )
 
-const (
-	// BookmarkInterval is the time between two bookmarks of a watch that has nothing to tell.
-	BookmarkInterval = 30 * time.Second
-	catchUpTime      = 3 * time.Second // that a watch waits for this manager to be where another one was
-)
-
-// Watches counts those that are open: of each caller, and of all callers of a tenant.
-type Watches struct{ callers, tenants inflight.Limit }
-
-// Open is how many watches are open.
-func (w *Watches) Open() int { return w.callers.Taken() }
-
-// begin takes a place, until end is called.
-func (w *Watches) begin(caller trust.Identity) (end func(), err error) {
-	if caller.Method == trust.Insecure {
-		caller = trust.Identity{}
-	}
-	refuse := func(who string, n int) error {
-		return rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches open already: end some, try another manager, or later", who, n))
-	}
-	each := limits.Callers[limits.KindOf(caller)].Watches
-	if w.Open() >= limits.Watches {
-		return nil, refuse("this manager", limits.Watches)
-	}
-	leave := w.callers.Acquire(caller.String(), limits.Watches, each)
-	if leave == nil {
-		return nil, refuse(caller.String(), each)
-	}
-	leaveTenant := func() {}
-	if tenant := caller.Share(); tenant != caller.String() {
-		most := limits.Callers[limits.Tenant].Watches
-		if leaveTenant = w.tenants.Acquire(tenant, 0, most); leaveTenant == nil {
-			leave()
-			return nil, refuse(tenant, most)
-		}
-	}
-	return func() { leave(); leaveTenant() }, nil
-}
+// catchUpTime is how long a watch waits for this manager to be where another one was.
+const catchUpTime = 3 * time.Second
 
 // errUnborn says that nobody has seen a resource version yet.
 func errUnborn(version, newest uint64) error {
 	return connect.NewError(connect.CodeOutOfRange, fmt.Errorf(
 		"resource version %d is newer than the newest, %d: list again, and watch from the resource version of the list", version, newest))
 }
-
-// Kinds of messages of a watch.
-const (
-	watchAdded    = "added"
-	watchModified = "modified"
-	watchDeleted  = "deleted"
-	watchEvent    = "event"
-	watchBookmark = "bookmark"
-)
 
 // WatchVIPs streams VIPs as they change.
 func (m *VIPs) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
@@ -85,7 +38,7 @@ func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send fun
 	if err != nil {
 		return err
 	}
-	end, err := m.Watches.begin(trust.FromContext(ctx))
+	end, err := m.Watches.Begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -99,7 +52,7 @@ func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send fun
 		return err
 	}
 	// The first bookmark says that the watch is open.
-	if err := send(&weirv1.WatchVIPsResponse{Type: watchBookmark, ResourceVersion: at}); err != nil {
+	if err := send(&weirv1.WatchVIPsResponse{Type: live.Bookmark, ResourceVersion: at}); err != nil {
 		return err
 	}
 	for {
@@ -127,7 +80,7 @@ func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send fun
 		case <-more:
 		case <-time.After(m.Bookmark):
 			at = max(at, m.unchangedUntil(at))
-			if err := send(&weirv1.WatchVIPsResponse{Type: watchBookmark, ResourceVersion: at}); err != nil {
+			if err := send(&weirv1.WatchVIPsResponse{Type: live.Bookmark, ResourceVersion: at}); err != nil {
 				return err
 			}
 		case <-m.Stopping:
@@ -157,7 +110,7 @@ func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.Wa
 		if !fits(ctx, f, vip) {
 			continue
 		}
-		if err := send(&weirv1.WatchVIPsResponse{Type: watchAdded, Vip: m.vipWithStatus(state, vip)}); err != nil {
+		if err := send(&weirv1.WatchVIPsResponse{Type: live.Added, Vip: m.vipWithStatus(state, vip)}); err != nil {
 			return 0, err
 		}
 	}
@@ -203,12 +156,12 @@ func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, 
 	switch {
 	case after:
 		message.Vip = m.vipWithStatus(state, vip)
-		message.Type = watchAdded
+		message.Type = live.Added
 		if before {
-			message.Type = watchModified
+			message.Type = live.Modified
 		}
 	case before:
-		message.Type, message.Vip = watchDeleted, deletedVIP(*change.Before)
+		message.Type, message.Vip = live.Deleted, deletedVIP(*change.Before)
 	default:
 		return nil
 	}

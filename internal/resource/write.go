@@ -32,7 +32,7 @@ func (m *VIPs) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weir
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
+	written, generation, err := m.writeVIP(ctx, vip.Name, r.GetStrict(), func(s *store.State) (model.VIP, error) {
 		if s.VIPs.Has(vip.Name) {
 			return vip, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a VIP %s already: update it, or take another name", vip.Name))
 		}
@@ -59,7 +59,7 @@ func (m *VIPs) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weir
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
+	written, generation, err := m.writeVIP(ctx, vip.Name, r.GetStrict(), func(s *store.State) (model.VIP, error) {
 		return vip, current(ctx, s, r.GetName(), r.GetVip().GetResourceVersion())
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 	if r.GetPatch() == nil {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "patch", Reason: "is required"})
 	}
-	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
+	written, generation, err := m.writeVIP(ctx, r.GetName(), r.GetStrict(), func(s *store.State) (model.VIP, error) {
 		old, there := s.VIPs.Get(r.GetName())
 		if !there {
 			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
@@ -104,12 +104,12 @@ func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1
 // writeVIP writes the one VIP that choose makes of the State, and returns it as it was written: another call may have
 // written it since, and who goes on with that one's version would replace what it never saw.
 func (m *VIPs) writeVIP(
-	ctx context.Context, name string, choose func(*store.State) (model.VIP, error),
+	ctx context.Context, name string, strict bool, choose func(*store.State) (model.VIP, error),
 ) (*weirv1.VIP, uint64, error) {
 	var written model.VIP
 	var version model.Generation
 	var record codec.Record
-	done, err := m.write(ctx, beside{}, func(s *store.State) ([]model.VIP, error) {
+	done, err := m.write(ctx, beside{strict: strict}, func(s *store.State) ([]model.VIP, error) {
 		vip, err := choose(s)
 		written, version, record = s.VIPs.At(name), network.VersionBefore(s, s.Written.At(name)), s.Records.At(name)
 		return []model.VIP{vip}, err

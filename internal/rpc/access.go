@@ -37,26 +37,38 @@ type Access struct {
 
 // Client makes a client. One manager is used at a time; when it can't be reached, the next one is tried.
 func (a Access) Client() (*Client, error) {
-	addresses, scheme, err := parseManagers(a.Managers)
+	base, t, err := a.transport()
 	if err != nil {
 		return nil, err
 	}
-	if scheme == schemeTLS && a.CA == nil {
-		return nil, fmt.Errorf("reach the manager at %s: the cluster's CA is not known: name a configuration with --config or the variable %s, "+
-			"or write http:// for a manager that runs with --insecure", a.Managers, ConfigVariable)
-	}
-	t := &transport{access: a, dialer: &dialer{addresses: addresses}, secure: scheme == schemeTLS}
-	base, httpClient := scheme+"://"+addresses[0], &http.Client{Transport: t}
+	at, httpClient := base.String(), &http.Client{Transport: t}
 	translating := connect.WithInterceptors(
 		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary), connect.UnaryInterceptorFunc(cutting),
 		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.closeAll})
 	return &Client{
-		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
-		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),
-		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, base, translating),
-		TrustServiceClient:   weirv1connect.NewTrustServiceClient(httpClient, base, translating),
+		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, at, translating),
+		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, at, translating),
+		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, at, translating),
+		TrustServiceClient:   weirv1connect.NewTrustServiceClient(httpClient, at, translating),
 		transport:            t,
 	}, nil
+}
+
+// Transport sends requests of HTTP to the managers, as a Client does, and shows them who the user is. base is the URL that
+// requests are for, whichever manager answers.
+func (a Access) Transport() (base *url.URL, by http.RoundTripper, err error) { return a.transport() }
+
+func (a Access) transport() (base *url.URL, t *transport, err error) {
+	addresses, scheme, err := parseManagers(a.Managers)
+	if err != nil {
+		return nil, nil, err
+	}
+	if scheme == schemeTLS && a.CA == nil {
+		return nil, nil, fmt.Errorf("reach the manager at %s: the cluster's CA is not known: name a configuration with --config or the variable %s, "+
+			"or write http:// for a manager that runs with --insecure", a.Managers, ConfigVariable)
+	}
+	t = &transport{access: a, dialer: &dialer{addresses: addresses}, secure: scheme == schemeTLS}
+	return &url.URL{Scheme: scheme, Host: addresses[0]}, t, nil
 }
 
 // transport sends requests over connections that are opened with the newest certificate. Streams that

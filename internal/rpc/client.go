@@ -42,6 +42,16 @@ func NewClient(managers string) (*Client, error) {
 	return Access{Managers: managers}.Client()
 }
 
+// Separate is a client of the same managers over connections of its own.
+func (c *Client) Separate() (*Client, error) {
+	access := c.transport.access
+	access.Memory = "" // one client keeps it
+	return access.Client()
+}
+
+// Leave ends all connections: the next call goes to the next manager, or to the same one anew.
+func (c *Client) Leave() { c.transport.dialer.cutAll() }
+
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
@@ -70,6 +80,33 @@ func (c *Client) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, do
 	return each(stream, do)
 }
 
+// EachNode watches nodes as EachVIP does VIPs.
+func (c *Client) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, do func(*weirv1.WatchNodesResponse) error) error {
+	stream, err := c.WatchNodes(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachStatus watches the status as EachVIP does VIPs.
+func (c *Client) EachStatus(ctx context.Context, do func(*weirv1.WatchStatusResponse) error) error {
+	stream, err := c.WatchStatus(ctx, &weirv1.WatchStatusRequest{})
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachRate watches samples of rates as EachVIP does VIPs.
+func (c *Client) EachRate(ctx context.Context, r *weirv1.WatchRatesRequest, do func(*weirv1.WatchRatesResponse) error) error {
+	stream, err := c.WatchRates(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
 func each[T any](stream *connect.ServerStreamForClient[T], do func(*T) error) error {
 	defer stream.Close()
 	for stream.Receive() {
@@ -83,6 +120,15 @@ func each[T any](stream *connect.ServerStreamForClient[T], do func(*T) error) er
 // EachCapture starts a capture and calls do for what comes, in order, until it or ctx ends or do fails.
 func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do func(*weirv1.CaptureResponse) error) error {
 	stream, err := c.Capture(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachObserved observes muxes and calls do for what comes, in order, until it or ctx ends or do fails.
+func (c *Client) EachObserved(ctx context.Context, r *weirv1.ObserveRequest, do func(*weirv1.ObserveResponse) error) error {
+	stream, err := c.Observe(ctx, r)
 	if err != nil {
 		return translate(err)
 	}

@@ -64,11 +64,14 @@ func (d *dialer) track(opened net.Conn, address string) net.Conn {
 // closeAll ends all connections, if there is another manager to go to: HTTP opens more than it uses, and which one a
 // call came by is not known here.
 func (d *dialer) closeAll() {
+	if len(d.addresses) > 1 {
+		d.cutAll()
+	}
+}
+
+func (d *dialer) cutAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.addresses) < 2 {
-		return
-	}
 	for c := range d.conns {
 		c.Conn.Close()
 	}

@@ -20,17 +20,19 @@ const degree = 16
 // Map is a map in order of its keys, which are strings or have a method Compare. Its zero value is
 // empty. What is assigned is the same map; Clone makes another one. A map that others may hold is not
 // written to.
-type Map[K, V any] struct{ tree *tree[K, V] }
+type Map[K, V any] struct{ tree *tree[K] }
 
-type tree[K, V any] struct {
+// tree is of the keys' type alone. Each package that has a Map in hand compiles its tree again, which is most of what
+// there is to compile in many: there are few types of keys, and many of values.
+type tree[K any] struct {
 	mu      sync.Mutex // Clone notes in both trees that they share nodes
-	entries *btree.BTreeG[entry[K, V]]
+	entries *btree.BTreeG[entry[K]]
 }
 
 // entry has its value elsewhere: values are large, and entries are copied with their node.
-type entry[K, V any] struct {
+type entry[K any] struct {
 	key   K
-	value *V
+	value any // *V
 }
 
 // Of makes a Map of a Go map.
@@ -44,9 +46,9 @@ func Of[K comparable, V any](m map[K]V) Map[K, V] {
 
 // less orders keys. It is found once for each tree: a key that is made an interface to be compared would be an
 // allocation for each comparison.
-func less[K, V any]() btree.LessFunc[entry[K, V]] {
+func less[K any]() btree.LessFunc[entry[K]] {
 	compare := compareOf[K]()
-	return func(a, b entry[K, V]) bool { return compare(a.key, b.key) < 0 }
+	return func(a, b entry[K]) bool { return compare(a.key, b.key) < 0 }
 }
 
 func compareOf[K any]() func(a, b K) int {
@@ -71,21 +73,21 @@ func (m Map[K, V]) Clone() Map[K, V] {
 	}
 	m.tree.mu.Lock()
 	defer m.tree.mu.Unlock()
-	return Map[K, V]{&tree[K, V]{entries: m.tree.entries.Clone()}}
+	return Map[K, V]{&tree[K]{entries: m.tree.entries.Clone()}}
 }
 
 // Set adds or replaces an entry.
 func (m *Map[K, V]) Set(key K, value V) {
 	if m.tree == nil {
-		m.tree = &tree[K, V]{entries: btree.NewG(degree, less[K, V]())}
+		m.tree = &tree[K]{entries: btree.NewG(degree, less[K]())}
 	}
-	m.tree.entries.ReplaceOrInsert(entry[K, V]{key, &value})
+	m.tree.entries.ReplaceOrInsert(entry[K]{key, &value})
 }
 
 // Delete removes an entry, if it is there.
 func (m *Map[K, V]) Delete(key K) {
 	if m.tree != nil {
-		m.tree.entries.Delete(entry[K, V]{key: key})
+		m.tree.entries.Delete(entry[K]{key: key})
 	}
 }
 
@@ -95,12 +97,12 @@ func (m Map[K, V]) Get(key K) (V, bool) {
 		var none V
 		return none, false
 	}
-	found, ok := m.tree.entries.Get(entry[K, V]{key: key})
+	found, ok := m.tree.entries.Get(entry[K]{key: key})
 	if !ok {
 		var none V
 		return none, false
 	}
-	return *found.value, true
+	return *found.value.(*V), true
 }
 
 // At returns the value of key, or the zero value.
@@ -127,7 +129,7 @@ func (m Map[K, V]) Len() int {
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.entries.Ascend(func(e entry[K, V]) bool { return yield(e.key, *e.value) })
+			m.tree.entries.Ascend(func(e entry[K]) bool { return yield(e.key, *e.value.(*V)) })
 		}
 	}
 }
@@ -136,7 +138,7 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 func (m Map[K, V]) From(key K) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.entries.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, *e.value) })
+			m.tree.entries.AscendGreaterOrEqual(entry[K]{key: key}, func(e entry[K]) bool { return yield(e.key, *e.value.(*V)) })
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/fbt"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store/codec"
@@ -51,6 +52,7 @@ type State struct {
 	OverlayWritten    model.Generation                                // when the overlay was last written; 0: there is none
 	Conditions        sorted.Map[string, vipstatus.Conditions]        // of each VIP, as the leader noted them, by name
 	Excluded          sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
+	Neighbors         sorted.Map[string, neighbor.Mux]                // muxes that renew their lease to answer ARP and NDP, by name
 	Ready             sorted.Map[string, model.Generation]            // by manager, what all its hosts have
 	PortsWritten      sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
 	Traces            []Trace                                         // of the newest changes that have one, in order
@@ -79,6 +81,7 @@ func (s *State) Clone() *State {
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Excluded, next.Ready = s.Excluded.Clone(), s.Ready.Clone()
+	next.Neighbors = s.Neighbors.Clone()
 	next.PortsWritten, next.PlacementWritten = s.PortsWritten.Clone(), s.PlacementWritten.Clone()
 	next.unknown, next.NetworkWritten = s.unknown.Clone(), s.NetworkWritten.Clone()
 	next.PrefixListWritten, next.chunks, next.Fabrics = s.PrefixListWritten.Clone(), s.chunks.Clone(), s.Fabrics.Clone()
@@ -185,6 +188,10 @@ func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error
 		reason, err = codec.Decode[string](key, kv.Value)
 		s.Excluded.Set(name, reason)
 		b.delta.Streams[name] = true
+	case keyspace.Neighbors:
+		var mux neighbor.Mux
+		mux, err = codec.Decode[neighbor.Mux](key, kv.Value)
+		s.Neighbors.Set(name, mux)
 	case keyspace.Ready:
 		var ready model.Generation
 		ready, err = codec.Decode[model.Generation](key, kv.Value)
@@ -291,7 +298,7 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removePorts(workload)
-	case keyspace.Managers, keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded, keyspace.Ready:
+	case keyspace.Managers, keyspace.Nodes, keyspace.Status, keyspace.Health, keyspace.Streams, keyspace.Excluded, keyspace.Neighbors, keyspace.Ready:
 		b.removeOfNode(prefix, name)
 	}
 	return nil
@@ -328,6 +335,8 @@ func (b *builder) removeOfNode(prefix, name string) {
 	case keyspace.Streams:
 		s.Streams.Delete(name)
 		b.delta.Streams[name] = true
+	case keyspace.Neighbors:
+		s.Neighbors.Delete(name)
 	case keyspace.Excluded:
 		s.Excluded.Delete(name)
 		b.delta.Streams[name] = true

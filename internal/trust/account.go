@@ -11,7 +11,20 @@ import (
 type Account struct {
 	Name     string    `json:"name"`
 	Bindings []Binding `json:"bindings"`
-	Hash     []byte    `json:"hash,omitempty"` // of the bearer token; empty: the user has a certificate
+	Hash     []byte    `json:"hash,omitempty"` // of the bearer token
+	// Subject names the person that a provider of OpenID Connect signs in. Without it and Hash the user has a certificate.
+	Subject string `json:"subject,omitempty"`
+}
+
+// Method is how the user proves who it is.
+func (a Account) Method() Method {
+	switch {
+	case a.Subject != "":
+		return ByProvider
+	case len(a.Hash) > 0:
+		return ByToken
+	}
+	return ByCertificate
 }
 
 // Validate says what is wrong with the account.

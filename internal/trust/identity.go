@@ -42,6 +42,7 @@ type Method string
 const (
 	ByCertificate Method = "certificate"
 	ByToken       Method = "token"
+	ByProvider    Method = "oidc"     // it has signed in to the web page by a provider of OpenID Connect
 	Insecure      Method = "insecure" // the manager runs without authentication: everybody may do everything
 )
 
@@ -127,7 +128,7 @@ func DecodeIdentity(s string) (Identity, error) {
 		return Identity{}, fmt.Errorf("read the identity: %w", err)
 	}
 	// Nobody calls a manager that has TLS without having shown something.
-	if i.Method != ByCertificate && i.Method != ByToken {
+	if i.Method != ByCertificate && i.Method != ByToken && i.Method != ByProvider {
 		return Identity{}, fmt.Errorf("read the identity: %q is no proof of it", i.Method)
 	}
 	for _, b := range i.Bindings {

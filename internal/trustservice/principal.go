@@ -164,7 +164,8 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
 				return truststore.Change{}, err
 			}
-			account.Hash = nil // a new CA forgets the principals, and not the accounts
+			// A new CA forgets the principals, and not the accounts.
+			account.Hash, account.Subject = nil, ""
 			change.Accounts = []trust.Account{account}
 		}
 		if managers := t.Store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {

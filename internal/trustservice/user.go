@@ -34,11 +34,7 @@ func bindingsFromProto(list []*weirv1.Binding) []trust.Binding {
 }
 
 func userToProto(account trust.Account) *weirv1.User {
-	method := trust.ByCertificate
-	if len(account.Hash) > 0 {
-		method = trust.ByToken
-	}
-	return &weirv1.User{Name: account.Name, Bindings: bindingsToProto(account.Bindings), Method: string(method)}
+	return &weirv1.User{Name: account.Name, Bindings: bindingsToProto(account.Bindings), Method: string(account.Method())}
 }
 
 // checkAccount holds that the account is valid and its tenants are there.
@@ -122,8 +118,11 @@ func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (
 	var made credentials
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		account, known := now.Accounts[r.GetName()]
-		if !known {
+		switch {
+		case !known:
 			return change, noUser(r.GetName())
+		case account.Subject != "":
+			return change, ofProvider(account.Name, "has no credential of this cluster")
 		}
 		if made, err = t.credentials(now, account.Name, r.GetRequest()); err != nil {
 			return change, err
@@ -148,6 +147,9 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 		var known bool
 		if account, known = now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
+		}
+		if account.Subject != "" {
+			return change, ofProvider(account.Name, "has the roles of its groups")
 		}
 		account.Bindings = bindingsFromProto(r.GetBindings())
 		if err := checkAccount(now, account); err != nil {
@@ -214,6 +216,8 @@ func canProve(now *truststore.Trust, account trust.Account, at time.Time) bool {
 	principal := now.Principals[string(trust.User)+"/"+account.Name]
 	switch {
 	case principal.Revoked:
+		return false
+	case account.Subject != "": // the provider may sign it in no more
 		return false
 	case len(account.Hash) > 0, principal.Joined.IsZero(): // the first user's certificate is kept by its manager
 		return true

@@ -17,3 +17,12 @@ func TestUsersCertificatesProveForTheirLife(t *testing.T) {
 		t.Error("a certificate is good for its life, and then proves nothing")
 	}
 }
+
+// Whom a provider signs in is no admin to rely on: the provider may do so no more.
+func TestUsersOfAProviderAreNoLastAdmin(t *testing.T) {
+	now := &truststore.Trust{Principals: map[string]trust.Principal{"user/oidc-alice-0123456789": {Kind: trust.User, Name: "oidc-alice-0123456789"}}}
+	alice := trust.Account{Name: "oidc-alice-0123456789", Subject: "s"}
+	if canProve(now, alice, time.Unix(1_700_000_000, 0)) {
+		t.Error("a user of a provider counts as an admin who can prove it")
+	}
+}

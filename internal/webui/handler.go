@@ -1,17 +1,21 @@
 package webui
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/oidc"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // Root is below what the page is served.
@@ -28,6 +32,8 @@ func IsPage(r *http.Request) bool {
 const (
 	sessionPath  = Root + "session"
 	sessionsPath = Root + "sessions"
+	signInPath   = Root + "sign-in"
+	beginPath    = Root + "oidc/begin"
 )
 
 // policy lets the page load its own files and call its own origin, and nothing else. Nobody may frame it.
@@ -39,17 +45,20 @@ type Handler struct {
 	Sessions *Sessions
 	// Identify is whose the token is; nobody, with a reason, if it is not in force.
 	Identify func(r *http.Request, token string) trust.Identity
+	// Provider signs users in; nil: there is none. SignIn is the user of whom it has signed in.
+	Provider *oidc.Provider
+	SignIn   func(context.Context, oidc.Person) (user trust.Identity, changed bool, err error)
 	Log      *slog.Logger
 
 	routes *http.ServeMux
 }
 
-// New returns a Handler that serves the files that are embedded.
-func New(sessions *Sessions, identify func(*http.Request, string) trust.Identity, log *slog.Logger) (*Handler, error) {
-	h := &Handler{Sessions: sessions, Identify: identify, Log: log, routes: http.NewServeMux()}
+// Init prepares the Handler to serve the files that are embedded.
+func (h *Handler) Init() error {
+	h.routes = http.NewServeMux()
 	page, err := newFiles(dist)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	toPage := http.RedirectHandler(Root, http.StatusTemporaryRedirect)
 	h.routes.Handle("GET /{$}", toPage)
@@ -59,7 +68,12 @@ func New(sessions *Sessions, identify func(*http.Request, string) trust.Identity
 	h.routes.HandleFunc("DELETE "+sessionPath, h.signOut)
 	h.routes.HandleFunc("GET "+sessionsPath, h.listSessions)
 	h.routes.HandleFunc("DELETE "+sessionsPath+"/{id}", h.endSession)
-	return h, nil
+	h.routes.HandleFunc("GET "+signInPath, h.waysToSignIn)
+	if h.Provider != nil {
+		h.routes.HandleFunc("GET "+beginPath, h.beginByProvider)
+		h.routes.HandleFunc("GET "+oidc.CallbackPath, h.endByProvider)
+	}
+	return nil
 }
 
 // ServeHTTP serves a path that Serves names.
@@ -79,7 +93,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var statuses = map[connect.Code]int{
 	connect.CodeInvalidArgument: http.StatusBadRequest, connect.CodeUnauthenticated: http.StatusUnauthorized,
 	connect.CodePermissionDenied: http.StatusForbidden, connect.CodeNotFound: http.StatusNotFound,
-	connect.CodeResourceExhausted: http.StatusTooManyRequests,
+	connect.CodeResourceExhausted: http.StatusTooManyRequests, connect.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
 // refuse answers with the reason, as the API does in JSON, and notes it for the audit log, as the API does.
@@ -100,7 +114,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`
 	}
-	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !FromOwnPage(r) {
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") || !origin.Own(r) {
 		refuse(w, r, connect.CodePermissionDenied, errors.New("only the page of this manager may sign users in"))
 		return
 	}
@@ -114,19 +128,27 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.Sessions.EndOf(r) // a browser has one
+	if h.begin(w, r, caller, maxAge) {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	refuse(w, r, connect.CodeResourceExhausted, errTooMany)
+}
+
+// begin begins a session of a user, which lasts for most at most, and sets its cookie, if there is room.
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, user trust.Identity, most time.Duration) bool {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		from = r.RemoteAddr
 	}
-	secret := h.Sessions.begin(caller, from, r.UserAgent())
+	secret := h.Sessions.begin(user, from, r.UserAgent(), most)
 	if secret == "" {
-		refuse(w, r, connect.CodeResourceExhausted, errTooMany)
-		return
+		return false
 	}
-	h.Log.Info("user signed in to the web page", "identity", caller.String(), "remote", from)
+	h.Log.Info("user signed in to the web page", "identity", user.String(), "remote", from)
 	w.Header().Del("Connection") // admission closes those of strangers, and this is none any more
-	setCookie(w, secret, int(maxAge.Seconds()))
-	w.WriteHeader(http.StatusNoContent)
+	setCookie(w, secret, int(min(most, maxAge).Seconds()))
+	return true
 }
 
 func setCookie(w http.ResponseWriter, value string, seconds int) {

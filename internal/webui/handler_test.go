@@ -20,13 +20,13 @@ const pageBytes = 120_000
 func newHandler(t *testing.T) *Handler {
 	t.Helper()
 	_, s := newClock()
-	h, err := New(s, func(_ *http.Request, token string) trust.Identity {
+	h := &Handler{Sessions: s, Log: slog.New(slog.DiscardHandler), Identify: func(_ *http.Request, token string) trust.Identity {
 		if token == "good" {
 			return user("ann")
 		}
 		return trust.Identity{Reason: "the bearer token is not valid"}
-	}, slog.New(slog.DiscardHandler))
-	if err != nil {
+	}}
+	if err := h.Init(); err != nil {
 		t.Fatal(err)
 	}
 	return h

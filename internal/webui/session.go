@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // Bounds of sessions.
@@ -31,12 +32,13 @@ const CookieName = "__Host-weir"
 // key finds a session: the hash of its secret, so that nothing here tells the secret.
 type key [sha256.Size]byte
 
-// session is one that a user began with a token.
+// session is one that a user began with a token, or by a provider.
 type session struct {
 	caller  trust.Identity
 	from    string // address that it began from
 	agent   string // that the browser says it is
 	created time.Time
+	until   time.Time // after which its user signs in again
 	used    time.Time
 	open    int // requests under way
 	ended   context.Context
@@ -60,8 +62,8 @@ func NewSessions(now func() time.Time) *Sessions {
 	return &Sessions{now: now, all: map[key]*session{}}
 }
 
-// begin makes a session of a user and returns its secret; empty: there are too many.
-func (s *Sessions) begin(caller trust.Identity, from, agent string) (secret string) {
+// begin makes a session of a user, which lasts for most at most, and returns its secret; empty: there are too many.
+func (s *Sessions) begin(caller trust.Identity, from, agent string, most time.Duration) (secret string) {
 	var random [32]byte
 	rand.Read(random[:]) // it never fails
 	secret = base64.RawURLEncoding.EncodeToString(random[:])
@@ -76,7 +78,7 @@ func (s *Sessions) begin(caller trust.Identity, from, agent string) (secret stri
 	}
 	now := s.now()
 	caller.From = "" // each request has its own
-	made := &session{caller: caller, from: from, agent: agent[:min(len(agent), maxAgent)], created: now, used: now}
+	made := &session{caller: caller, from: from, agent: agent[:min(len(agent), maxAgent)], created: now, until: now.Add(min(most, maxAge)), used: now}
 	made.ended, made.end = context.WithCancel(context.Background())
 	s.all[keyOf(secret)] = made
 	return secret
@@ -109,7 +111,7 @@ func (s *Sessions) expire() {
 }
 
 func (one *session) expired(now time.Time) bool {
-	return now.Sub(one.created) >= maxAge || one.open == 0 && now.Sub(one.used) >= maxIdle
+	return !now.Before(one.until) || one.open == 0 && now.Sub(one.used) >= maxIdle
 }
 
 func (s *Sessions) drop(k key) {
@@ -121,7 +123,7 @@ func (s *Sessions) drop(k key) {
 
 // secretOf is the secret that a request shows, if a browser says that a page of this origin makes it.
 func secretOf(r *http.Request) (string, bool) {
-	if !FromOwnPage(r) {
+	if !origin.Own(r) {
 		return "", false
 	}
 	cookie, err := r.Cookie(CookieName)
@@ -168,7 +170,7 @@ func (s *Sessions) Use(r *http.Request) (within *http.Request, leave func()) {
 		return r, func() {}
 	}
 	one.open++
-	ctx, cancel := context.WithTimeout(r.Context(), maxAge-s.now().Sub(one.created))
+	ctx, cancel := context.WithTimeout(r.Context(), one.until.Sub(s.now()))
 	stop := context.AfterFunc(one.ended, cancel)
 	return r.WithContext(ctx), func() {
 		stop()

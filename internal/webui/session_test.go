@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/origin"
 )
 
 // clock is what sessions go by.
@@ -34,8 +35,8 @@ func showing(secret string) *http.Request {
 func TestSessionsEnd(t *testing.T) {
 	c, s := newClock()
 	known := func(secret string) bool { _, ok := s.Caller(showing(secret)); return ok }
-	idle := s.begin(user("ann"), "192.0.2.1", "")
-	busy := s.begin(user("ann"), "192.0.2.1", "")
+	idle := s.begin(user("ann"), "192.0.2.1", "", maxAge)
+	busy := s.begin(user("ann"), "192.0.2.1", "", maxAge)
 	within, leave := s.Use(showing(busy))
 	c.now = c.now.Add(maxIdle - time.Second)
 	if !known(idle) {
@@ -61,7 +62,7 @@ func TestSessionsEnd(t *testing.T) {
 // A session whose time is over stays ended, whatever shows its cookie again, and whichever way.
 func TestExpiredSessionsAreNotRevived(t *testing.T) {
 	c, s := newClock()
-	secret := s.begin(user("ann"), "192.0.2.1", "")
+	secret := s.begin(user("ann"), "192.0.2.1", "", maxAge)
 	c.now = c.now.Add(maxIdle)
 	_, leave := s.Use(showing(secret))
 	leave()
@@ -78,7 +79,7 @@ func TestSessionsTellNoAddress(t *testing.T) {
 	_, s := newClock()
 	ann := user("ann")
 	ann.From = "192.0.2.1:4000"
-	if caller, _ := s.Caller(showing(s.begin(ann, "192.0.2.1", ""))); caller.From != "" || caller.Name != "ann" {
+	if caller, _ := s.Caller(showing(s.begin(ann, "192.0.2.1", "", maxAge))); caller.From != "" || caller.Name != "ann" {
 		t.Errorf("a later request is of %s, from %q", caller, caller.From)
 	}
 }
@@ -86,7 +87,7 @@ func TestSessionsTellNoAddress(t *testing.T) {
 // Signing out ends the streams that were opened in the session.
 func TestEndedSessionEndsItsStreams(t *testing.T) {
 	_, s := newClock()
-	secret := s.begin(user("ann"), "", "")
+	secret := s.begin(user("ann"), "", "", maxAge)
 	within, leave := s.Use(showing(secret))
 	defer leave()
 	if within.Context().Err() != nil {
@@ -106,18 +107,18 @@ func TestEndedSessionEndsItsStreams(t *testing.T) {
 // One user, and all users together, have a bounded number of sessions; nobody ends another's.
 func TestSessionsAreBounded(t *testing.T) {
 	c, s := newClock()
-	first := s.begin(user("ann"), "", "")
+	first := s.begin(user("ann"), "", "", maxAge)
 	for range maxUserSessions {
 		c.now = c.now.Add(time.Second)
-		s.begin(user("ann"), "", "")
+		s.begin(user("ann"), "", "", maxAge)
 	}
 	if _, known := s.Caller(showing(first)); known || len(s.all) != maxUserSessions {
 		t.Errorf("a user has %d sessions, the oldest: %t", len(s.all), known)
 	}
 	for i := range maxSessions {
-		s.begin(user(fmt.Sprint("user", i)), "", "")
+		s.begin(user(fmt.Sprint("user", i)), "", "", maxAge)
 	}
-	if len(s.all) != maxSessions || s.begin(user("bob"), "", "") != "" {
+	if len(s.all) != maxSessions || s.begin(user("bob"), "", "", maxAge) != "" {
 		t.Errorf("there are %d sessions, more than %d", len(s.all), maxSessions)
 	}
 	id := s.list("user/ann", showing(""))[0].ID
@@ -129,7 +130,7 @@ func TestSessionsAreBounded(t *testing.T) {
 // A cookie counts only where the browser says that a page of this origin asks.
 func TestCookiesCountFromOwnPagesAlone(t *testing.T) {
 	_, s := newClock()
-	secret := s.begin(user("ann"), "", "")
+	secret := s.begin(user("ann"), "", "", maxAge)
 	for _, c := range []struct {
 		site, origin   string
 		known, foreign bool
@@ -152,8 +153,8 @@ func TestCookiesCountFromOwnPagesAlone(t *testing.T) {
 				r.Header.Set(name, value)
 			}
 		}
-		if _, known := s.Caller(r); known != c.known || FromForeignPage(r) != c.foreign {
-			t.Errorf("site %q, origin %q: the session is known: %t, the page foreign: %t", c.site, c.origin, known, FromForeignPage(r))
+		if _, known := s.Caller(r); known != c.known || origin.Foreign(r) != c.foreign {
+			t.Errorf("site %q, origin %q: the session is known: %t, the page foreign: %t", c.site, c.origin, known, origin.Foreign(r))
 		}
 	}
 	if _, known := s.Caller(showing(secret + "x")); known {

@@ -1,6 +1,10 @@
 package wire
 
 import (
+	"errors"
+	"fmt"
+	"net"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -15,6 +19,7 @@ func NodeToProto(n model.Node) *weirv1.Node {
 	p := &weirv1.Node{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
 		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates),
+		NeighborPrefixes: compile.PrefixTexts(n.NeighborPrefixes),
 	}
 	if !n.Drained.IsZero() {
 		p.Drained = timestamppb.New(n.Drained)
@@ -24,7 +29,23 @@ func NodeToProto(n model.Node) *weirv1.Node {
 
 // MuxFromProto reads the node that a mux registers as.
 func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
-	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
+	n, err := nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
+	return n, errors.Join(err, addNeighbors(&n, p.GetNeighborPrefixes(), p.GetMac()))
+}
+
+// addNeighbors reads what a mux can answer ARP and NDP for, and from which Ethernet address.
+func addNeighbors(n *model.Node, prefixes []string, mac string) error {
+	if len(prefixes) == 0 {
+		return nil
+	}
+	var f fields
+	n.NeighborPrefixes = f.Prefixes("neighborPrefixes", prefixes)
+	if address, err := net.ParseMAC(mac); err != nil || len(address) != 6 {
+		f.Add(&model.FieldError{Field: "mac", Reason: fmt.Sprintf("must be an Ethernet address, is %q", mac)})
+	} else {
+		n.MAC = address.String()
+	}
+	return f.Err()
 }
 
 // HostFromProto reads the node that a host registers as.
@@ -44,6 +65,7 @@ func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
 		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates), Multipath: n.Multipath,
+		NeighborPrefixes: compile.PrefixTexts(n.NeighborPrefixes), Mac: n.MAC,
 	}
 }
 
@@ -51,7 +73,7 @@ func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
 	n, err := nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
 	n.Multipath = p.GetMultipath()
-	return n, err
+	return n, errors.Join(err, addNeighbors(&n, p.GetNeighborPrefixes(), p.GetMac()))
 }
 
 func nodeFromProto(role model.Role, name, version string, addresses, natPrefixes, aggregates []string) (model.Node, error) {

@@ -31,6 +31,7 @@ type SwitchEntry struct {
 type SwitchMember struct {
 	Tunnel  netip.Addr
 	Entries uint32 // of the group; at least 1
+	TIP     bool   // Tunnel is one of another switch
 }
 
 // SwitchUpdateToProto writes u.
@@ -44,7 +45,7 @@ func SwitchUpdateToProto(u SwitchUpdate) *weirv1.SyncSwitchResponse {
 			entry.Inner, entry.Sources = e.Inner.String(), compile.AddressTexts(e.Sources)
 		}
 		for _, m := range e.Members {
-			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
+			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries, Tip: m.TIP})
 		}
 		p.Entries = append(p.Entries, entry)
 	}
@@ -63,7 +64,7 @@ func SwitchUpdateFromProto(p *weirv1.SyncSwitchResponse) (SwitchUpdate, error) {
 		}
 		for j, m := range e.GetMembers() {
 			path := fmt.Sprintf("members[%d]", j)
-			entry.Members = append(entry.Members, SwitchMember{Tunnel: f.Address(path+".tunnel", m.GetTunnel()), Entries: m.GetEntries()})
+			entry.Members = append(entry.Members, SwitchMember{Tunnel: f.Address(path+".tunnel", m.GetTunnel()), Entries: m.GetEntries(), TIP: m.GetTip()})
 			if m.GetEntries() == 0 {
 				f.Refuse(path+".entries", "must be at least 1")
 			}

@@ -22,7 +22,7 @@ func TestUpdatesOfSwitchesSurvive(t *testing.T) {
 			return netip.AddrFrom16([16]byte(append([]byte{0xfd}, b[1:]...)))
 		})
 		member := rapid.Custom(func(t *rapid.T) SwitchMember {
-			return SwitchMember{Tunnel: address.Draw(t, "tunnel"), Entries: rapid.Uint32Min(1).Draw(t, "entries")}
+			return SwitchMember{Tunnel: address.Draw(t, "tunnel"), Entries: rapid.Uint32Min(1).Draw(t, "entries"), TIP: rapid.Bool().Draw(t, "member is a TIP")}
 		})
 		entry := rapid.Custom(func(t *rapid.T) SwitchEntry {
 			e := SwitchEntry{VIP: address.Draw(t, "vip"), Members: rapid.SliceOfN(member, 1, 4).Draw(t, "members"), Announce: rapid.Bool().Draw(t, "announce")}

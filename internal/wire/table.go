@@ -178,7 +178,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		}
 	}
 	if b.HealthCheck != nil {
-		f.Add(b.HealthCheck.Validate("healthCheck"))
+		f.Add(model.ValidateHealthCheck("healthCheck", *b.HealthCheck))
 	}
 	return b, f.Err()
 }

@@ -24,6 +24,13 @@ const (
 	MaxCaptureDuration       = 10 * time.Minute
 	DefaultCaptureSnapLength = 256
 	MaxCaptureSnapLength     = 2048
+	DefaultObserveCount      = 10_000
+)
+
+// Directions of captured packets.
+const (
+	DirectionIn  = "in"
+	DirectionOut = "out"
 )
 
 // Bounds of a frame that is to be explained, in bytes: an Ethernet header, and what the kernel takes
@@ -149,9 +156,9 @@ func ExplanationToProto(e look.Explanation, generation model.Generation) *weirv1
 
 // CapturedPacketToProto writes c.
 func CapturedPacketToProto(c look.CapturedPacket) *weirv1.CapturedPacket {
-	direction := "in"
+	direction := DirectionIn
 	if c.Out {
-		direction = "out"
+		direction = DirectionOut
 	}
 	return &weirv1.CapturedPacket{
 		Time: timestamppb.New(c.Time), Direction: direction, Frame: c.Frame, Length: uint32(c.Length),

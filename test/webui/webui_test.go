@@ -2,10 +2,16 @@ package webui
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,52 +27,136 @@ import (
 // markup is what would run if a text of it were put in as HTML.
 const markup = `<img src=x onerror="window.ran=1"><script>window.ran=1</script>`
 
-// The page in a browser: every page with data of two tenants, strangers, markup in every text, axe in both themes, and
-// the keyboard alone.
+// The page in a browser: every page with data of two tenants, strangers, markup in every text, axe in both themes, the
+// keyboard alone, and what changes while a page is open.
 func TestInBrowser(t *testing.T) {
 	if os.Getenv("WEIR_UI") == "" {
 		t.Skip("needs Node: make ui-test runs it")
 	}
-	admin, url, config := startManager(t)
-	fill(t, admin, url)
+	c := startCluster(t, 3)
+	// Nodes and the browser are at a manager that does not lead, which goes on when the leader is lost.
+	fill(t, c, c.urls[1])
 	file := filepath.Join(t.TempDir(), "browser.json")
 	cmd := exec.CommandContext(t.Context(), "node_modules/.bin/playwright", "test", "--output", filepath.Join(t.TempDir(), "results"))
 	cmd.Dir = "../../web"
-	cmd.Env = append(os.Environ(), "WEIR_URL="+url, "WEIR_ADMIN="+token(t, admin, "ann", "*", "admin"), "WEIR_VIEWER="+token(t, admin, "vic", "red", "viewer"),
-		"WEIR_CONFIG="+config, "PLAYWRIGHT_JSON_OUTPUT_NAME="+file)
+	cmd.Env = append(os.Environ(), "WEIR_URL="+c.urls[1], "WEIR_ADMIN="+token(t, c.admin, "ann", "*", "admin"), "WEIR_VIEWER="+token(t, c.admin, "vic", "red", "viewer"),
+		"WEIR_CONFIG="+c.config, "WEIR_CONTROL="+c.serveControl(t), "PLAYWRIGHT_JSON_OUTPUT_NAME="+file)
 	out, err := cmd.CombinedOutput()
 	if t.Log(string(out)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// startManager runs a manager with TLS.
-func startManager(t *testing.T) (admin *rpc.Client, url, config string) {
+// cluster is managers with TLS, and what the tests do to it.
+type cluster struct {
+	admin  *rpc.Client // of all of them
+	config string
+	urls   []string
+	stops  []func()
+	dos    map[string]func() error // by path of the control
+}
+
+// startCluster founds a cluster, whose first manager leads.
+func startCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	dir := t.TempDir()
-	m, err := manager.New(t.Context(), manager.Config{DataDir: dir, Listen: "127.0.0.1:0", Version: "test", Log: slog.New(slog.DiscardHandler)})
+	c := &cluster{dos: map[string]func() error{}}
+	for i := range n {
+		cfg := manager.Config{
+			Name: fmt.Sprint("m", i+1), DataDir: t.TempDir(), Listen: "127.0.0.1:0", PeerListen: freeAddress(t), Version: "test", Log: slog.New(slog.DiscardHandler),
+		}
+		if i > 0 {
+			made, err := c.admin.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Role: "manager"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Join, cfg.TokenFile, cfg.CAHash = c.urls[0], writeToken(t, made.GetText()), made.GetCaHash()
+		}
+		c.start(t, cfg)
+	}
+	if n == 1 {
+		return c
+	}
+	access, err := rpc.ReadConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	access.Managers = strings.Join(c.urls[1:], ",")
+	if c.admin, err = access.Client(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.admin.Close)
+	c.dos["/lose-leader"] = func() error {
+		c.stops[0]()
+		for {
+			_, err := c.admin.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
+				Name: "red-new", Tenant: "red", Address: "203.0.113.12", Endpoints: []*weirv1.Endpoint{{Port: 80}},
+			}}})
+			if err == nil || t.Context().Err() != nil {
+				return err
+			}
+		}
+	}
+	return c
+}
+
+func (c *cluster) start(t *testing.T, cfg manager.Config) {
+	t.Helper()
+	m, err := manager.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		m.Close()
 	})
-	access, err := rpc.ReadConfig(pki.AdminFile(dir))
+	t.Cleanup(stop)
+	c.urls, c.stops = append(c.urls, "https://"+m.Address().String()), append(c.stops, stop)
+	if c.config != "" {
+		return
+	}
+	c.config = pki.AdminFile(cfg.DataDir)
+	access, err := rpc.ReadConfig(c.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if admin, err = access.Client(); err != nil {
+	if c.admin, err = access.Client(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(admin.Close)
-	return admin, "https://" + m.Address().String(), pki.AdminFile(dir)
+	t.Cleanup(c.admin.Close)
+}
+
+// freeAddress is one at which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// serveControl lets the browser's tests do things to the cluster.
+func (c *cluster) serveControl(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		do := c.dos[r.URL.Path]
+		if do == nil {
+			http.NotFound(w, r)
+			return
+		}
+		if err := do(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 func token(t *testing.T, admin *rpc.Client, name, tenant, role string) string {
@@ -80,23 +170,28 @@ func token(t *testing.T, admin *rpc.Client, name, tenant, role string) string {
 	return made.GetToken()
 }
 
-// fill gives the cluster a mux and a host, whose texts are markup, and a VIP each of two tenants.
-func fill(t *testing.T, admin *rpc.Client, url string) {
+// sent is how many packets a second the mux forwards to red's VIP.
+const sent = 1234
+
+// fill gives the cluster two muxes and a host, whose texts are markup, and VIPs of two tenants.
+func fill(t *testing.T, c *cluster, url string) {
 	t.Helper()
+	admin := c.admin
 	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}}}); err != nil {
 		t.Fatal(err)
 	}
-	mux := join(t, admin, url, "mux", trust.Mux, "mux1")
-	tables, err := mux.SyncMux(t.Context(), &weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.1.1.2"}, Version: markup})
-	if err != nil || !tables.Receive() {
-		t.Fatalf("the stream of a mux: %v", err)
-	}
+	mux, _ := joinMux(t, admin, url, "mux1", "10.1.1.2", markup)
+	_, killed := joinMux(t, admin, url, "mux2", "10.1.1.3", "test")
+	c.dos["/kill-mux2"] = func() error { killed(); return nil }
 	host := join(t, admin, url, "agent", trust.Host, "host1")
 	rules, err := host.SyncHost(t.Context(), &weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.2.1.1"}, Version: "test"})
 	if err != nil || !rules.Receive() {
 		t.Fatalf("the stream of a host: %v", err)
 	}
-	apply := &weirv1.ApplyVIPsRequest{}
+	apply := &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
+		Name: "red-out", Tenant: "red", Address: "203.0.113.11", Snat: &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Host: "host1", Address: "10.3.1.30"}}},
+		Limits: &weirv1.Limits{Packets: 5000},
+	}}}
 	for tenant, address := range map[string]string{"red": "203.0.113.10", "blue": "203.0.113.20"} {
 		apply.Vips = append(apply.Vips, &weirv1.VIP{
 			Name: tenant + "-shop", Tenant: tenant, Address: address, Labels: map[string]string{"team": tenant},
@@ -110,8 +205,35 @@ func fill(t *testing.T, admin *rpc.Client, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := &weirv1.ReportHostRequest{Name: "host1", Generation: applied.GetGeneration(), Status: &weirv1.HostStatus{Uplink: "eth0", Warnings: []string{markup}}}
-	for _, vip := range apply.GetVips() {
+	reportHost(t, host, apply.GetVips(), applied.GetGeneration())
+	sends(t, mux, &weirv1.ReportMuxRequest{
+		Name: "mux1", Rejection: &weirv1.Rejection{Generation: applied.GetGeneration(), Reason: markup},
+		Events: []*weirv1.MuxEvent{{Endpoint: shop("203.0.113.10"), Reason: "SYNCookiesOn", Message: markup, Warning: true}},
+		Status: &weirv1.MuxStatus{
+			XdpMode: "native", Interface: "eth0", Warnings: []string{markup},
+			Pressures: []*weirv1.VIPPressure{{Vip: "203.0.113.10", Tenant: "red", Cause: "syn-flood", Evidence: markup, Endpoint: shop("203.0.113.10")}},
+			Peers: []*weirv1.BGPPeer{
+				{Address: "10.1.1.1", As: 65000, State: "established", Bfd: "up", Since: timestamppb.New(time.Now()), Routes: 2},
+				{Address: "10.1.1.254", As: 65000, State: "active", Bfd: "off", LastError: markup},
+			},
+		},
+	})
+}
+
+// reportHost tells that the host's backends are unhealthy, and what leaves from it.
+func reportHost(t *testing.T, host *rpc.Client, vips []*weirv1.VIP, generation uint64) {
+	t.Helper()
+	report := &weirv1.ReportHostRequest{Name: "host1", Generation: generation, Status: &weirv1.HostStatus{
+		Uplink: "eth0", Warnings: []string{markup},
+		Snat: []*weirv1.SNATUse{{
+			Vip: "203.0.113.11", Address: "10.3.1.30", Ranges: 1, PortsInUse: 3, Flows: 7,
+			Destinations: []*weirv1.SNATDestination{{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 7}},
+		}},
+	}}
+	for _, vip := range vips {
+		if len(vip.GetEndpoints()) == 0 {
+			continue
+		}
 		report.Health = append(report.Health, &weirv1.BackendHealth{
 			Endpoint: &weirv1.EndpointKey{Vip: vip.GetAddress(), Protocol: "TCP", Port: 80}, Address: vip.GetEndpoints()[0].GetBackends()[0].GetAddress(), Port: 80,
 			Health: "unhealthy", Reason: markup,
@@ -120,15 +242,60 @@ func fill(t *testing.T, admin *rpc.Client, url string) {
 	if _, err := host.ReportHost(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mux.ReportMux(t.Context(), &weirv1.ReportMuxRequest{Name: "mux1", Rejection: &weirv1.Rejection{Generation: applied.GetGeneration(), Reason: markup}, Status: &weirv1.MuxStatus{
-		XdpMode: "native", Interface: "eth0", Warnings: []string{markup},
-		Peers: []*weirv1.BGPPeer{
-			{Address: "10.1.1.1", As: 65000, State: "established", Bfd: "up", Since: timestamppb.New(time.Now()), Routes: 2},
-			{Address: "10.1.1.254", As: 65000, State: "active", Bfd: "off", LastError: markup},
-		},
-	}}); err != nil {
+}
+
+func shop(address string) *weirv1.EndpointKey {
+	return &weirv1.EndpointKey{Vip: address, Protocol: "TCP", Port: 80}
+}
+
+// joinMux opens the stream of a mux until end is called.
+func joinMux(t *testing.T, admin *rpc.Client, url, name, address, version string) (mux *rpc.Client, end func()) {
+	t.Helper()
+	mux = join(t, admin, url, "mux", trust.Mux, name)
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(end)
+	tables, err := mux.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: version})
+	if err != nil || !tables.Receive() {
+		t.Fatalf("the stream of a mux: %v", err)
+	}
+	if _, err := mux.ReportMux(t.Context(), &weirv1.ReportMuxRequest{Name: name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
+	return mux, end
+}
+
+// sends has a mux report, until the test ends, that it forwards as many packets to red's VIP as sent says, and half of it to
+// blue's.
+func sends(t *testing.T, mux *rpc.Client, first *weirv1.ReportMuxRequest) {
+	t.Helper()
+	began := time.Now()
+	report := func(ctx context.Context) error {
+		n := uint64(sent * time.Since(began).Seconds())
+		first.Status.Verdicts = []*weirv1.NamedCounter{{Name: "forward_flow", Packets: n + n/2, Bytes: 100 * (n + n/2)}, {Name: "drop_no_backend", Packets: n / 4, Bytes: 25 * n}}
+		first.Status.Endpoints = []*weirv1.EndpointCounter{
+			{Endpoint: shop("203.0.113.10"), Packets: n, Bytes: 100 * n}, {Endpoint: shop("203.0.113.20"), Packets: n / 2, Bytes: 50 * n},
+		}
+		_, err := mux.ReportMux(ctx, first)
+		first.Events = nil
+		return err
+	}
+	if err := report(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		for ticker := time.NewTicker(time.Second); ; {
+			select {
+			case <-ticker.C:
+				report(ctx) //nolint:errcheck // the next one tells the same and more
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 }
 
 // join makes a node join, and returns its client.
@@ -138,12 +305,8 @@ func join(t *testing.T, admin *rpc.Client, url, role string, kind trust.Kind, na
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(made.GetText()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	m := &rpc.Membership{
-		Managers: url, Kind: kind, Name: name, DataDir: t.TempDir(), TokenFile: file, CAHash: made.GetCaHash(), Log: slog.New(slog.DiscardHandler),
+		Managers: url, Kind: kind, Name: name, DataDir: t.TempDir(), TokenFile: writeToken(t, made.GetText()), CAHash: made.GetCaHash(), Log: slog.New(slog.DiscardHandler),
 	}
 	if err := m.Obtain(t.Context()); err != nil {
 		t.Fatal(err)
@@ -154,4 +317,13 @@ func join(t *testing.T, admin *rpc.Client, url, role string, kind trust.Kind, na
 	}
 	t.Cleanup(client.Close)
 	return client
+}
+
+func writeToken(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

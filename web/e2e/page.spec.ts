@@ -6,12 +6,14 @@ import type { AddressInfo } from "node:net";
 
 const admin = process.env.WEIR_ADMIN ?? "";
 const viewer = process.env.WEIR_VIEWER ?? "";
+const control = process.env.WEIR_CONTROL ?? "";
+const sent = 1234; // packets a second to red-shop: test/webui sends them
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const pages = [
   ["#/overview", "Overview"], ["#/topology", "Topology"], ["#/topology?vip=red-shop", "Topology"], ["#/vips", "VIPs"], ["#/vips/red-shop", "red-shop"],
   ["#/nodes", "Nodes"], ["#/nodes/mux1", "mux1"], ["#/nodes/host1", "host1"],
   ["#/explain?protocol=TCP&from=192.0.2.1&fromPort=4000&to=203.0.113.10&toPort=80", "Explain"],
-  ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
+  ["#/egress", "Egress"], ["#/egress/red-out", "red-out"], ["#/floods", "Floods"], ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
 ] as const;
 
 async function signIn(page: Page, token: string) {
@@ -61,6 +63,25 @@ test("markup in texts of nodes is text", async ({ page }) => {
 });
 
 test("a viewer of one tenant sees nothing of another", async ({ page }) => {
+  // What streams bring is kept, to be looked through: they have no end.
+  await page.addInitScript(() => {
+    (window as never as { streamed: string }).streamed = "";
+    const plain = window.fetch;
+    window.fetch = async (to, init) => {
+      const answer = await plain(to, init);
+      if (!String(to).includes("Watch") || !answer.body) return answer;
+      const [one, other] = answer.body.tee();
+      void (async () => {
+        const reader = other.getReader();
+        for (;;) {
+          const { done, value } = await reader.read().catch(() => ({ done: true, value: undefined }));
+          if (done) return;
+          (window as never as { streamed: string }).streamed += new TextDecoder().decode(value);
+        }
+      })();
+      return new Response(one, { status: answer.status, headers: answer.headers });
+    };
+  });
   await signIn(page, viewer);
   const answers: string[] = [];
   page.on("response", async (response) => {
@@ -77,6 +98,47 @@ test("a viewer of one tenant sees nothing of another", async ({ page }) => {
   await expect(page.getByRole("link", { name: "red-shop", exact: true })).toBeVisible();
   expect(answers.length).toBeGreaterThan(10);
   expect(answers.filter((a) => a.includes("203.0.113.20") || a.includes("10.3.1.20"))).toEqual([]);
+  await open(page, "#/overview", "Overview");
+  const streamed = () => page.evaluate(() => (window as never as { streamed: string }).streamed);
+  await expect.poll(streamed, { timeout: 20_000 }).toMatch(/"vip":\s*"red-shop"/);
+  const all = await streamed();
+  for (const secret of ["blue", "203.0.113.20", "10.1.1.1", "drop_no_backend"]) expect(all).not.toContain(secret);
+});
+
+test("charts open with what has been, and rates are those that were sent", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/red-shop", "red-shop");
+  const figure = page.locator("#packets");
+  await expect.poll(async () => {
+    const [, n, unit] = /^([0-9.]+)(k?) packets/.exec(await figure.innerText().catch(() => "")) ?? [];
+    return Math.abs((Number(n) * (unit ? 1000 : 1)) / sent - 1);
+  }, { timeout: 30_000 }).toBeLessThan(0.05);
+  // Another page begins with the samples that this one waited for.
+  const before = await samples(page);
+  const other = await page.context().newPage();
+  await open(other, "#/vips/red-shop", "red-shop");
+  await expect.poll(() => samples(other), { timeout: 20_000 }).toBeGreaterThanOrEqual(before);
+  await other.close();
+});
+
+/** How many samples the page's chart has. */
+async function samples(page: Page): Promise<number> {
+  return Number(await page.locator(".chart").getAttribute("data-samples").catch(() => 0));
+}
+
+test("a killed mux is seen at once", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/nodes", "Nodes");
+  const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: "mux2", exact: true }) });
+  await expect(row).not.toContainText("disconnected");
+  const began = Date.now();
+  expect((await fetch(`${control}/kill-mux2`)).status).toBe(200);
+  await expect(row).toContainText("disconnected", { timeout: 15_000 });
+  console.log(`a killed mux was seen after ${Date.now() - began} ms`);
+  await open(page, "#/overview", "Overview");
+  await expect(page.locator(".warnings")).toContainText("mux mux2: disconnected");
+  await open(page, "#/topology", "Topology");
+  await expect(page.locator("svg")).toContainText("disconnected");
 });
 
 test("the keyboard alone suffices: sign in, a VIP, explain", async ({ page }) => {
@@ -152,4 +214,22 @@ test("a page of another origin gets nothing and frames nothing", async ({ page, 
   // The session is still there.
   await page.reload();
   await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
+});
+
+// The last: the cluster has one manager less afterwards.
+test("a lost leader is passed over", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/red-shop", "red-shop");
+  await expect.poll(() => samples(page), { timeout: 30_000 }).toBeGreaterThan(0);
+  await page.evaluate(() => (window as never as { stays: boolean }).stays = true);
+  const before = await page.locator(".chart").getAttribute("data-newest");
+  const began = Date.now();
+  expect((await fetch(`${control}/lose-leader`)).status).toBe(200);
+  const led = Date.now();
+  await expect(page.locator(".chart")).not.toHaveAttribute("data-newest", before ?? "", { timeout: 30_000 });
+  await page.goto("/ui/#/vips");
+  await expect(page.getByRole("link", { name: "red-new", exact: true })).toBeVisible({ timeout: 15_000 });
+  await expect(page.getByText("what is shown may be old")).toHaveCount(0);
+  console.log(`the next leader took a write after ${led - began} ms, the page had it after ${Date.now() - began} ms`);
+  expect(await page.evaluate(() => (window as never as { stays: boolean }).stays)).toBe(true);
 });

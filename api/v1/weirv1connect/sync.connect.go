@@ -37,6 +37,9 @@ const (
 const (
 	// SyncServiceSyncMuxProcedure is the fully-qualified name of the SyncService's SyncMux RPC.
 	SyncServiceSyncMuxProcedure = "/weir.v1.SyncService/SyncMux"
+	// SyncServiceRenewNeighborsProcedure is the fully-qualified name of the SyncService's
+	// RenewNeighbors RPC.
+	SyncServiceRenewNeighborsProcedure = "/weir.v1.SyncService/RenewNeighbors"
 	// SyncServiceSyncHostProcedure is the fully-qualified name of the SyncService's SyncHost RPC.
 	SyncServiceSyncHostProcedure = "/weir.v1.SyncService/SyncHost"
 	// SyncServiceReportMuxProcedure is the fully-qualified name of the SyncService's ReportMux RPC.
@@ -65,6 +68,9 @@ const (
 type SyncServiceClient interface {
 	// Registers the mux and streams the pool's tables.
 	SyncMux(context.Context, *v1.SyncMuxRequest) (*connect.ServerStreamForClient[v1.SyncMuxResponse], error)
+	// What a mux may answer ARP and NDP for, and for how long: a lease. Sent several times a second by muxes with
+	// neighbor prefixes, to any manager.
+	RenewNeighbors(context.Context, *v1.RenewNeighborsRequest) (*v1.RenewNeighborsResponse, error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(context.Context, *v1.SyncHostRequest) (*connect.ServerStreamForClient[v1.SyncHostResponse], error)
 	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
@@ -102,6 +108,12 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+SyncServiceSyncMuxProcedure,
 			connect.WithSchema(syncServiceMethods.ByName("SyncMux")),
+			connect.WithClientOptions(opts...),
+		),
+		renewNeighbors: connect.NewClient[v1.RenewNeighborsRequest, v1.RenewNeighborsResponse](
+			httpClient,
+			baseURL+SyncServiceRenewNeighborsProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("RenewNeighbors")),
 			connect.WithClientOptions(opts...),
 		),
 		syncHost: connect.NewClient[v1.SyncHostRequest, v1.SyncHostResponse](
@@ -164,6 +176,7 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 // syncServiceClient implements SyncServiceClient.
 type syncServiceClient struct {
 	syncMux        *connect.Client[v1.SyncMuxRequest, v1.SyncMuxResponse]
+	renewNeighbors *connect.Client[v1.RenewNeighborsRequest, v1.RenewNeighborsResponse]
 	syncHost       *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
 	reportMux      *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
 	acknowledgeMux *connect.Client[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse]
@@ -178,6 +191,15 @@ type syncServiceClient struct {
 // SyncMux calls weir.v1.SyncService.SyncMux.
 func (c *syncServiceClient) SyncMux(ctx context.Context, req *v1.SyncMuxRequest) (*connect.ServerStreamForClient[v1.SyncMuxResponse], error) {
 	return c.syncMux.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// RenewNeighbors calls weir.v1.SyncService.RenewNeighbors.
+func (c *syncServiceClient) RenewNeighbors(ctx context.Context, req *v1.RenewNeighborsRequest) (*v1.RenewNeighborsResponse, error) {
+	response, err := c.renewNeighbors.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // SyncHost calls weir.v1.SyncService.SyncHost.
@@ -253,6 +275,9 @@ func (c *syncServiceClient) ReleasePorts(ctx context.Context, req *v1.ReleasePor
 type SyncServiceHandler interface {
 	// Registers the mux and streams the pool's tables.
 	SyncMux(context.Context, *v1.SyncMuxRequest, *connect.ServerStream[v1.SyncMuxResponse]) error
+	// What a mux may answer ARP and NDP for, and for how long: a lease. Sent several times a second by muxes with
+	// neighbor prefixes, to any manager.
+	RenewNeighbors(context.Context, *v1.RenewNeighborsRequest) (*v1.RenewNeighborsResponse, error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(context.Context, *v1.SyncHostRequest, *connect.ServerStream[v1.SyncHostResponse]) error
 	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
@@ -286,6 +311,12 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		SyncServiceSyncMuxProcedure,
 		svc.SyncMux,
 		connect.WithSchema(syncServiceMethods.ByName("SyncMux")),
+		connect.WithHandlerOptions(opts...),
+	)
+	syncServiceRenewNeighborsHandler := connect.NewUnaryHandlerSimple(
+		SyncServiceRenewNeighborsProcedure,
+		svc.RenewNeighbors,
+		connect.WithSchema(syncServiceMethods.ByName("RenewNeighbors")),
 		connect.WithHandlerOptions(opts...),
 	)
 	syncServiceSyncHostHandler := connect.NewServerStreamHandlerSimple(
@@ -346,6 +377,8 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		switch r.URL.Path {
 		case SyncServiceSyncMuxProcedure:
 			syncServiceSyncMuxHandler.ServeHTTP(w, r)
+		case SyncServiceRenewNeighborsProcedure:
+			syncServiceRenewNeighborsHandler.ServeHTTP(w, r)
 		case SyncServiceSyncHostProcedure:
 			syncServiceSyncHostHandler.ServeHTTP(w, r)
 		case SyncServiceReportMuxProcedure:
@@ -375,6 +408,10 @@ type UnimplementedSyncServiceHandler struct{}
 
 func (UnimplementedSyncServiceHandler) SyncMux(context.Context, *v1.SyncMuxRequest, *connect.ServerStream[v1.SyncMuxResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.SyncMux is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) RenewNeighbors(context.Context, *v1.RenewNeighborsRequest) (*v1.RenewNeighborsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.RenewNeighbors is not implemented"))
 }
 
 func (UnimplementedSyncServiceHandler) SyncHost(context.Context, *v1.SyncHostRequest, *connect.ServerStream[v1.SyncHostResponse]) error {

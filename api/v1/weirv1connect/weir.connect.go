@@ -42,6 +42,9 @@ const (
 	WeirServiceUpdateVIPProcedure = "/weir.v1.WeirService/UpdateVIP"
 	// WeirServicePatchVIPProcedure is the fully-qualified name of the WeirService's PatchVIP RPC.
 	WeirServicePatchVIPProcedure = "/weir.v1.WeirService/PatchVIP"
+	// WeirServicePatchBackendsProcedure is the fully-qualified name of the WeirService's PatchBackends
+	// RPC.
+	WeirServicePatchBackendsProcedure = "/weir.v1.WeirService/PatchBackends"
 	// WeirServiceListVIPsProcedure is the fully-qualified name of the WeirService's ListVIPs RPC.
 	WeirServiceListVIPsProcedure = "/weir.v1.WeirService/ListVIPs"
 	// WeirServiceGetVIPProcedure is the fully-qualified name of the WeirService's GetVIP RPC.
@@ -141,6 +144,8 @@ const (
 	WeirServiceListNodesProcedure = "/weir.v1.WeirService/ListNodes"
 	// WeirServiceGetNodeProcedure is the fully-qualified name of the WeirService's GetNode RPC.
 	WeirServiceGetNodeProcedure = "/weir.v1.WeirService/GetNode"
+	// WeirServiceWatchNodesProcedure is the fully-qualified name of the WeirService's WatchNodes RPC.
+	WeirServiceWatchNodesProcedure = "/weir.v1.WeirService/WatchNodes"
 	// WeirServiceDeleteNodeProcedure is the fully-qualified name of the WeirService's DeleteNode RPC.
 	WeirServiceDeleteNodeProcedure = "/weir.v1.WeirService/DeleteNode"
 	// WeirServiceDrainSwitchProcedure is the fully-qualified name of the WeirService's DrainSwitch RPC.
@@ -150,6 +155,10 @@ const (
 	WeirServiceUndrainSwitchProcedure = "/weir.v1.WeirService/UndrainSwitch"
 	// WeirServiceGetStatusProcedure is the fully-qualified name of the WeirService's GetStatus RPC.
 	WeirServiceGetStatusProcedure = "/weir.v1.WeirService/GetStatus"
+	// WeirServiceWatchStatusProcedure is the fully-qualified name of the WeirService's WatchStatus RPC.
+	WeirServiceWatchStatusProcedure = "/weir.v1.WeirService/WatchStatus"
+	// WeirServiceWatchRatesProcedure is the fully-qualified name of the WeirService's WatchRates RPC.
+	WeirServiceWatchRatesProcedure = "/weir.v1.WeirService/WatchRates"
 	// WeirServiceExplainProcedure is the fully-qualified name of the WeirService's Explain RPC.
 	WeirServiceExplainProcedure = "/weir.v1.WeirService/Explain"
 	// WeirServiceExplainPacketProcedure is the fully-qualified name of the WeirService's ExplainPacket
@@ -157,6 +166,8 @@ const (
 	WeirServiceExplainPacketProcedure = "/weir.v1.WeirService/ExplainPacket"
 	// WeirServiceCaptureProcedure is the fully-qualified name of the WeirService's Capture RPC.
 	WeirServiceCaptureProcedure = "/weir.v1.WeirService/Capture"
+	// WeirServiceObserveProcedure is the fully-qualified name of the WeirService's Observe RPC.
+	WeirServiceObserveProcedure = "/weir.v1.WeirService/Observe"
 	// WeirServiceListConnectionsProcedure is the fully-qualified name of the WeirService's
 	// ListConnections RPC.
 	WeirServiceListConnectionsProcedure = "/weir.v1.WeirService/ListConnections"
@@ -172,6 +183,8 @@ type WeirServiceClient interface {
 	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
@@ -240,6 +253,8 @@ type WeirServiceClient interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(context.Context, *v1.WatchNodesRequest) (*connect.ServerStreamForClient[v1.WatchNodesResponse], error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -248,12 +263,20 @@ type WeirServiceClient interface {
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(context.Context, *v1.WatchStatusRequest) (*connect.ServerStreamForClient[v1.WatchStatusResponse], error)
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(context.Context, *v1.WatchRatesRequest) (*connect.ServerStreamForClient[v1.WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error)
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(context.Context, *v1.ObserveRequest) (*connect.ServerStreamForClient[v1.ObserveResponse], error)
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
@@ -292,6 +315,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServicePatchVIPProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+			connect.WithClientOptions(opts...),
+		),
+		patchBackends: connect.NewClient[v1.PatchBackendsRequest, v1.PatchBackendsResponse](
+			httpClient,
+			baseURL+WeirServicePatchBackendsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("PatchBackends")),
 			connect.WithClientOptions(opts...),
 		),
 		listVIPs: connect.NewClient[v1.ListVIPsRequest, v1.ListVIPsResponse](
@@ -533,6 +562,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
+		watchNodes: connect.NewClient[v1.WatchNodesRequest, v1.WatchNodesResponse](
+			httpClient,
+			baseURL+WeirServiceWatchNodesProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchNodes")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteNode: connect.NewClient[v1.DeleteNodeRequest, v1.DeleteNodeResponse](
 			httpClient,
 			baseURL+WeirServiceDeleteNodeProcedure,
@@ -560,6 +595,18 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
+		watchStatus: connect.NewClient[v1.WatchStatusRequest, v1.WatchStatusResponse](
+			httpClient,
+			baseURL+WeirServiceWatchStatusProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		watchRates: connect.NewClient[v1.WatchRatesRequest, v1.WatchRatesResponse](
+			httpClient,
+			baseURL+WeirServiceWatchRatesProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchRates")),
+			connect.WithClientOptions(opts...),
+		),
 		explain: connect.NewClient[v1.ExplainRequest, v1.ExplainResponse](
 			httpClient,
 			baseURL+WeirServiceExplainProcedure,
@@ -580,6 +627,12 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("Capture")),
 			connect.WithClientOptions(opts...),
 		),
+		observe: connect.NewClient[v1.ObserveRequest, v1.ObserveResponse](
+			httpClient,
+			baseURL+WeirServiceObserveProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("Observe")),
+			connect.WithClientOptions(opts...),
+		),
 		listConnections: connect.NewClient[v1.ListConnectionsRequest, v1.ListConnectionsResponse](
 			httpClient,
 			baseURL+WeirServiceListConnectionsProcedure,
@@ -596,6 +649,7 @@ type weirServiceClient struct {
 	createVIP            *connect.Client[v1.CreateVIPRequest, v1.CreateVIPResponse]
 	updateVIP            *connect.Client[v1.UpdateVIPRequest, v1.UpdateVIPResponse]
 	patchVIP             *connect.Client[v1.PatchVIPRequest, v1.PatchVIPResponse]
+	patchBackends        *connect.Client[v1.PatchBackendsRequest, v1.PatchBackendsResponse]
 	listVIPs             *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
 	getVIP               *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
 	deleteVIP            *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
@@ -633,13 +687,17 @@ type weirServiceClient struct {
 	watchEvents          *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
 	listNodes            *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
 	getNode              *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	watchNodes           *connect.Client[v1.WatchNodesRequest, v1.WatchNodesResponse]
 	deleteNode           *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
 	drainSwitch          *connect.Client[v1.DrainSwitchRequest, v1.DrainSwitchResponse]
 	undrainSwitch        *connect.Client[v1.UndrainSwitchRequest, v1.UndrainSwitchResponse]
 	getStatus            *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	watchStatus          *connect.Client[v1.WatchStatusRequest, v1.WatchStatusResponse]
+	watchRates           *connect.Client[v1.WatchRatesRequest, v1.WatchRatesResponse]
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
 	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
+	observe              *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
 	listConnections      *connect.Client[v1.ListConnectionsRequest, v1.ListConnectionsResponse]
 }
 
@@ -673,6 +731,15 @@ func (c *weirServiceClient) UpdateVIP(ctx context.Context, req *v1.UpdateVIPRequ
 // PatchVIP calls weir.v1.WeirService.PatchVIP.
 func (c *weirServiceClient) PatchVIP(ctx context.Context, req *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
 	response, err := c.patchVIP.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PatchBackends calls weir.v1.WeirService.PatchBackends.
+func (c *weirServiceClient) PatchBackends(ctx context.Context, req *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error) {
+	response, err := c.patchBackends.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -1004,6 +1071,11 @@ func (c *weirServiceClient) GetNode(ctx context.Context, req *v1.GetNodeRequest)
 	return nil, err
 }
 
+// WatchNodes calls weir.v1.WeirService.WatchNodes.
+func (c *weirServiceClient) WatchNodes(ctx context.Context, req *v1.WatchNodesRequest) (*connect.ServerStreamForClient[v1.WatchNodesResponse], error) {
+	return c.watchNodes.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // DeleteNode calls weir.v1.WeirService.DeleteNode.
 func (c *weirServiceClient) DeleteNode(ctx context.Context, req *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error) {
 	response, err := c.deleteNode.CallUnary(ctx, connect.NewRequest(req))
@@ -1040,6 +1112,16 @@ func (c *weirServiceClient) GetStatus(ctx context.Context, req *v1.GetStatusRequ
 	return nil, err
 }
 
+// WatchStatus calls weir.v1.WeirService.WatchStatus.
+func (c *weirServiceClient) WatchStatus(ctx context.Context, req *v1.WatchStatusRequest) (*connect.ServerStreamForClient[v1.WatchStatusResponse], error) {
+	return c.watchStatus.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// WatchRates calls weir.v1.WeirService.WatchRates.
+func (c *weirServiceClient) WatchRates(ctx context.Context, req *v1.WatchRatesRequest) (*connect.ServerStreamForClient[v1.WatchRatesResponse], error) {
+	return c.watchRates.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // Explain calls weir.v1.WeirService.Explain.
 func (c *weirServiceClient) Explain(ctx context.Context, req *v1.ExplainRequest) (*v1.ExplainResponse, error) {
 	response, err := c.explain.CallUnary(ctx, connect.NewRequest(req))
@@ -1063,6 +1145,11 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 	return c.capture.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// Observe calls weir.v1.WeirService.Observe.
+func (c *weirServiceClient) Observe(ctx context.Context, req *v1.ObserveRequest) (*connect.ServerStreamForClient[v1.ObserveResponse], error) {
+	return c.observe.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ListConnections calls weir.v1.WeirService.ListConnections.
 func (c *weirServiceClient) ListConnections(ctx context.Context, req *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {
 	response, err := c.listConnections.CallUnary(ctx, connect.NewRequest(req))
@@ -1082,6 +1169,8 @@ type WeirServiceHandler interface {
 	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
 	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
 	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// PatchBackends adds, changes and removes single backends of an endpoint, in the name of a field manager.
+	PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error)
 	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
@@ -1150,6 +1239,8 @@ type WeirServiceHandler interface {
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
+	// Streams nodes as they change, without their counters: WatchRates has what these grow by. REST gets one JSON object a line.
+	WatchNodes(context.Context, *v1.WatchNodesRequest, *connect.ServerStream[v1.WatchNodesResponse]) error
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
 	// Drains a switch: the VIPs in it leave, and no other one goes into it, until the drain is undone.
@@ -1158,12 +1249,20 @@ type WeirServiceHandler interface {
 	UndrainSwitch(context.Context, *v1.UndrainSwitchRequest) (*v1.UndrainSwitchResponse, error)
 	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// Streams the sums of GetStatus and what needs attention, whenever either differs. REST gets one JSON object a line.
+	WatchStatus(context.Context, *v1.WatchStatusRequest, *connect.ServerStream[v1.WatchStatusResponse]) error
+	// Streams what muxes do by the second: by mux, by verdict, and by VIP and endpoint, a sample every five seconds. The
+	// managers keep those of the last 15 minutes. REST gets one JSON object a line.
+	WatchRates(context.Context, *v1.WatchRatesRequest, *connect.ServerStream[v1.WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
 	// Runs a packet through the program of one mux, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error
+	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
+	// served as REST.
+	Observe(context.Context, *v1.ObserveRequest, *connect.ServerStream[v1.ObserveResponse]) error
 	// Lists the connections of virtual networks' clients with a VIP, from the hosts of its backends.
 	ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error)
 }
@@ -1198,6 +1297,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServicePatchVIPProcedure,
 		svc.PatchVIP,
 		connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServicePatchBackendsHandler := connect.NewUnaryHandlerSimple(
+		WeirServicePatchBackendsProcedure,
+		svc.PatchBackends,
+		connect.WithSchema(weirServiceMethods.ByName("PatchBackends")),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceListVIPsHandler := connect.NewUnaryHandlerSimple(
@@ -1439,6 +1544,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceWatchNodesHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchNodesProcedure,
+		svc.WatchNodes,
+		connect.WithSchema(weirServiceMethods.ByName("WatchNodes")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceDeleteNodeHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceDeleteNodeProcedure,
 		svc.DeleteNode,
@@ -1466,6 +1577,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceWatchStatusHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchStatusProcedure,
+		svc.WatchStatus,
+		connect.WithSchema(weirServiceMethods.ByName("WatchStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceWatchRatesHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchRatesProcedure,
+		svc.WatchRates,
+		connect.WithSchema(weirServiceMethods.ByName("WatchRates")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceExplainHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceExplainProcedure,
 		svc.Explain,
@@ -1486,6 +1609,12 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("Capture")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceObserveHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceObserveProcedure,
+		svc.Observe,
+		connect.WithSchema(weirServiceMethods.ByName("Observe")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListConnectionsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListConnectionsProcedure,
 		svc.ListConnections,
@@ -1503,6 +1632,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceUpdateVIPHandler.ServeHTTP(w, r)
 		case WeirServicePatchVIPProcedure:
 			weirServicePatchVIPHandler.ServeHTTP(w, r)
+		case WeirServicePatchBackendsProcedure:
+			weirServicePatchBackendsHandler.ServeHTTP(w, r)
 		case WeirServiceListVIPsProcedure:
 			weirServiceListVIPsHandler.ServeHTTP(w, r)
 		case WeirServiceGetVIPProcedure:
@@ -1577,6 +1708,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceListNodesHandler.ServeHTTP(w, r)
 		case WeirServiceGetNodeProcedure:
 			weirServiceGetNodeHandler.ServeHTTP(w, r)
+		case WeirServiceWatchNodesProcedure:
+			weirServiceWatchNodesHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteNodeProcedure:
 			weirServiceDeleteNodeHandler.ServeHTTP(w, r)
 		case WeirServiceDrainSwitchProcedure:
@@ -1585,12 +1718,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceUndrainSwitchHandler.ServeHTTP(w, r)
 		case WeirServiceGetStatusProcedure:
 			weirServiceGetStatusHandler.ServeHTTP(w, r)
+		case WeirServiceWatchStatusProcedure:
+			weirServiceWatchStatusHandler.ServeHTTP(w, r)
+		case WeirServiceWatchRatesProcedure:
+			weirServiceWatchRatesHandler.ServeHTTP(w, r)
 		case WeirServiceExplainProcedure:
 			weirServiceExplainHandler.ServeHTTP(w, r)
 		case WeirServiceExplainPacketProcedure:
 			weirServiceExplainPacketHandler.ServeHTTP(w, r)
 		case WeirServiceCaptureProcedure:
 			weirServiceCaptureHandler.ServeHTTP(w, r)
+		case WeirServiceObserveProcedure:
+			weirServiceObserveHandler.ServeHTTP(w, r)
 		case WeirServiceListConnectionsProcedure:
 			weirServiceListConnectionsHandler.ServeHTTP(w, r)
 		default:
@@ -1616,6 +1755,10 @@ func (UnimplementedWeirServiceHandler) UpdateVIP(context.Context, *v1.UpdateVIPR
 
 func (UnimplementedWeirServiceHandler) PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchVIP is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) PatchBackends(context.Context, *v1.PatchBackendsRequest) (*v1.PatchBackendsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchBackends is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error) {
@@ -1766,6 +1909,10 @@ func (UnimplementedWeirServiceHandler) GetNode(context.Context, *v1.GetNodeReque
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetNode is not implemented"))
 }
 
+func (UnimplementedWeirServiceHandler) WatchNodes(context.Context, *v1.WatchNodesRequest, *connect.ServerStream[v1.WatchNodesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchNodes is not implemented"))
+}
+
 func (UnimplementedWeirServiceHandler) DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteNode is not implemented"))
 }
@@ -1782,6 +1929,14 @@ func (UnimplementedWeirServiceHandler) GetStatus(context.Context, *v1.GetStatusR
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetStatus is not implemented"))
 }
 
+func (UnimplementedWeirServiceHandler) WatchStatus(context.Context, *v1.WatchStatusRequest, *connect.ServerStream[v1.WatchStatusResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchStatus is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) WatchRates(context.Context, *v1.WatchRatesRequest, *connect.ServerStream[v1.WatchRatesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchRates is not implemented"))
+}
+
 func (UnimplementedWeirServiceHandler) Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Explain is not implemented"))
 }
@@ -1792,6 +1947,10 @@ func (UnimplementedWeirServiceHandler) ExplainPacket(context.Context, *v1.Explai
 
 func (UnimplementedWeirServiceHandler) Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Capture is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) Observe(context.Context, *v1.ObserveRequest, *connect.ServerStream[v1.ObserveResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Observe is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListConnections(context.Context, *v1.ListConnectionsRequest) (*v1.ListConnectionsResponse, error) {

@@ -15,6 +15,7 @@ enum verdict {
 	VERDICT_PASS_FRAGMENT, /* for no endpoint, or of neither TCP nor UDP */
 	VERDICT_PASS_ICMP, /* for no VIP, or of a kind that says nothing of a connection */
 	VERDICT_PASS_OTHER_PROTOCOL, /* neither TCP, UDP nor ICMP directly behind the IP header */
+	VERDICT_PASS_NO_LEASE, /* ARP or NDP for a VIP that the mux may not answer for any more */
 	VERDICT_PASS_NO_ENDPOINT, /* TCP or UDP to no endpoint: BGP and SSH of the mux itself */
 
 	/* The packet is sent, encapsulated, to a backend's host. */
@@ -36,6 +37,7 @@ enum verdict {
 	VERDICT_RELAY_ANSWER, /* a server's, to the host of a virtual network's client */
 	VERDICT_REPLY_ECHO, /* to the sender: a VIP answers a ping */
 	VERDICT_REPLY_TOO_BIG, /* to the sender: it would not fit the MTU once encapsulated */
+	VERDICT_REPLY_NEIGHBOR, /* to the sender: ARP or NDP for a VIP of this mux */
 	VERDICT_REPLY_SYN, /* to the sender: a SYN is answered with a cookie */
 
 	/* The packet is handed to user space, which sends it on; here it ends. */
@@ -61,6 +63,7 @@ enum verdict {
 	VERDICT_DROP_NO_HEADROOM, /* the driver left no room for the outer header */
 	VERDICT_DROP_ECHO, /* a ping to a VIP that does not answer, or from an invalid source */
 	VERDICT_DROP_ECHO_LIMITED, /* more pings than are answered */
+	VERDICT_DROP_NEIGHBOR, /* more ARP and NDP for VIPs than is answered */
 	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
 	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
 	VERDICT_DROP_RELAY_INVALID, /* relayed to us, but no fragment for an endpoint */

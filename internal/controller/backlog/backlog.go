@@ -187,7 +187,8 @@ func admit(s *store.State, host string, b *weirv1.BackendBacklog) (of said, coun
 				continue
 			}
 			of = said{model.HostBackendKey{Endpoint: key, Tunnel: backend.TunnelAddress()}, textOf(backend, b)}
-			works := backend.Weight > 0 && s.Health.Of(vip, e, backend).Health != model.HealthUnhealthy
+			health := desired.HealthOf(&s.State, vip, e, backend).Health
+			works := backend.Weight > 0 && health != model.HealthUnhealthy && health != model.HealthPending
 			return of, works && e.WhenSYNCookies() == model.SYNCookiesAuto, nil
 		}
 	}

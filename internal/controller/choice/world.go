@@ -135,7 +135,8 @@ func (c *Controller) seeVIP(s *store.State, vip model.VIP, now time.Time) placec
 	for _, name := range state.Switches() {
 		place := state.Places[name]
 		onItsWay := place.Phase == placementpolicy.Preparing || place.Phase == placementpolicy.Programming
-		out := place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() || onItsWay && now.Sub(place.Since) >= stuckTime
+		out := place.Phase == placementpolicy.Evicted || place.Attempts > 0 && !place.Phase.Announced() ||
+			(onItsWay || place.Unrouted) && now.Sub(place.Since) >= stuckTime
 		if out && place.Host == "" { // what a host does not steer it steers from no other switch
 			seen.Avoid = append(seen.Avoid, name)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -86,27 +87,76 @@ func (w *Watch) choose(s *store.State, now time.Time) {
 			w.look[vip] = true
 		}
 		for name := range delta.Nodes {
-			for vip := range s.Placements.VIPsOf(name) {
-				w.look[vip] = true
-			}
+			lookAtAllOf(w, s, name)
 		}
 	}
+	all := w.last == nil
 	w.last = s
 	w.lookAtWaiting(now)
-	if since := now.Sub(w.swept); since >= 0 && since < sweepInterval {
+	if since := now.Sub(w.swept); since >= 0 && since < sweepInterval && !all {
 		return
 	}
 	w.swept = now
 	w.hosts.recount(s)
-	for vip := range s.Placements.Keys() {
-		w.look[vip] = true
-	}
-	for name := range s.Placements.Required() {
-		w.look[s.VIPs.At(name).Address] = true
-	}
+	w.sweep(s, all)
 	maps.DeleteFunc(w.moving, func(vip netip.Addr, _ awaits) bool { return !s.Placements.Has(vip) })
 	maps.DeleteFunc(w.timers, func(vip netip.Addr, _ map[string]timer) bool { return !s.Placements.Has(vip) })
 	maps.DeleteFunc(w.groups, func(vip netip.Addr, _ group) bool { return !s.Placements.Has(vip) })
+}
+
+// sweep adds the VIPs that are not settled, and the next part of all, or all.
+func (w *Watch) sweep(s *store.State, all bool) {
+	w.part = (w.part + 1) % sweepParts
+	add := func(vip netip.Addr) {
+		if all || w.open[vip] || partOf(vip) == w.part {
+			w.look[vip] = true
+		}
+	}
+	for vip := range s.Placements.Keys() {
+		add(vip)
+	}
+	for name := range s.Placements.Required() {
+		add(s.VIPs.At(name).Address)
+	}
+	maps.DeleteFunc(w.open, func(vip netip.Addr, _ bool) bool {
+		_, there := s.VIPAt(vip)
+		return !there && !s.Placements.Has(vip)
+	})
+}
+
+// partOf is the part of the sweep that a VIP is in: neighbours are in different ones.
+func partOf(vip netip.Addr) int {
+	b := vip.As16()
+	return (int(b[14])<<8 + int(b[15])) % sweepParts
+}
+
+// lookAtAllOf adds the VIPs that have a place at a switch.
+func lookAtAllOf(w *Watch, s *store.State, name string) {
+	for vip := range s.Placements.VIPsOf(name) {
+		w.look[vip] = true
+	}
+}
+
+// settled says whether nothing becomes of a VIP unless something of it is written, or is reported by a switch or a host: it is in
+// all its switches and in no other, or in none and is to be in none, and no time runs.
+func settled(w *Watch, s *store.State, address netip.Addr) bool {
+	state := s.Placements.At(address)
+	vip, there := s.VIPAt(address)
+	wanted := state.Chosen
+	if there && vip.InHardware() {
+		wanted = hardware.Named(vip)
+	}
+	if len(state.Places) != len(wanted) || !there && len(state.Places) > 0 || len(w.hosts.of[address]) > 0 {
+		return false
+	}
+	for _, name := range wanted {
+		place := state.Places[name]
+		plain := place.Serving() && place.Reason == "" && place.Part == placementpolicy.Part{} && !place.TIP.IsValid() && !place.Silent
+		if !plain || !s.Streams.At(name) || w.timers[address][name].runs.IsZero() {
+			return false
+		}
+	}
+	return true
 }
 
 // time notes since when the places of a VIP are what they are, that switches run them, and what the VIP waits for.
@@ -135,6 +185,12 @@ func (w *Watch) time(s *store.State, vip netip.Addr, now time.Time) {
 		case t.runs.IsZero():
 			t.runs = now
 		}
+		switch said := w.said[name]; {
+		case said.unrouted[place.Address(vip).String()], said.moreAre && place.Unrouted: // it may be among those that are not named
+			t.routed = time.Time{}
+		case t.routed.IsZero():
+			t.routed = now
+		}
 		timers[name] = t
 	}
 	w.timers[vip] = timers
@@ -155,6 +211,9 @@ func (w *Watch) due(s *store.State, now time.Time) (due []netip.Addr) {
 			due = append(due, vip)
 		} else {
 			delete(w.look, vip)
+		}
+		if delete(w.open, vip); !settled(w, s, vip) {
+			w.open[vip] = true
 		}
 		if w.looked = vip; len(due) == mostSteps {
 			break

@@ -37,9 +37,10 @@ const (
 	// longer it is than a look took: thousands of switches may report at once.
 	lookPause = 10 * time.Millisecond
 	lookShare = 4
-	// sweepInterval is how often all VIPs are looked at. In between only those are of which something that they wait for
-	// was written or reported: there may be tens of thousands.
+	// sweepInterval is how often VIPs are looked at that are not settled, and one of sweepParts parts of all others. In between
+	// only those are of which something that they wait for was written or reported: there may be tens of thousands.
 	sweepInterval = 2 * time.Second
+	sweepParts    = 10
 	// mostSteps bounds the VIPs that take a step in one look: what is written at once tells each switch of its VIPs at once.
 	mostSteps = 1024
 )
@@ -85,6 +86,8 @@ type timer struct {
 	phase placementpolicy.Phase
 	since time.Time
 	runs  time.Time // zero: it does not
+	// routed is since when the switch has not said that it has no route to the VIP's tunnels; zero: it says so.
+	routed time.Time
 }
 
 // Watch follows where VIPs are.
@@ -92,7 +95,9 @@ type Watch struct {
 	*Controller
 
 	last   *store.State
-	swept  time.Time           // when all VIPs were looked at
+	swept  time.Time           // when the last part of them was looked at
+	part   int                 // which part that was
+	open   map[netip.Addr]bool // VIPs that are not settled
 	look   map[netip.Addr]bool // VIPs to look at
 	looked netip.Addr          // the last one
 	took   time.Duration       // that the last look did
@@ -117,12 +122,15 @@ type report struct {
 	generation model.Generation
 	refused    map[string]string // by VIP, why
 	more       bool              // others are refused too
+	unrouted   map[string]bool   // VIPs and TIPs that it has withdrawn, as it has no route to their tunnels
+	moreAre    bool              // others are too
 	tables     *weirv1.SwitchStatus
 }
 
 // equals says whether the switch said the same of its VIPs before.
 func (r report) equals(before report) bool {
-	return r.generation == before.generation && r.more == before.more && maps.Equal(r.refused, before.refused)
+	return r.generation == before.generation && r.more == before.more && maps.Equal(r.refused, before.refused) &&
+		r.moreAre == before.moreAre && maps.Equal(r.unrouted, before.unrouted)
 }
 
 // tells says whether the switch has said what became of a VIP as of a generation.
@@ -138,7 +146,7 @@ func (r report) took(vip netip.Addr, of model.Generation) bool {
 // Watch begins to follow where VIPs are.
 func (c *Controller) Watch() *Watch {
 	return &Watch{
-		Controller: c, look: map[netip.Addr]bool{}, moving: map[netip.Addr]awaits{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
+		Controller: c, look: map[netip.Addr]bool{}, open: map[netip.Addr]bool{}, moving: map[netip.Addr]awaits{}, timers: map[netip.Addr]map[string]timer{}, silent: map[string]time.Time{},
 		told: map[string]bool{}, said: map[string]report{}, groups: map[netip.Addr]group{}, hosts: newRefusals(c.Reports),
 	}
 }
@@ -194,10 +202,14 @@ func (w *Watch) noteSilence(s *store.State, name string, now time.Time) {
 	since, silent := w.silent[name]
 	switch {
 	case s.Streams.At(name):
+		if silent {
+			lookAtAllOf(w, s, name)
+		}
 		delete(w.silent, name)
 		delete(w.told, name)
 	case !silent:
 		w.silent[name] = now
+		lookAtAllOf(w, s, name)
 	case now.Sub(since) >= placementpolicy.SilentTime && !w.told[name]:
 		w.told[name] = true
 		holds := 0
@@ -229,7 +241,10 @@ func (w *Watch) read(s *store.State, name string) report {
 			w.Log.Warn("can't read the status of a switch", "node", name, "err", err)
 		}
 	}
-	said := report{generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore(), tables: detail.GetSwitch()}
+	said := report{
+		generation: status.Generation, refused: map[string]string{}, more: detail.GetSwitch().GetRefusedMore(), tables: detail.GetSwitch(),
+		unrouted: map[string]bool{}, moreAre: detail.GetSwitch().GetUnroutedMore(),
+	}
 	if here {
 		said.detail = detail
 	} else {
@@ -237,15 +252,30 @@ func (w *Watch) read(s *store.State, name string) report {
 	}
 	for _, r := range detail.GetSwitch().GetRefused() {
 		said.refused[r.GetVip()] = refusalText(r)
-		vip, err := netip.ParseAddr(r.GetVip())
-		for u := range s.Addresses.Of(vip, desired.AsTIP) {
-			vip = s.VIPs.At(u.Name).Address
+		lookAtEntry(w, s, r.GetVip())
+	}
+	for _, address := range detail.GetSwitch().GetUnrouted() {
+		if said.unrouted[address] = true; !w.said[name].unrouted[address] {
+			lookAtEntry(w, s, address)
 		}
-		if err == nil && s.Placements.Has(vip) {
-			w.look[vip] = true
+	}
+	for address := range w.said[name].unrouted {
+		if !said.unrouted[address] {
+			lookAtEntry(w, s, address)
 		}
 	}
 	return said
+}
+
+// lookAtEntry adds the VIP of which a switch has an entry, by the entry's address.
+func lookAtEntry(w *Watch, s *store.State, address string) {
+	vip, err := netip.ParseAddr(address)
+	for u := range s.Addresses.Of(vip, desired.AsTIP) {
+		vip = s.VIPs.At(u.Name).Address
+	}
+	if err == nil && s.Placements.Has(vip) {
+		w.look[vip] = true
+	}
 }
 
 // refusalText is why a switch refused an entry.
@@ -328,7 +358,7 @@ func (w *Watch) share(s *store.State, vip model.VIP, next placementpolicy.State,
 		return
 	}
 	silent := func(name string) bool {
-		return w.silentFor(s, name, now) >= placementpolicy.SilentTime || next.Places[name].Silent
+		return w.silentFor(s, name, now) >= placementpolicy.SilentTime || next.Places[name].Silent || next.Places[name].Unrouted
 	}
 	next.Share(among, silent, func(name string, part placementpolicy.Part) bool {
 		said, g, place := w.said[name].tables, w.groupOf(s, vip), next.Places[name]
@@ -351,6 +381,7 @@ var texts = map[placementpolicy.Event]struct {
 	placementpolicy.Withdrawn: {false, reason.HardwareWithdrawn, "switch %s serves it no more"},
 	placementpolicy.Refused:   {true, reason.HardwareRefused, "switch %s does not take its entry"},
 	placementpolicy.Unsteered: {true, reason.HardwareRefused, "switch %s does not serve it"},
+	placementpolicy.Unrouted:  {true, reason.HardwareWithdrawn, "switch %s has withdrawn it: it has no route to its tunnels"},
 }
 
 // see is what there is to see of a VIP and a switch.
@@ -377,6 +408,9 @@ func (w *Watch) see(s *store.State, vip model.VIP, address netip.Addr, name stri
 	if seen.Runs = !t.runs.IsZero(); seen.Runs {
 		seen.RunsFor = now.Sub(t.runs)
 		seen.Refused = w.said[name].refused[was.Address(address).String()]
+		if seen.Unrouted = w.said[name].unrouted[was.Address(address).String()]; !t.routed.IsZero() {
+			seen.RoutedFor = now.Sub(t.routed)
+		}
 	}
 	if seen.Wanted {
 		seen.Host, seen.HostSays = w.unsteered(s, vip, was, now)

@@ -23,6 +23,8 @@ type world struct {
 	state     *store.State
 	published model.Generation
 	runs      model.Generation // that sw1 said
+	unrouted  []string         // and has withdrawn for want of a route
+	more      bool             // than it names
 	now       time.Time
 }
 
@@ -48,7 +50,7 @@ func (d *world) watch() *Watch {
 	c := &Controller{
 		Published: func() model.Generation { return d.published },
 		Latest: func(string, nodestatus.Status) (nodestatus.Status, *weirv1.NodeStatus, bool) {
-			return nodestatus.Status{Generation: d.runs}, &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{}}, true
+			return nodestatus.Status{Generation: d.runs}, &weirv1.NodeStatus{Switch: &weirv1.SwitchStatus{Unrouted: d.unrouted, UnroutedMore: d.more}}, true
 		},
 	}
 	return c.Watch()
@@ -106,6 +108,60 @@ func TestTimeAloneMakesAStep(t *testing.T) {
 			t.Fatal("it takes no step")
 		}
 		w.swept = d.now // no look at all
+	}
+}
+
+// What a switch withdraws by itself for want of a route is noted at once; that it serves again when it has for a while, so that
+// of routes which come and go little is written.
+func TestWithdrawnForWantOfARoute(t *testing.T) {
+	d := newWorld()
+	d.runs = 7
+	d.place(placementpolicy.Hardware, 7)
+	w := d.watch()
+	step := func(after time.Duration) []placementpolicy.Place {
+		t.Helper()
+		d.now = d.now.Add(after)
+		var places []placementpolicy.Place
+		for _, vip := range w.lookAt(d.state, d.now) {
+			is, _ := w.next(d.state, vip, d.now)
+			places = append(places, is.next.Places["sw1"])
+			d.state = d.state.Clone()
+			d.state.Placements.Put(vip, is.next)
+		}
+		return places
+	}
+	if places := step(0); len(places) != 0 {
+		t.Fatalf("it is %+v", places)
+	}
+	d.unrouted = []string{fastAddress.String()}
+	if places := step(lookPause); len(places) != 1 || !places[0].Unrouted || places[0].Phase != placementpolicy.Hardware || places[0].Serving() {
+		t.Fatalf("it is %+v", places)
+	}
+	for range 3 { // it comes and goes
+		d.unrouted = nil
+		if places := step(placementpolicy.RoutedTime / 2); len(places) != 0 {
+			t.Fatalf("a route came, and it is %+v", places)
+		}
+		d.unrouted = []string{fastAddress.String()}
+		if places := step(placementpolicy.RoutedTime); len(places) != 0 {
+			t.Fatalf("it went again, and it is %+v", places)
+		}
+	}
+	d.unrouted, d.more = nil, true // it may be one that is not named
+	step(0)
+	if places := step(2 * placementpolicy.RoutedTime); len(places) != 0 {
+		t.Fatalf("the switch does not name all, and it is %+v", places)
+	}
+	d.more = false
+	step(lookPause)
+	for begin := d.now; ; {
+		places := step(sweepInterval)
+		if len(places) == 1 && places[0].Serving() {
+			break
+		}
+		if len(places) > 0 || d.now.Sub(begin) > placementpolicy.RoutedTime+2*sweepInterval {
+			t.Fatalf("it is %+v after %s", places, d.now.Sub(begin))
+		}
 	}
 }
 

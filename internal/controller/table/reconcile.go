@@ -152,7 +152,7 @@ func (c *Controller) pieces(s *store.State, vips []string, ended desired.Ended) 
 }
 
 // dirty returns the names of the VIPs that were written after last, or that have a backend whose health
-// changed since.
+// changed since, or whose host has joined.
 func dirty(last, state *store.State) []string {
 	delta := state.DeltaSince(last)
 	vips := map[string]bool{}
@@ -170,6 +170,14 @@ func dirty(last, state *store.State) []string {
 					vips[vip.Name] = true
 				}
 			}
+		}
+	}
+	for name := range delta.Nodes {
+		if desired.IsPending(&last.State, name) == desired.IsPending(&state.State, name) {
+			continue
+		}
+		for vip := range state.VIPsOn(name) { // its backends were waited for
+			vips[vip.Name] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(vips))

@@ -98,3 +98,34 @@ func TestTablesOfAVIPWithManyEndpointsInAnExternalEtcd(t *testing.T) {
 		t.Errorf("%d endpoints have a table, of %d", n, len(wide.Endpoints)+1)
 	}
 }
+
+// The VIPs that wait for a host are looked at when it joins, and those of other hosts are not.
+func TestAHostThatJoinsIsNews(t *testing.T) {
+	opened := teststore.Open(t)
+	write := func(change store.Change) {
+		t.Helper()
+		if _, err := opened.Update(t.Context(), func(*store.State) (store.Change, error) { return change, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var vips []model.VIP
+	for i, host := range []string{"host8", "host9"} {
+		vips = append(vips, model.VIP{
+			Name: "on-" + host, Tenant: "acme", Address: netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}),
+			Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: []model.Backend{{Address: netip.MustParseAddr("10.3.1.11"), Port: 80, Host: host, Weight: 1}}}},
+		})
+	}
+	write(store.Change{VIPs: vips})
+	var r rounds
+	r.news(opened.State())
+	r.did(opened.State())
+	write(store.Change{Nodes: []model.Node{{Name: "host9", Role: model.RoleHost}, {Name: "mux1", Role: model.RoleMux}}})
+	if news := r.news(opened.State()); !slices.Equal(news, []string{"on-host9"}) {
+		t.Errorf("host9 joined, and %v are news", news)
+	}
+	r.did(opened.State())
+	write(store.Change{Nodes: []model.Node{{Name: "host9", Role: model.RoleHost, Version: "2"}}})
+	if news := r.news(opened.State()); len(news) != 0 {
+		t.Errorf("host9 has another version, and %v are news", news)
+	}
+}

@@ -22,7 +22,7 @@ import (
 // ApplyCommand returns the command apply.
 func ApplyCommand(s *session.Session) *cobra.Command {
 	var files []string
-	var dryRun bool
+	var dryRun, strict bool
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
@@ -37,6 +37,9 @@ paper on Ananta is read too.
 
 More than 8000 VIPs and endpoints at once are written in parts, in their order, after
 the manager was asked whether it would take all of them.
+
+A host that has not joined is waited for: what it serves is programmed when it joins, and
+the other backends serve meanwhile. With --strict it is an error.
 
 With --dry-run nothing changes. For each endpoint whose table would, it says how many
 buckets would move to another backend, and how many wait for the end of earlier moves;
@@ -56,17 +59,18 @@ go, and which VIPs would be detached.`,
 			if dryRun && wait.wait {
 				return session.NewUsageError(cmd, errors.New("--wait has nothing to wait for with --dry-run"))
 			}
-			return apply(s, cmd, files, dryRun, wait)
+			return apply(s, cmd, files, dryRun, strict, wait)
 		},
 	}
 	manifestfile.AddFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	cmd.Flags().BoolVar(&strict, "strict", false, "refuse hosts that have not joined, instead of waiting for them")
 	wait.flags(cmd)
 	s.Output.AddFlag(cmd)
 	return cmd
 }
 
-func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, wait waiting) error {
+func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun, strict bool, wait waiting) error {
 	resources, err := manifestfile.Read(cmd, files)
 	if err != nil {
 		return err
@@ -90,7 +94,7 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 	// VIPs come last, as an apply in parts has the others first.
 	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
 	request := applyRequest(resources)
-	request.DryRun = dryRun
+	request.DryRun, request.Strict = dryRun, strict
 	response, err := applyVIPs(s, cmd, request, resources)
 	if err != nil {
 		return err
@@ -113,6 +117,7 @@ func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, 
 		}
 		for _, vip := range response.GetVips() {
 			fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), vip.GetChange())
+			printPending(w, vip.GetPending())
 		}
 		return nil
 	})

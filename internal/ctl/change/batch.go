@@ -43,13 +43,14 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
 	part := &weirv1.ApplyVIPsRequest{
-		Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), Networks: whole.GetNetworks(), Overlays: whole.GetOverlays(),
+		Strict: whole.GetStrict(),
+		Pools:  whole.GetPools(), PrefixLists: whole.GetPrefixLists(), Networks: whole.GetNetworks(), Overlays: whole.GetOverlays(),
 	}
 	n := beside(part)
 	list := []*weirv1.ApplyVIPsRequest{part}
 	for _, vip := range whole.GetVips() {
 		if n += writes(vip); n > partMost && len(part.GetVips()) > 0 {
-			part, n = &weirv1.ApplyVIPsRequest{}, writes(vip)
+			part, n = &weirv1.ApplyVIPsRequest{Strict: whole.GetStrict()}, writes(vip)
 			list = append(list, part)
 		}
 		part.Vips = append(part.Vips, vip)
@@ -66,7 +67,7 @@ func applyVIPs(
 		return applyPart(cmd.Context(), s, whole, resources)
 	}
 	check := &weirv1.ApplyVIPsRequest{
-		Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true,
+		Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true, Strict: whole.GetStrict(),
 	}
 	if _, err := applyPart(cmd.Context(), s, check, resources); err != nil {
 		return nil, err

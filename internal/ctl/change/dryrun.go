@@ -17,6 +17,7 @@ func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 		if m := vip.GetMove(); m != nil {
 			fmt.Fprintf(w, "  would be served by %s instead of %s\n", servedBy(m.GetTo()), servedBy(m.GetFrom()))
 		}
+		printPending(w, vip.GetPending())
 		if len(vip.GetEffects()) == 0 {
 			continue
 		}
@@ -32,6 +33,13 @@ func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
 		}
 	}
 	return nil
+}
+
+// printPending says what is waited for.
+func printPending(w io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(w, "  waits: "+line)
+	}
 }
 
 // servedBy are switches; none: the muxes.

@@ -12,7 +12,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
-	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/elapsed"
 	"github.com/weirlb/weir/internal/events"
 )
 
@@ -145,7 +145,7 @@ func lagReason(status *weirv1.NodeStatus, now time.Time) string {
 	}
 	switch {
 	case !status.GetConnected(): // for a moment, if it refuses a snapshot: then it asks for another
-		return fmt.Sprintf("is disconnected, last seen %s, %s%s", table.Ago(status.GetLastSeen(), now), refused, runs)
+		return fmt.Sprintf("is disconnected, last seen %s, %s%s", elapsed.Ago(status.GetLastSeen(), now), refused, runs)
 	case refused != "":
 		return refused + runs
 	}

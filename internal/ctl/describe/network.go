@@ -42,6 +42,9 @@ func describeNetwork(w io.Writer, n *weirv1.VirtualNetwork) error {
 	fmt.Fprintf(w, "MTU:         %d\n", n.GetMtu())
 	fmt.Fprintf(w, "Gateway:     %s\n", n.GetGateway().GetMac())
 	fmt.Fprintf(w, "Allows:      %s\n", cmp.Or(strings.Join(n.GetAllowedTenants(), ", "), "VIPs of its own tenant only"))
+	for _, line := range n.GetStatus().GetPending() {
+		fmt.Fprintf(w, "Waits:       %s\n", line)
+	}
 	fmt.Fprintf(w, "\nVIPs\n")
 	if err := table.NetworkVIPs(n.GetStatus().GetVips()).Write(w); err != nil {
 		return err

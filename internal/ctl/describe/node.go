@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/session"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/elapsed"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -53,9 +55,13 @@ func describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP, now time.Time
 	if all := n.GetNatPrefixes(); len(all) > 0 {
 		fmt.Fprintf(w, "Full NAT:    %s\n", strings.Join(all, ", "))
 	}
+	if all := n.GetNeighborPrefixes(); len(all) > 0 {
+		fmt.Fprintf(w, "ARP and NDP: %s\n", strings.Join(all, ", "))
+		fmt.Fprintf(w, "Answers for: %s\n", cmp.Or(strings.Join(n.GetStatus().GetMux().GetNeighbors(), ", "), "no VIP"))
+	}
 	fmt.Fprintf(w, "State:       %s\n", table.NodeState(n, now))
 	if n.GetDrained() != nil {
-		fmt.Fprintf(w, "Drained:     %s, no VIP goes into it\n", table.Ago(n.GetDrained(), now))
+		fmt.Fprintf(w, "Drained:     %s, no VIP goes into it\n", elapsed.Ago(n.GetDrained(), now))
 	}
 	fmt.Fprintf(w, "Generation:  %d\n", n.GetStatus().GetGeneration())
 	if r := n.GetStatus().GetRejection(); r.GetReason() != "" {
@@ -89,7 +95,7 @@ func describeMux(w io.Writer, mux *weirv1.MuxStatus, now time.Time) error {
 	t := table.New("  ", "none: no router learns of this mux",
 		"PEER", "AS", "STATE", "SINCE", "BFD", "ROUTES", "LAST ERROR")
 	for _, p := range mux.GetPeers() {
-		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetBfd(), p.GetRoutes(),
+		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), elapsed.Ago(p.GetSince(), now), p.GetBfd(), p.GetRoutes(),
 			events.Printable(p.GetLastError()))
 	}
 	if err := t.Write(w); err != nil {
@@ -130,10 +136,17 @@ func describeSwitch(w io.Writer, s *weirv1.SwitchStatus, now time.Time) error {
 		}
 		fmt.Fprintf(w, "Refused:     %s: %s\n", r.GetVip(), reason)
 	}
+	if vips := s.GetUnrouted(); len(vips) > 0 {
+		more := ""
+		if s.GetUnroutedMore() {
+			more = ", and more"
+		}
+		fmt.Fprintf(w, "Withdrawn:   %s%s: the switch has no route to their tunnels\n", strings.Join(vips, " "), more)
+	}
 	fmt.Fprintln(w, "\nBGP peers")
 	t := table.New("  ", "none: no router learns of this switch's VIPs", "PEER", "AS", "STATE", "SINCE", "ROUTES", "LAST ERROR")
 	for _, p := range s.GetPeers() {
-		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), table.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
+		t.Add(p.GetAddress(), p.GetAs(), p.GetState(), elapsed.Ago(p.GetSince(), now), p.GetRoutes(), p.GetLastError())
 	}
 	if err := t.Write(w); err != nil {
 		return err

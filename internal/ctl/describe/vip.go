@@ -56,7 +56,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	if len(labels) > 0 {
 		fmt.Fprintf(w, "Labels:      %s\n", strings.Join(labels, ", "))
 	}
-	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	addressText(w, vip)
 	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), table.MuxShare(vip))
 	fmt.Fprintf(w, "Consistency: %s\n", consistencyText(vip.GetConsistency()))
 	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
@@ -106,6 +106,14 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	return nil
 }
 
+// addressText is the address, and who answers for it where no router has a route.
+func addressText(w io.Writer, vip *weirv1.VIP) {
+	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	if mux := vip.GetStatus().GetNeighborMux(); mux != "" {
+		fmt.Fprintf(w, "ARP and NDP: answered by mux %s\n", mux)
+	}
+}
+
 // placeText is what describe says of a switch that a VIP is in.
 func placeText(w io.Writer, p *weirv1.SwitchPlace) {
 	fmt.Fprintf(w, "In switch:   %s, %s since %s", p.GetSwitch(), p.GetPhase(), p.GetSince().AsTime().Format(time.RFC3339))
@@ -146,7 +154,21 @@ func endpointText(w io.Writer, e *weirv1.Endpoint) error {
 		t.Add(s.GetSlot(), table.HostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
 			s.GetBuckets(), s.GetBucketsDraining(), s.GetSessions(), s.GetSessionsWithoutCookie(), table.BackendState(b))
 	}
+	managersText(w, e)
 	return t.Write(w)
+}
+
+// managersText tells which programs write how many of the backends.
+func managersText(w io.Writer, e *weirv1.Endpoint) {
+	backends := map[string]int{}
+	for _, b := range e.GetBackends() {
+		if b.GetFieldManager() != "" {
+			backends[b.GetFieldManager()]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(backends)) {
+		fmt.Fprintf(w, "  Managed:        %d backends by %s\n", backends[name], name)
+	}
 }
 
 // clientsText tells who may come.
@@ -208,18 +230,63 @@ func checkText(c *weirv1.HealthCheck) string {
 	if c == nil {
 		return "none: backends count as healthy"
 	}
-	text := string(model.CheckTCP)
-	if http := c.GetHttp(); http != nil {
-		text = string(model.CheckHTTP) + " " + http.GetPath()
-		if http.GetHost() != "" {
-			text += " of " + http.GetHost()
-		}
-	}
+	text := howChecked(c)
 	if c.GetPort() != 0 {
 		text += fmt.Sprintf(" on port %d", c.GetPort())
 	}
 	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d",
 		text, c.GetInterval().AsDuration(), c.GetTimeout().AsDuration(), c.GetRise(), c.GetFall())
+}
+
+// howChecked is "https /healthz of shop.example, any certificate".
+func howChecked(c *weirv1.HealthCheck) string {
+	of := func(host string) string {
+		if host == "" {
+			return ""
+		}
+		return " of " + host
+	}
+	switch check := c.GetCheck().(type) {
+	case *weirv1.HealthCheck_Http:
+		return string(model.CheckHTTP) + " " + check.Http.GetPath() + of(check.Http.GetHost())
+	case *weirv1.HealthCheck_Https:
+		return string(model.CheckHTTPS) + " " + check.Https.GetPath() + of(check.Https.GetHost()) + certificateText(check.Https.GetTls())
+	case *weirv1.HealthCheck_Grpc:
+		text := string(model.CheckGRPC)
+		if service := check.Grpc.GetService(); service != "" {
+			text += " " + service
+		}
+		text += of(check.Grpc.GetHost())
+		if check.Grpc.GetTls() == nil {
+			return text
+		}
+		return text + ", TLS" + certificateText(check.Grpc.GetTls())
+	case *weirv1.HealthCheck_Udp:
+		text := string(model.CheckUDP)
+		if expect := check.Udp.GetExpect(); expect != "" {
+			text += fmt.Sprintf(", expects %.40q", expect)
+		}
+		if check.Udp.GetAnswer() == "optional" {
+			text += ", an answer is optional"
+		}
+		return text
+	}
+	return string(model.CheckTCP)
+}
+
+// certificateText says which certificates a check takes.
+func certificateText(t *weirv1.CheckTLS) string {
+	text := ", certificate of the check's ca"
+	switch t.GetCa() {
+	case "":
+		text = ", any certificate"
+	case model.SystemCA:
+		text = ", certificate of the system's authorities"
+	}
+	if name := t.GetServerName(); name != "" {
+		text += " for " + name
+	}
+	return text
 }
 
 func unhealthyText(policy string) string {

@@ -10,18 +10,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/rate"
 )
-
-// counted is a counter's value: packets and bytes so far.
-type counted struct{ packets, bytes uint64 }
-
-// rate is the growth of a counter per second.
-type rate struct{ packets, bits float64 }
-
-func (r *rate) add(other rate) {
-	r.packets += other.packets
-	r.bits += other.bits
-}
 
 // gauge makes rates of the counters that muxes report. A mux's rates are those between its last two
 // reports, whenever they came.
@@ -33,11 +23,11 @@ type gauge struct {
 
 type muxGauge struct {
 	reported  time.Time
-	verdicts  map[string]counted
-	endpoints map[string]counted
+	verdicts  map[string]rate.Count
+	endpoints map[string]rate.Count
 
-	verdictRates  map[string]rate // nil until the second report
-	endpointRates map[string]rate
+	verdictRates  map[string]rate.Rate // nil until the second report
+	endpointRates map[string]rate.Rate
 	addressRates  map[string]float64 // packets a second, by the address of VIPs
 }
 
@@ -67,40 +57,24 @@ func (g *gauge) observe(muxes []*weirv1.Node) {
 }
 
 func newMuxGauge(last *muxGauge, at time.Time, mux *weirv1.MuxStatus) *muxGauge {
-	m := &muxGauge{reported: at, verdicts: map[string]counted{}, endpoints: map[string]counted{}}
+	m := &muxGauge{reported: at, verdicts: map[string]rate.Count{}, endpoints: map[string]rate.Count{}}
 	for _, c := range mux.GetVerdicts() {
-		m.verdicts[c.GetName()] = counted{c.GetPackets(), c.GetBytes()}
+		m.verdicts[c.GetName()] = rate.Count{Packets: c.GetPackets(), Bytes: c.GetBytes()}
 	}
 	addresses := make(map[string]string, len(mux.GetEndpoints())) // by the endpoint's name
 	for _, c := range mux.GetEndpoints() {
 		name := table.EndpointName(c.GetEndpoint())
-		m.endpoints[name], addresses[name] = counted{c.GetPackets(), c.GetBytes()}, c.GetEndpoint().GetVip()
+		m.endpoints[name], addresses[name] = rate.Count{Packets: c.GetPackets(), Bytes: c.GetBytes()}, c.GetEndpoint().GetVip()
 	}
 	if last != nil {
-		seconds := at.Sub(last.reported).Seconds()
-		m.verdictRates = growth(last.verdicts, m.verdicts, seconds)
-		m.endpointRates, m.addressRates = growth(last.endpoints, m.endpoints, seconds), map[string]float64{}
+		over := at.Sub(last.reported)
+		m.verdictRates = rate.Growth(last.verdicts, m.verdicts, over)
+		m.endpointRates, m.addressRates = rate.Growth(last.endpoints, m.endpoints, over), map[string]float64{}
 		for name, r := range m.endpointRates {
-			m.addressRates[addresses[name]] += r.packets
+			m.addressRates[addresses[name]] += r.Packets
 		}
 	}
 	return m
-}
-
-// growth is the rate of each counter. One that was reset, as with new tables, has none yet.
-func growth(from, to map[string]counted, seconds float64) map[string]rate {
-	rates := map[string]rate{}
-	for name, c := range to {
-		before := from[name]
-		if c.packets < before.packets || c.bytes < before.bytes {
-			continue
-		}
-		rates[name] = rate{
-			packets: float64(c.packets-before.packets) / seconds,
-			bits:    8 * float64(c.bytes-before.bytes) / seconds,
-		}
-	}
-	return rates
 }
 
 // ready says whether every mux has rates, and every host with bypassed traffic or subflows.
@@ -123,9 +97,9 @@ func (g *gauge) ready() bool {
 	return true
 }
 
-func (g *gauge) endpoint(name string) (sum rate) {
+func (g *gauge) endpoint(name string) (sum rate.Rate) {
 	for _, m := range g.muxes {
-		sum.add(m.endpointRates[name])
+		sum = sum.Add(m.endpointRates[name])
 	}
 	return sum
 }
@@ -145,24 +119,22 @@ func (g *gauge) busiest(n int) []string {
 }
 
 // verdicts are the rates of all muxes together, by name.
-func (g *gauge) verdicts() map[string]rate {
-	sums := map[string]rate{}
+func (g *gauge) verdicts() map[string]rate.Rate {
+	sums := map[string]rate.Rate{}
 	for _, m := range g.muxes {
 		for name, r := range m.verdictRates {
-			sum := sums[name]
-			sum.add(r)
-			sums[name] = sum
+			sums[name] = sums[name].Add(r)
 		}
 	}
 	return sums
 }
 
 // mux sums the rates of a mux's verdicts with the prefix.
-func (g *gauge) mux(name, prefix string) (sum rate) {
+func (g *gauge) mux(name, prefix string) (sum rate.Rate) {
 	if m := g.muxes[name]; m != nil {
 		for verdict, r := range m.verdictRates {
 			if strings.HasPrefix(verdict, prefix) {
-				sum.add(r)
+				sum = sum.Add(r)
 			}
 		}
 	}

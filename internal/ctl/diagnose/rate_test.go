@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/rate"
 )
 
 // reported is a mux that has forwarded so many packets by so many seconds.
@@ -28,7 +29,7 @@ func reported(name string, seconds int, packets uint64) *weirv1.Node {
 
 func TestRatesAreOfTwoReports(t *testing.T) {
 	g := newGauge()
-	endpoint := func() rate { return g.endpoint("TCP 203.0.113.10:80") }
+	endpoint := func() rate.Rate { return g.endpoint("TCP 203.0.113.10:80") }
 	g.observe([]*weirv1.Node{reported("m1", 0, 100), reported("m2", 0, 0)})
 	if g.ready() {
 		t.Error("one report made a rate")
@@ -37,11 +38,11 @@ func TestRatesAreOfTwoReports(t *testing.T) {
 	if !g.ready() {
 		t.Error("two reports made no rate")
 	}
-	want := rate{packets: 100 + 10, bits: 100*800 + 10*800}
+	want := rate.Rate{Packets: 100 + 10, Bits: 100*800 + 10*800}
 	if endpoint() != want || g.verdicts()["forward_syn"] != want {
 		t.Errorf("rates are %v and %v, want %v", endpoint(), g.verdicts(), want)
 	}
-	if got := g.mux("m1", table.VerdictForward); got.packets != 100 {
+	if got := g.mux("m1", table.VerdictForward); got.Packets != 100 {
 		t.Errorf("m1 forwards %v, want 100", got)
 	}
 	// The same report again changes nothing.
@@ -51,14 +52,14 @@ func TestRatesAreOfTwoReports(t *testing.T) {
 	}
 	// Counters that began anew have no rate, and are no negative number.
 	g.observe([]*weirv1.Node{reported("m1", 4, 5), reported("m2", 6, 40)})
-	if got := endpoint(); got != (rate{}) {
+	if got := endpoint(); got != (rate.Rate{}) {
 		t.Errorf("rate is %v, want none", got)
 	}
 	// A mux that is away has none either.
 	away := reported("m1", 6, 1000)
 	away.Status.Connected = false
 	g.observe([]*weirv1.Node{away, reported("m2", 8, 60)})
-	if got := endpoint(); got.packets != 10 {
+	if got := endpoint(); got.Packets != 10 {
 		t.Errorf("rate is %v, want 10 packets of m2 alone", got)
 	}
 }

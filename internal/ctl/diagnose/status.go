@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/warning"
 )
 
 // Roles of nodes, as the API names them.
@@ -89,7 +90,11 @@ func observe(ctx context.Context, s *session.Session, client *rpc.Client) (*obse
 	o := &observation{
 		now: s.Now(), managers: access.Managers, status: status, vips: vips.GetVips(), warnings: []string{},
 	}
-	o.warn()
+	list, total := warning.Of(status, o.now)
+	for _, w := range list {
+		o.warnings = append(o.warnings, w.GetText())
+	}
+	o.warned = total
 	return o, nil
 }
 

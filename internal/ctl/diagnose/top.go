@@ -178,9 +178,9 @@ func (t *top) muxTable() *table.Table {
 		if !n.GetStatus().GetConnected() {
 			state = "disconnected"
 		}
-		rows = append(rows, rated{forwarded.packets, []any{
-			n.GetName(), state, perSecond(forwarded.packets), perSecond(forwarded.bits), perSecond(passed.packets),
-			perSecond(dropped.packets),
+		rows = append(rows, rated{forwarded.Packets, []any{
+			n.GetName(), state, perSecond(forwarded.Packets), perSecond(forwarded.Bits), perSecond(passed.Packets),
+			perSecond(dropped.Packets),
 		}})
 	}
 	return ratedTable(rows, "no muxes", "MUX", "STATE", "FORWARDED/S", "BITS/S", "PASSED/S", "DROPPED/S")
@@ -198,8 +198,8 @@ func (t *top) vipTable() *table.Table {
 				all.Add(b)
 				sessions += b.GetStatus().GetSessions()
 			}
-			cells := []any{vip.GetName(), name, perSecond(r.packets), perSecond(r.bits), sessions, all, t.answers(name)}
-			rows = append(rows, rated{r.packets, cells})
+			cells := []any{vip.GetName(), name, perSecond(r.Packets), perSecond(r.Bits), sessions, all, t.answers(name)}
+			rows = append(rows, rated{r.Packets, cells})
 		}
 	}
 	return ratedTable(rows, "no vips", "VIP", "ENDPOINT", "PACKETS/S", "BITS/S", "CONNECTIONS", "BACKENDS", "SYN COOKIES")
@@ -243,8 +243,8 @@ func (t *top) backendTable() *table.Table {
 func (t *top) verdictTable() *table.Table {
 	var rows []rated
 	for name, r := range t.gauge.verdicts() {
-		if r.packets > 0 {
-			rows = append(rows, rated{r.packets, []any{name, perSecond(r.packets), perSecond(r.bits)}})
+		if r.Packets > 0 {
+			rows = append(rows, rated{r.Packets, []any{name, perSecond(r.Packets), perSecond(r.Bits)}})
 		}
 	}
 	return ratedTable(rows, "no packets", "VERDICT", "PACKETS/S", "BITS/S")

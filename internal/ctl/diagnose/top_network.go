@@ -5,6 +5,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/rate"
 )
 
 // attached is a VIP's address and a network's name.
@@ -12,14 +13,16 @@ type attached struct{ vip, network string }
 
 // bypassed is what clients of a network and backends of a VIP did, past the muxes.
 type bypassed struct {
-	counted
+	rate.Count
+
 	opened, open uint64
 	handshakes   []uint64
 }
 
 // bypassRate is the growth of it per second; of handshakes, those between two reports.
 type bypassRate struct {
-	rate
+	rate.Rate
+
 	opened     float64
 	open       uint64
 	handshakes []uint64
@@ -54,8 +57,8 @@ func newHostGauge(last *hostGauge, at time.Time, host *weirv1.HostStatus) *hostG
 	for _, t := range host.GetNetworks() {
 		b := bypassed{handshakes: t.GetHandshakes()}
 		for _, of := range t.GetBackends() {
-			b.packets += of.GetPacketsIn() + of.GetPacketsOut()
-			b.bytes += of.GetBytesIn() + of.GetBytesOut()
+			b.Packets += of.GetPacketsIn() + of.GetPacketsOut()
+			b.Bytes += of.GetBytesIn() + of.GetBytesOut()
 			b.opened += of.GetOpened()
 			b.open += of.GetOpen()
 		}
@@ -64,7 +67,7 @@ func newHostGauge(last *hostGauge, at time.Time, host *weirv1.HostStatus) *hostG
 	if last != nil {
 		h.rates = map[attached]bypassRate{}
 		for key, now := range h.counts {
-			if r, ok := now.since(last.counts[key], at.Sub(last.reported).Seconds()); ok {
+			if r, ok := now.since(last.counts[key], at.Sub(last.reported)); ok {
 				h.rates[key] = r
 			}
 		}
@@ -73,13 +76,14 @@ func newHostGauge(last *hostGauge, at time.Time, host *weirv1.HostStatus) *hostG
 }
 
 // since is the growth since before; false: counters began anew.
-func (b bypassed) since(before bypassed, seconds float64) (r bypassRate, ok bool) {
-	if b.packets < before.packets || b.bytes < before.bytes || b.opened < before.opened {
+func (b bypassed) since(before bypassed, over time.Duration) (r bypassRate, ok bool) {
+	of, ok := b.Since(before.Count, over)
+	if !ok || b.opened < before.opened {
 		return r, false
 	}
 	r = bypassRate{
-		rate:   rate{float64(b.packets-before.packets) / seconds, 8 * float64(b.bytes-before.bytes) / seconds},
-		opened: float64(b.opened-before.opened) / seconds, open: b.open, handshakes: make([]uint64, len(b.handshakes)),
+		Rate:   of,
+		opened: float64(b.opened-before.opened) / over.Seconds(), open: b.open, handshakes: make([]uint64, len(b.handshakes)),
 	}
 	for i, n := range b.handshakes {
 		if i < len(before.handshakes) {
@@ -96,7 +100,7 @@ func (g *gauge) networks() map[attached]bypassRate {
 	for _, h := range g.hosts {
 		for key, r := range h.rates {
 			sum := sums[key]
-			sum.add(r.rate)
+			sum.Rate = sum.Add(r.Rate)
 			sum.opened += r.opened
 			sum.open += r.open
 			for i, n := range r.handshakes {
@@ -122,8 +126,8 @@ func (t *top) networkTable() *table.Table {
 		if name == "" {
 			continue // t.more says that not all are shown
 		}
-		rows = append(rows, rated{r.packets, []any{
-			name, key.network, perSecond(r.packets), perSecond(r.bits), perSecond(r.opened), r.open,
+		rows = append(rows, rated{r.Packets, []any{
+			name, key.network, perSecond(r.Packets), perSecond(r.Bits), perSecond(r.opened), r.open,
 			table.RTT(r.handshakes, 0.5), table.RTT(r.handshakes, 0.99),
 		}})
 	}

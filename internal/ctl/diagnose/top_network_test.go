@@ -31,7 +31,7 @@ func TestRatesOfBypassedTraffic(t *testing.T) {
 	for range 2 { // the same report again changes nothing
 		g.observeHosts(second)
 		r := g.networks()[key]
-		if !g.ready() || r.packets != 1100 || r.bits != 880000 || r.opened != 3 || r.open != 8 {
+		if !g.ready() || r.Packets != 1100 || r.Bits != 880000 || r.opened != 3 || r.open != 8 {
 			t.Errorf("rates %+v", r)
 		}
 		if got := table.RTT(r.handshakes, 0.5); got != "57µs" { // 3 of 4 in the second bucket: 33 to 66 µs
@@ -39,7 +39,7 @@ func TestRatesOfBypassedTraffic(t *testing.T) {
 		}
 	}
 	g.observeHosts([]*weirv1.Node{reportedHost("h1", 4*time.Second, 10, 0), reportedHost("h2", 4*time.Second, 300, 3)})
-	if r := g.networks()[key]; r.packets != 50 || r.opened != 0.5 {
+	if r := g.networks()[key]; r.Packets != 50 || r.opened != 0.5 {
 		t.Errorf("a host that began anew counts: %+v", r)
 	}
 }

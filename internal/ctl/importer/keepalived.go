@@ -121,6 +121,12 @@ func (r *result) realServer(s statement, port string) (b backend, c check, err e
 		case "HTTP_GET":
 			c.kind, c.path = "http", "/"
 			r.checkOf(in, &c)
+		case "SSL_GET":
+			c.kind, c.path = "https", "/"
+			r.checkOf(in, &c)
+		case "UDP_CHECK":
+			c.kind = "udp"
+			r.checkOf(in, &c)
 		default:
 			r.note(in.line, "%.64s has no counterpart", in.words[0])
 		}

@@ -169,9 +169,14 @@ func (c check) message() *weirv1.HealthCheck {
 		return nil
 	}
 	h := &weirv1.HealthCheck{Port: c.port, Fall: c.fall}
-	if c.kind == "http" {
+	switch c.kind {
+	case "http":
 		h.Check = &weirv1.HealthCheck_Http{Http: &weirv1.HTTPCheck{Path: c.path, Host: c.host}}
-	} else {
+	case "https": // of any certificate, as keepalived does
+		h.Check = &weirv1.HealthCheck_Https{Https: &weirv1.HTTPSCheck{Path: c.path, Host: c.host}}
+	case "udp": // likewise: it fails when the port is unreachable
+		h.Check = &weirv1.HealthCheck_Udp{Udp: &weirv1.UDPCheck{Answer: "optional"}}
+	default:
 		h.Check = &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}
 	}
 	if c.interval > 0 {

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/elapsed"
 )
 
 // Events has a row for each event.
 func Events(indent string, events []*weirv1.Event, now time.Time) *Table {
 	t := New(indent, "no events", "LAST", "SEVERITY", "OBJECT", "REASON", "COUNT", "SOURCE", "MESSAGE")
 	for _, e := range events {
-		t.Add(Ago(e.GetLastTime(), now), e.GetSeverity(), EventObject(e), e.GetReason(), e.GetCount(), e.GetSource(),
+		t.Add(elapsed.Ago(e.GetLastTime(), now), e.GetSeverity(), EventObject(e), e.GetReason(), e.GetCount(), e.GetSource(),
 			e.GetMessage())
 	}
 	return t

@@ -68,5 +68,8 @@ func AppliedNetwork(a *weirv1.AppliedVirtualNetwork) string {
 	if len(a.GetDetached()) > 0 {
 		text += ", VIPs detached: " + strings.Join(a.GetDetached(), ", ")
 	}
+	for _, line := range a.GetPending() {
+		text += "\n  waits: " + line
+	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/elapsed"
 )
 
 // Nodes has a row for each mux, host and switch.
@@ -32,7 +33,7 @@ func NodesWide(nodes []*weirv1.Node, now time.Time) *Table {
 			}
 		}
 		t.Add(n.GetName(), n.GetRole(), NodeState(n, now), NodeGeneration(n), strings.Join(n.GetAddresses(), ","), n.GetVersion(),
-			device, bgp, Ago(n.GetStatus().GetLastSeen(), now))
+			device, bgp, elapsed.Ago(n.GetStatus().GetLastSeen(), now))
 	}
 	return t
 }
@@ -48,7 +49,7 @@ func NodeState(n *weirv1.Node, now time.Time) string {
 		}
 		return "connected"
 	}
-	return "disconnected, last seen " + Ago(n.GetStatus().GetLastSeen(), now)
+	return "disconnected, last seen " + elapsed.Ago(n.GetStatus().GetLastSeen(), now)
 }
 
 // NodeGeneration is what the node runs, and what it refused.

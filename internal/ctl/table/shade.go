@@ -15,6 +15,7 @@ var stateColumns = map[string]func(string) output.Shade{
 
 func shadeOfState(text string) output.Shade {
 	word, _, more := strings.Cut(text, ",")
+	word, _, _ = strings.Cut(word, ":") // what follows is the reason
 	switch word {
 	case "connected":
 		if more {
@@ -23,7 +24,7 @@ func shadeOfState(text string) output.Shade {
 		return output.Good
 	case "ok", "healthy", "up", "established":
 		return output.Good
-	case "warn", "unknown", "draining":
+	case "warn", "unknown", "draining", "pending":
 		return output.Doubtful
 	case "fail", "disconnected", "unhealthy", "down":
 		return output.Bad

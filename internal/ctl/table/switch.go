@@ -6,6 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/elapsed"
 	"github.com/weirlb/weir/internal/planinput"
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -66,7 +67,7 @@ func Placements(vips []*weirv1.VIP, now time.Time) *Table {
 		placed := map[string]bool{}
 		for _, p := range vip.GetStatus().GetSwitches() {
 			placed[p.GetSwitch()] = true
-			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), SwitchPart(p), Ago(p.GetSince(), now), p.GetReason())
+			t.Add(vip.GetName(), vip.GetAddress(), p.GetSwitch(), p.GetPhase(), SwitchPart(p), elapsed.Ago(p.GetSince(), now), p.GetReason())
 		}
 		if len(placed) == 0 && vip.GetHardware().GetPlacement() == "auto" {
 			t.Add(vip.GetName(), vip.GetAddress(), "", "software", "", "", hardwareReason(vip))

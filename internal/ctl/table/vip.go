@@ -53,12 +53,14 @@ func overloadHint(vip *weirv1.VIP) string {
 }
 
 // Tally counts backends by what becomes of new connections.
-type Tally struct{ Total, Serving, Draining, Unhealthy, Unknown int }
+type Tally struct{ Total, Serving, Draining, Unhealthy, Unknown, Pending int }
 
 // Add counts a backend.
 func (t *Tally) Add(b *weirv1.Backend) {
 	t.Total++
 	switch health := model.Health(b.GetStatus().GetHealth()); {
+	case health == model.HealthPending:
+		t.Pending++
 	case b.Weight != nil && b.GetWeight() == 0:
 		t.Draining++
 	case health == model.HealthUnhealthy:
@@ -77,7 +79,7 @@ func (t Tally) String() string {
 	for _, c := range []struct {
 		n    int
 		what string
-	}{{t.Unhealthy, "unhealthy"}, {t.Unknown, "unknown"}, {t.Draining, "draining"}} {
+	}{{t.Unhealthy, "unhealthy"}, {t.Unknown, "unknown"}, {t.Draining, "draining"}, {t.Pending, "pending"}} {
 		if c.n > 0 {
 			rest = append(rest, fmt.Sprintf("%d %s", c.n, c.what))
 		}

@@ -225,6 +225,21 @@ func (f forged) tell() {
 	f.check("forged", carried(joins(f.w.client, f.w.vip, 77), fromTo(f.from, f.w.tunnel), f.say, "join_noted", nil))
 }
 
+// halfOpen has the workload answer a SYN of the five-tuple, and returns what an acknowledgement has.
+func (f forged) halfOpen() uint32 {
+	f.t.Helper()
+	syn := pkt.TCP(f.w.client, f.w.vip, pkt.SYN)
+	if got := f.verdict("from_uplink", syn.Inside(outer(f.w.tunnel))); got != f.w.deliver {
+		f.t.Fatalf("SYN: %s", got)
+	}
+	answer := replyTo(delivered(syn, f.w.dip), pkt.SYN|pkt.ACK)
+	answer.Seq, answer.Ack = 0x7000_0000, syn.Seq+1
+	if got := f.verdict(f.w.program, answer); got != f.w.reply {
+		f.t.Fatalf("SYN/ACK: %s", got)
+	}
+	return answer.Seq + 1
+}
+
 // goes has the segment, in GUE from there, go on to peer6, which is asked whether the client is there, or not.
 func (f forged) goes(what string, from pkt.IP, with gue, asks uint16) {
 	f.t.Helper()
@@ -257,6 +272,23 @@ func TestAForgedSYNLeavesDrainingConnections(t *testing.T) {
 	}
 }
 
+// TestAForgedSYNOfAPlainConnectionTakesNoSubflow has a session of these ports here that the segment is not of, as of another forged SYN
+// that the workload has answered, not get it in place of the backend before, which may be elsewhere or here.
+func TestAForgedSYNOfAPlainConnectionTakesNoSubflow(t *testing.T) {
+	for family, w := range multipathWorlds {
+		t.Run(family, func(t *testing.T) {
+			r := newForged(t, w)
+			stranger, own := r.ack, r.ack
+			own.Ack = r.halfOpen()
+			stranger.Ack = own.Ack + 1<<28
+			r.check("of no session here", carried(stranger, outer(w.tunnel), step1(stepAsk, peer4), "chain_on", handed(stranger, w.tunnel, peer4, stepChained)))
+			if got := r.verdict("from_uplink", inGUE(own, outer(w.tunnel), step1(stepAsk, peer4))); got != w.deliver {
+				t.Errorf("of the session: %s", got)
+			}
+		})
+	}
+}
+
 // TestAForgedSYNLeavesConnectionsOfThisHost has the same of a backend before that is on this host, too.
 func TestAForgedSYNLeavesConnectionsOfThisHost(t *testing.T) {
 	for family, w := range multipathWorlds {
@@ -275,6 +307,7 @@ func TestAForgedSYNLeavesConnectionsOfThisHost(t *testing.T) {
 				t.Fatalf("answer: %s", got)
 			}
 			r.tell()
+			r.ack.Ack = r.halfOpen() + 1<<28
 			out := delivered(r.ack, dip)
 			r.check("the backend before knows it", carried(r.ack, outer(w.tunnel), step1(stepAsk, before), deliver, &out))
 		})

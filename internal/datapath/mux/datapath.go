@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
 	"github.com/weirlb/weir/internal/datapath/mux/limit"
 	"github.com/weirlb/weir/internal/datapath/mux/nat"
+	"github.com/weirlb/weir/internal/datapath/mux/neighbor"
 	"github.com/weirlb/weir/internal/datapath/mux/nexthop"
 	"github.com/weirlb/weir/internal/datapath/mux/overlay"
 	"github.com/weirlb/weir/internal/datapath/mux/pool"
@@ -41,6 +42,7 @@ type Datapath struct {
 	*snat.Ranges
 	*overlay.Networks
 	*nat.NAT
+	*neighbor.Neighbors
 	*SlowPath
 	*Counters
 	*trace.Tracer
@@ -83,6 +85,7 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 	d.Shares = share.NewShares(&d.mu, d.shares)
 	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
 	d.Networks, d.NAT = overlay.New(&d.mu, tables, d.full), nat.NewNAT(&d.mu, d.full)
+	d.Neighbors = neighbor.New(&d.mu, tables)
 	d.SlowPath = &SlowPath{&d.mu, tables, row, d.endpoints}
 	d.Counters = &Counters{tables}
 	d.Tracer = trace.New(trace.Config{

@@ -192,7 +192,7 @@ func TestPackets(t *testing.T) {
 }
 
 func allCases(t *testing.T) []packetCase {
-	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), slowpathCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases(), shareCases(), otherMACCases(), martianCases(), networkCases(), headerCases(), pingCases(), answerCases(), networkSYNCases(), natCases())
+	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), slowpathCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases(), shareCases(), otherMACCases(), martianCases(), networkCases(), headerCases(), pingCases(), answerCases(), networkSYNCases(), natCases(), neighborCases())
 }
 
 func checkCase(t *testing.T, c packetCase) {

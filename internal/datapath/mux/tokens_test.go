@@ -12,7 +12,7 @@ import (
 )
 
 // tokensEach are so many for all that the mux does itself: bpf/mux/ratelimit.h has the list.
-func tokensEach(n uint64) []uint64 { return slices.Repeat([]uint64{n}, 5) }
+func tokensEach(n uint64) []uint64 { return slices.Repeat([]uint64{n}, 6) }
 
 // TestEachVIPHasTokens takes for one VIP all that the mux does for VIPs itself, and then asks for another one.
 func TestEachVIPHasTokens(t *testing.T) {

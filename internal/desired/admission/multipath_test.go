@@ -31,7 +31,7 @@ func TestRoomForMultipath(t *testing.T) {
 	}
 	refused := func(what string, vip model.VIP, want string) {
 		t.Helper()
-		_, err := VIPs(s, []model.VIP{vip})
+		_, err := VIPs(s, []model.VIP{vip}, true)
 		if err == nil != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", what, err, want)
 		}

@@ -29,12 +29,13 @@ func WithNetworks(s desired.State, networks []vnet.Network, overlay *vnet.Overla
 
 // Networks says whether networks, each valid alone, fit together and with s, in which they replace those of the same
 // names, and within what their tenants may have. It returns them with every host as the name of a node. Of a tenant that
-// there is none of anything is admitted, unless all are confined. The paths of its field errors begin with networks[i].
-func Networks(s desired.State, networks []vnet.Network, tenants *Tenants, confined bool) ([]vnet.Network, error) {
+// there is none of anything is admitted, unless all are confined. Hosts that have not joined are waited for, unless strict.
+// The paths of its field errors begin with networks[i].
+func Networks(s desired.State, networks []vnet.Network, tenants *Tenants, confined, strict bool) ([]vnet.Network, error) {
 	if len(networks) == 0 {
 		return nil, nil
 	}
-	a := networkAdmission{admission: admission{State: s}, tenants: tenants, confined: confined}
+	a := networkAdmission{admission: admission{State: s, strict: strict}, tenants: tenants, confined: confined}
 	resolved := make([]vnet.Network, len(networks))
 	seen := map[string]int{}
 	for i, n := range networks {

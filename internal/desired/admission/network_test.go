@@ -70,7 +70,7 @@ type networkCase struct {
 func admitNetworks(t *testing.T, cases map[string]networkCase) {
 	t.Helper()
 	for what, c := range cases {
-		_, err := Networks(joinedTown(), c.networks, acme(c.limits), false)
+		_, err := Networks(joinedTown(), c.networks, acme(c.limits), false, true)
 		if got := refusals(err, c.want); !slices.Equal(got, c.want) {
 			t.Errorf("%s: refused with %q, want %q", what, got, c.want)
 		}
@@ -166,13 +166,13 @@ func TestAdmitHostsWithoutAgent(t *testing.T) {
 		"172.16.0.5":    {"networks[0].withoutAgent.vteps[0]: 172.16.0.5 is not in backends.prefixes of tenant acme"},
 	} {
 		n := changed(newNetwork("test", 101), func(n *vnet.Network) { n.WithoutAgent = []netip.Addr{addr(vtep)} })
-		_, err := Networks(joinedTown(), []vnet.Network{n}, tenants, false)
+		_, err := Networks(joinedTown(), []vnet.Network{n}, tenants, false, true)
 		if got := refusals(err, want); !slices.Equal(got, want) {
 			t.Errorf("%s is refused with %q, want %q", vtep, got, want)
 		}
 	}
 	n := changed(newNetwork("test", 101), func(n *vnet.Network) { n.WithoutAgent = []netip.Addr{addr("10.8.0.5")} })
-	if _, err := Networks(joinedTown(), []vnet.Network{n}, NewTenants(nil), true); err == nil {
+	if _, err := Networks(joinedTown(), []vnet.Network{n}, NewTenants(nil), true, true); err == nil {
 		t.Error("a tenant without a manifest has a VTEP")
 	}
 }
@@ -181,12 +181,12 @@ func TestAdmitHostsWithoutAgent(t *testing.T) {
 func TestWorkloadsOnHostsOfOthers(t *testing.T) {
 	const want = "networks[0].workloads[0].host: host1 is not in backends.hosts of tenant acme"
 	for _, tenants := range []*Tenants{NewTenants(nil), NewTenants(map[string]model.Tenant{"acme": {Name: "acme"}})} {
-		_, err := Networks(joinedTown(), []vnet.Network{newNetwork("test", 101)}, tenants, true)
+		_, err := Networks(joinedTown(), []vnet.Network{newNetwork("test", 101)}, tenants, true, true)
 		if got := refusals(err, []string{want}); !slices.Equal(got, []string{want}) {
 			t.Errorf("refused with %q", got)
 		}
 	}
-	resolved, err := Networks(joinedTown(), []vnet.Network{newNetwork("test", 101)}, NewTenants(nil), false)
+	resolved, err := Networks(joinedTown(), []vnet.Network{newNetwork("test", 101)}, NewTenants(nil), false, true)
 	if err != nil || resolved[0].Workloads[0].Host != "host1" {
 		t.Errorf("an operator of the cluster may: %v", err)
 	}
@@ -200,13 +200,13 @@ func TestAllowedAgain(t *testing.T) {
 	s.Networks.Put(n)
 	own := attached("own", "203.0.113.31", "prod", "10.99.0.1") // default's has the address no more
 	own.Tenant = "acme"
-	admitted, err := VIPs(s, []model.VIP{own})
+	admitted, err := VIPs(s, []model.VIP{own}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.PutVIP(admitted[0])
 	const want = "networks[0].allowedTenants: 10.99.0.1 would be the address of a VIP of another tenant and of VIP own"
-	if got := refusals(second(Networks(s, []vnet.Network{newNetwork("prod", 100)}, acme(model.Quotas{}), false)), []string{want}); !slices.Equal(got, []string{want}) {
+	if got := refusals(second(Networks(s, []vnet.Network{newNetwork("prod", 100)}, acme(model.Quotas{}), false, true)), []string{want}); !slices.Equal(got, []string{want}) {
 		t.Errorf("refused with %q", got)
 	}
 }
@@ -240,7 +240,7 @@ func TestAdmitAttachments(t *testing.T) {
 		"a local backend":      {joinedTown(), newVIP("new", "203.0.113.31", on("host1", "100.127.0.1")), []string{first + ".address: 100.127.0.1 is in 100.64.0.0/10"}},
 		"a local tunnel":       {joinedTown(), newVIP("new", "203.0.113.31", through(on("host1", "10.9.0.1"), "100.64.0.1")), []string{first + ".tunnel: 100.64.0.1 is in 100.64.0.0/10"}},
 	} {
-		_, err := VIPs(c.state, []model.VIP{c.vip})
+		_, err := VIPs(c.state, []model.VIP{c.vip}, true)
 		if got := refusals(err, c.want); !slices.Equal(got, c.want) {
 			t.Errorf("%s: refused with %q, want %q", what, got, c.want)
 		}
@@ -328,10 +328,10 @@ func TestRoomForNetworks(t *testing.T) {
 		s.PutVIP(vip)
 	}
 	const want = "vips: there may be 16383 attachments of all VIPs, and would be 16384"
-	if got := refusals(second(VIPs(s, []model.VIP{attached("new", "203.0.113.31", "prod", "10.99.0.2")})), []string{want}); !slices.Equal(got, []string{want}) {
+	if got := refusals(second(VIPs(s, []model.VIP{attached("new", "203.0.113.31", "prod", "10.99.0.2")}, true)), []string{want}); !slices.Equal(got, []string{want}) {
 		t.Errorf("refused with %q", got)
 	}
-	if _, err := VIPs(s, []model.VIP{attached("db", "203.0.113.30", "prod", "10.99.0.2")}); err != nil {
+	if _, err := VIPs(s, []model.VIP{attached("db", "203.0.113.30", "prod", "10.99.0.2")}, true); err != nil {
 		t.Errorf("one in the place of another: %v", err)
 	}
 	many := vnet.Network{Name: "many", Tenant: "default", VNI: 7}
@@ -340,11 +340,11 @@ func TestRoomForNetworks(t *testing.T) {
 	}
 	s.Networks.Put(many)
 	n := newNetwork("new", 200)
-	_, err := Networks(s, []vnet.Network{n}, NewTenants(nil), false)
+	_, err := Networks(s, []vnet.Network{n}, NewTenants(nil), false, true)
 	if err == nil || !strings.Contains(err.Error(), "networks: there may be workloads of networks in 32768 places") {
 		t.Errorf("refused with %v", err)
 	}
-	if _, err := Networks(s, []vnet.Network{newNetwork("prod", 100)}, NewTenants(nil), false); err != nil {
+	if _, err := Networks(s, []vnet.Network{newNetwork("prod", 100)}, NewTenants(nil), false, true); err != nil {
 		t.Errorf("one in the place of another: %v", err)
 	}
 }

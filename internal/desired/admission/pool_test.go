@@ -28,7 +28,7 @@ func pooled(name, from string) model.VIP {
 // with applies the VIPs to s, one call of VIPs for all, and returns what that makes of it.
 func with(t *testing.T, s desired.State, vips ...model.VIP) desired.State {
 	t.Helper()
-	admitted, err := VIPs(s, vips)
+	admitted, err := VIPs(s, vips, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestPoolsRefuse(t *testing.T) {
 		"taken":          {[]model.VIP{at(pooled("x", "public"), "203.0.113.7")}, "vips[0].address: 203.0.113.7 is the address of VIP fixed already"},
 		"no such family": {[]model.VIP{{Name: "x", Tenant: "default", Pool: "public", Family: model.IPv6}}, "vips[0].pool: public has no ipv6 addresses"},
 	} {
-		if _, err := VIPs(s, c.vips); err == nil || err.Error() != c.want {
+		if _, err := VIPs(s, c.vips, true); err == nil || err.Error() != c.want {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
 	}

@@ -29,7 +29,7 @@ func TestRoomForSteering(t *testing.T) {
 	}
 	refused := func(what string, vip model.VIP, want string) {
 		t.Helper()
-		_, err := VIPs(s, []model.VIP{vip})
+		_, err := VIPs(s, []model.VIP{vip}, true)
 		if err == nil != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", what, err, want)
 		}
@@ -72,11 +72,11 @@ func TestRoomForSteeringCountsWhatTablesKeep(t *testing.T) {
 	if kept := s.SteeringOn("host2").Minus(without); kept.Backends != most || kept.Buckets != most*(2048-8) {
 		t.Errorf("tables keep %+v", kept)
 	}
-	_, err := VIPs(s, []model.VIP{grown(most)})
+	_, err := VIPs(s, []model.VIP{grown(most)}, true)
 	if err == nil || !strings.Contains(err.Error(), "host host2 can't steer more VIPs in switches: it needs 131080 rows of buckets, has room for 131072") {
 		t.Errorf("one more: %v", err)
 	}
-	if _, err := VIPs(s, []model.VIP{grown(0)}); err != nil {
+	if _, err := VIPs(s, []model.VIP{grown(0)}, true); err != nil {
 		t.Errorf("one that is there: %v", err)
 	}
 }

@@ -170,7 +170,7 @@ func TestRefusalsNameNothingOfOtherTenants(t *testing.T) {
 		"a pool of no such name":   pooled("rose", "lagun"),
 	} {
 		vip.Tenant = "red"
-		_, err := VIPs(s, []model.VIP{vip})
+		_, err := VIPs(s, []model.VIP{vip}, true)
 		if err == nil {
 			t.Errorf("%s: admitted", what)
 			continue

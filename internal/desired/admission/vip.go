@@ -13,9 +13,10 @@ import (
 
 // VIPs says whether vips, each valid alone, fit together and with s, in which they replace those of
 // the same names. It returns them with every host as the name of a node, and with an address from their
-// pool if they asked for one. The paths of its field errors begin with vips[i].
-func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
-	a := admission{State: s.Clone(), admitted: make([]model.VIP, len(vips)), searched: map[netip.Prefix]netip.Addr{}}
+// pool if they asked for one. Hosts that have not joined are waited for, unless strict. The paths of its field errors
+// begin with vips[i].
+func VIPs(s desired.State, vips []model.VIP, strict bool) ([]model.VIP, error) {
+	a := admission{strict: strict, State: s.Clone(), admitted: make([]model.VIP, len(vips)), searched: map[netip.Prefix]netip.Addr{}}
 	seen := map[string]int{}
 	for i, vip := range vips {
 		path := fmt.Sprintf("vips[%d]", i)
@@ -49,6 +50,7 @@ func VIPs(s desired.State, vips []model.VIP) ([]model.VIP, error) {
 // admission is one call of VIPs.
 type admission struct {
 	desired.State // as it would be
+	strict        bool
 	admitted      []model.VIP
 	errs          []error
 	searched      map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
@@ -202,13 +204,14 @@ func (a *admission) resolve(path string, vip model.VIP) model.VIP {
 	return vip
 }
 
-// host returns the name of the host that is named s or has the address s.
+// host returns the name of the host that is named s or has the address s. One that has not joined is given by its name.
 func (a *admission) host(field, s string) string {
 	named, there := a.Nodes.Get(s)
 	if there && named.Role == model.RoleHost {
 		return s
 	}
-	if address, err := netip.ParseAddr(s); err == nil {
+	address, err := netip.ParseAddr(s)
+	if err == nil {
 		for u := range a.Addresses.Of(address, desired.AsNode) {
 			if a.Nodes.At(u.Name).Role == model.RoleHost {
 				return u.Name
@@ -219,11 +222,18 @@ func (a *admission) host(field, s string) string {
 		a.refuse(field, "%s is a %s, not a host", s, named.Role)
 		return s
 	}
+	if !a.strict && err != nil {
+		return s // is waited for
+	}
 	var known []string
 	for n := range a.Nodes.Values() {
 		if n.Role == model.RoleHost {
 			known = append(known, n.Name)
 		}
+	}
+	if err == nil && !a.strict {
+		a.refuse(field, "no host with the address %s has joined: %s; one that has not yet is given by its name", s, list(known))
+		return s
 	}
 	a.refuse(field, "no host %q is registered: %s", s, list(known))
 	return s

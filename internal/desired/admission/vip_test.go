@@ -163,18 +163,18 @@ func TestATIPIsAnothersWhenItIsGone(t *testing.T) {
 	s.Placements.Put(addr("203.0.113.10"), held)
 	given := []model.VIP{behind(newVIP("shop", "203.0.113.10"), "192.0.2.2"), behind(newVIP("other", "203.0.113.11"), "192.0.2.1")}
 	const still = "192.0.2.1 is still in a switch for VIP shop: apply this when it is gone from there"
-	if _, err := VIPs(s, given); err == nil || err.Error() != "vips[1].hardware.tips[0].address: "+still {
+	if _, err := VIPs(s, given, true); err == nil || err.Error() != "vips[1].hardware.tips[0].address: "+still {
 		t.Errorf("it is given to another VIP: %v", err)
 	}
-	if _, err := VIPs(s, []model.VIP{given[0], newVIP("other", "192.0.2.1")}); err == nil {
+	if _, err := VIPs(s, []model.VIP{given[0], newVIP("other", "192.0.2.1")}, true); err == nil {
 		t.Error("it becomes another VIP's own address")
 	}
-	if _, err := VIPs(s, given[:1]); err != nil {
+	if _, err := VIPs(s, given[:1], true); err != nil {
 		t.Errorf("its own VIP may not give it up: %v", err)
 	}
 	held.Places = map[string]placementpolicy.Place{"sw0": {Phase: placementpolicy.Leaving, TIP: addr("192.0.2.1")}}
 	s.Placements.Put(addr("203.0.113.10"), held)
-	if _, err := VIPs(s, given); err != nil {
+	if _, err := VIPs(s, given, true); err != nil {
 		t.Errorf("no switch has it: %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func TestATIPIsAnothersWhenItIsGone(t *testing.T) {
 func TestVIPs(t *testing.T) {
 	for _, c := range admissions {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := VIPs(town(), c.vips)
+			_, err := VIPs(town(), c.vips, true)
 			var got []string
 			for _, e := range model.FieldErrors(err) {
 				got = append(got, e.Error())
@@ -196,7 +196,7 @@ func TestVIPs(t *testing.T) {
 
 func TestHostsByAddressBecomeNames(t *testing.T) {
 	given := newVIP("shop", "203.0.113.10", on("10.2.2.2", "10.3.2.9"), on("2001:db8:2::2", "10.3.1.9"))
-	admitted, err := VIPs(town(), []model.VIP{given})
+	admitted, err := VIPs(town(), []model.VIP{given}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 		{newVIP("shop", "203.0.113.10", through(on("host1", "10.9.0.9"), "10.5.0.1")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is in a prefix of mux mux1"},
 		{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.9.0.1")), "vips[0].endpoints[0].backends[0].tunnel: 10.9.0.1 is in a prefix of mux mux1"},
 	} {
-		if _, err := VIPs(s, []model.VIP{c.vip}); err == nil || err.Error() != c.want {
+		if _, err := VIPs(s, []model.VIP{c.vip}, true); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 		s := state([]model.VIP{c.vip})
@@ -342,5 +342,41 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 	s.PutVIP(newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")))
 	if err := Node(s, mux, NewTenants(nil), nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// Hosts that have not joined are waited for, by their names: an address of a host says nothing yet. Those of nodes that
+// are no hosts are refused as ever.
+func TestHostsThatHaveNotJoined(t *testing.T) {
+	vip := newVIP("shop", "203.0.113.10", on("host3", "10.3.1.9"), on("host1", "10.3.1.10"))
+	vip.SNAT = &model.SNAT{Workloads: []model.SNATWorkload{{Address: addr("10.3.1.11"), Host: "host4"}}}
+	admitted, err := VIPs(town(), []model.VIP{vip}, false)
+	if err != nil || admitted[0].Endpoints[0].Backends[0].Host != "host3" || admitted[0].SNAT.Workloads[0].Host != "host4" {
+		t.Errorf("%+v: %v", admitted, err)
+	}
+	for _, c := range []struct{ host, want string }{
+		{"10.2.9.9", "no host with the address 10.2.9.9 has joined: there are host1, host2; one that has not yet is given by its name"},
+		{"mux1", "mux1 is a mux, not a host"},
+	} {
+		if _, err := VIPs(town(), []model.VIP{newVIP("shop", "203.0.113.10", on(c.host, "10.3.1.9"))}, false); err == nil || err.Error() != first+".host: "+c.want {
+			t.Errorf("%s: %v, want %s", c.host, err, c.want)
+		}
+	}
+	if _, err := VIPs(town(), []model.VIP{vip}, true); err == nil {
+		t.Error("a strict call takes hosts that have not joined")
+	}
+}
+
+// The host that a VIP waits for may join with its own addresses, and no other may have what leads to it.
+func TestAHostThatIsWaitedForJoins(t *testing.T) {
+	s := town()
+	s.PutVIP(newVIP("shop", "203.0.113.10", on("host3", "10.2.3.3")))
+	node := model.Node{Name: "host3", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.3.3")}}
+	if err := Node(s, node, NewTenants(nil), nil); err != nil {
+		t.Errorf("it is refused: %v", err)
+	}
+	node.Name = "host4"
+	if err := Node(s, node, NewTenants(nil), nil); err == nil {
+		t.Error("another host takes the address of a backend on host3")
 	}
 }

@@ -54,9 +54,11 @@ const (
 	SYNCookiesOff = "SYNCookiesOff"
 	ShareOn       = "ShareOn"
 	ShareOff      = "ShareOff"
+
+	NeighborConflict = "NeighborConflict" // another station claims the address of a VIP
 )
 
-var ofMux = []string{SYNCookiesOn, SYNCookiesOff, ShareOn, ShareOff}
+var ofMux = []string{SYNCookiesOn, SYNCookiesOff, ShareOn, ShareOff, NeighborConflict}
 
 // IsOfMux says whether a mux may report a reason.
 func IsOfMux(reason string) bool { return slices.Contains(ofMux, reason) }

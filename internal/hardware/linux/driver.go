@@ -166,17 +166,17 @@ func (d *Driver) Capabilities(ctx context.Context) (hardware.Capabilities, error
 	if err != nil {
 		return hardware.Capabilities{}, err
 	}
-	return c, nil
+	c.Warnings, err = d.Warned(d.warnings)
+	return c, err
 }
 
 func (d *Driver) capabilities(t *tables) hardware.Capabilities {
 	return hardware.Capabilities{
 		Driver: "linux", Encapsulations: []hardware.Encapsulation{hardware.IPinIP},
 		Outer6: true, Weights: true, Resilient: true, MaxMembers: d.config.Members,
-		Hosts:    hardware.Table{Size: d.config.Hosts, Used: t.inventory.Hosts()},
-		ECMP:     hardware.Table{Size: d.config.ECMP, Used: t.inventory.ECMP()},
-		Tunnels:  hardware.Table{Size: d.config.Tunnels, Used: t.inventory.Tunnels()},
-		Warnings: d.warnings,
+		Hosts:   hardware.Table{Size: d.config.Hosts, Used: t.inventory.Hosts()},
+		ECMP:    hardware.Table{Size: d.config.ECMP, Used: t.inventory.ECMP()},
+		Tunnels: hardware.Table{Size: d.config.Tunnels, Used: t.inventory.Tunnels()},
 	}
 }
 

@@ -205,17 +205,18 @@ func (d *Driver) Capabilities(ctx context.Context) (hardware.Capabilities, error
 	if err != nil {
 		return hardware.Capabilities{}, err
 	}
-	return d.capabilities(t), nil
+	c := d.capabilities(t)
+	c.Warnings, err = d.Warned(d.warnings)
+	return c, err
 }
 
 func (d *Driver) capabilities(t *tables) hardware.Capabilities {
 	return hardware.Capabilities{
 		Driver: "xdp", Encapsulations: []hardware.Encapsulation{hardware.IPinIP},
 		Outer4: true, Outer6: true, Weights: true, TIPs: true, MaxMembers: min(d.config.Members, d.objects.Ecmp.MaxEntries()),
-		Hosts:    hardware.Table{Size: d.objects.Hosts.MaxEntries(), Used: t.inventory.Hosts()},
-		ECMP:     hardware.Table{Size: d.objects.Ecmp.MaxEntries(), Used: t.inventory.ECMP()},
-		Tunnels:  hardware.Table{Size: d.objects.Tunnels.MaxEntries(), Used: t.inventory.Tunnels()},
-		Warnings: d.warnings,
+		Hosts:   hardware.Table{Size: d.objects.Hosts.MaxEntries(), Used: t.inventory.Hosts()},
+		ECMP:    hardware.Table{Size: d.objects.Ecmp.MaxEntries(), Used: t.inventory.ECMP()},
+		Tunnels: hardware.Table{Size: d.objects.Tunnels.MaxEntries(), Used: t.inventory.Tunnels()},
 	}
 }
 

@@ -24,6 +24,8 @@ type Service struct {
 	Removed map[string]bool
 	// Without Multipath TCP a subflow comes to any backend.
 	Without bool
+	// Switches serve the VIPs; none: muxes do.
+	Switches []string
 }
 
 // Manifest is the service as weir apply takes it.
@@ -34,8 +36,12 @@ func (s *Service) Manifest(lab *netlab.Lab) string {
 	}
 	var b strings.Builder
 	for i, vip := range s.VIPs {
-		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-%d}\nspec:\n  address: '%s'\n  endpoints:\n"+
-			"  - protocol: TCP\n    port: 80\n    multipath: %s\n    healthCheck: {tcp: {}, interval: 1s}\n    backends:\n", s.Name, i+1, vip, multipath)
+		hardware := ""
+		if len(s.Switches) > 0 {
+			hardware = fmt.Sprintf("  hardware: {placement: require, switches: [%s]}\n", strings.Join(s.Switches, ", "))
+		}
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n%s  endpoints:\n"+
+			"  - protocol: TCP\n    port: 80\n    multipath: %s\n    healthCheck: {tcp: {}, interval: 1s}\n    backends:\n", s.VIPName(i), vip, hardware, multipath)
 		for _, n := range lab.Of(netlab.Workload) {
 			if s.Removed[n.Name] {
 				continue
@@ -52,6 +58,9 @@ func (s *Service) Manifest(lab *netlab.Lab) string {
 	}
 	return b.String()
 }
+
+// VIPName is the name of a VIP by its number.
+func (s *Service) VIPName(i int) string { return fmt.Sprintf("%s-%d", s.Name, i+1) }
 
 // Apply applies the service, and waits until so many muxes run it: as many as are there.
 func (s *Service) Apply(ctx context.Context, lab *netlab.Lab, muxes int, bound time.Duration) error {

@@ -4,7 +4,16 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/lab/ethernet"
 	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+// SegmentLink is the router's interface to the muxes' segment, on which it takes VIPs for its neighbors.
+const SegmentLink = "segment"
+
+var (
+	segment4 = netip.MustParsePrefix("203.0.113.254/24")
+	segment6 = netip.MustParsePrefix("2001:db8:113::fffe/64")
 )
 
 // Uplink is the name of each node's interface towards the router, or towards its host.
@@ -18,7 +27,10 @@ var (
 )
 
 func (l *network) buildNetwork() error {
-	_, err := l.create(string(Router), forwarding...)
+	router, err := l.create(string(Router), forwarding...)
+	if err == nil && l.Segment {
+		err = ethernet.Build(router, SegmentLink, segment4, segment6)
+	}
 	if err == nil {
 		err = buildFabric(l)
 	}
@@ -51,25 +63,8 @@ func (l *network) create(node string, on ...string) (*netns.NS, error) {
 	l.spacesMu.Lock()
 	l.spaces[node] = ns
 	l.spacesMu.Unlock()
-	knobs := map[string]string{
-		// The way back is another than the way there.
-		"net.ipv4.conf.all.rp_filter":     "0",
-		"net.ipv4.conf.default.rp_filter": "0",
-		// A node has no router but the one that it was given.
-		"net.ipv6.conf.all.accept_ra":     "0",
-		"net.ipv6.conf.default.accept_ra": "0",
-		// A link that goes down and comes back has its addresses, as where a network manager cares for them.
-		"net.ipv6.conf.all.keep_addr_on_down": "1",
-		// Room for many short connections from one address.
-		"net.ipv4.ip_local_port_range": "1024 65535",
-	}
-	for _, knob := range on {
-		knobs[knob] = "1"
-	}
-	for knob, value := range knobs {
-		if err := ns.Sysctl(knob, value); err != nil {
-			return nil, err
-		}
+	if err := ethernet.SwitchOn(ns, on...); err != nil {
+		return nil, err
 	}
 	return ns, nil
 }
@@ -92,8 +87,15 @@ func (l *network) addMachine(n Node) error {
 		return err
 	}
 	gateway4, gateway6 := n.gateway()
+	at := n.Name
+	if n.Kind == Mux && l.Segment {
+		at = SegmentLink
+		if err := ethernet.Join(router, SegmentLink, n.Name); err != nil {
+			return err
+		}
+	}
 	err = first(
-		func() error { return addresses(router, n.Name, 24, 64, gateway4, gateway6) },
+		func() error { return addresses(router, at, 24, 64, gateway4, gateway6) },
 		func() error { return addresses(ns, Uplink, 24, 64, n.IPv4, n.IPv6) },
 		func() error { return ns.AddRoute(all4, gateway4) },
 		func() error { return ns.AddRoute(all6, gateway6) },
@@ -107,21 +109,11 @@ func (l *network) addMachine(n Node) error {
 	case n.Kind == Mux && l.Above(n) != string(Router):
 		return nil
 	case n.Kind == Mux:
-		return prepareForXDP(router, n.Name)
+		return ethernet.PrepareForXDP(router, n.Name)
 	case n.Kind == Host:
 		return routeWorkloads(router, n)
 	}
 	return nil
-}
-
-// prepareForXDP makes the router's end of a mux's link fit for a program that sends packets back
-// out of it. A veth leaves checksums to hardware that is not there: here they must be right before
-// the mux changes the packet. And what XDP sends into a veth needs a program at the other end.
-func prepareForXDP(router *netns.NS, port string) error {
-	return first(
-		func() error { return router.SetOffload(port, netns.TxChecksum, false) },
-		func() error { return router.PassXDP(port) },
-	)
 }
 
 func routeWorkloads(router *netns.NS, host Node) error {

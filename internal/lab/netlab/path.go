@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/lab/ethernet"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/lab/tcx"
 )
@@ -44,22 +45,15 @@ func (l *network) Narrow(client string, mtu int) error {
 		func() error { return netns.Veth(between, port, ns, Uplink) },
 		func() error { return addresses(between, port, 24, 64, gateway4, gateway6) },
 		func() error { return addresses(ns, Uplink, 24, 64, n.IPv4, n.IPv6) },
-		func() error { return defaultRoutes(ns, gateway4, gateway6) },
+		func() error { return ethernet.AddDefaultRoutes(ns, gateway4, gateway6) },
 		func() error { return netns.Veth(router, client, between, Uplink) },
 		func() error { return router.SetMTU(client, mtu) },
 		func() error { return between.SetMTU(Uplink, mtu) },
 		func() error { return addresses(router, client, 24, 64, near4, near6) },
 		func() error { return addresses(between, Uplink, 24, 64, far4, far6) },
-		func() error { return defaultRoutes(between, near4, near6) },
+		func() error { return ethernet.AddDefaultRoutes(between, near4, near6) },
 		func() error { return router.AddRoute(netip.PrefixFrom(n.IPv4, 24).Masked(), far4) },
 		func() error { return router.AddRoute(netip.PrefixFrom(n.IPv6, 64).Masked(), far6) },
-	)
-}
-
-func defaultRoutes(ns *netns.NS, gateway4, gateway6 netip.Addr) error {
-	return first(
-		func() error { return ns.AddRoute(all4, gateway4) },
-		func() error { return ns.AddRoute(all6, gateway6) },
 	)
 }
 

@@ -22,7 +22,11 @@ func (p Plan) Picture() string {
 		left = append(left, fmt.Sprintf("%-8s %-*s ───", n.Name, width, n.IPv4))
 	}
 	for _, n := range p.Of(Mux) {
-		right = append(right, fmt.Sprintf("─── %-8s %-10s XDP, BGP of AS %d", n.Name, n.IPv4, muxAS))
+		says := fmt.Sprintf("BGP of AS %d", muxAS)
+		if p.Segment {
+			says = "ARP and NDP on one segment"
+		}
+		right = append(right, fmt.Sprintf("─── %-8s %-10s XDP, %s", n.Name, n.IPv4, says))
 	}
 	for _, n := range p.Of(Switch) {
 		right = append(right, fmt.Sprintf("─── %-8s %-10s switch, FRR of AS %d", n.Name, n.IPv4, switches.AS(n.Number)))

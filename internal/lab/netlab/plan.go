@@ -31,6 +31,8 @@ type Plan struct {
 	Fabric string `json:"fabric,omitempty"`
 	// SwitchDriver is that of the fabric's switches, xdp or linux; empty: xdp. One beside the router has linux.
 	SwitchDriver string `json:"switchDriver,omitempty"`
+	// Segment has the muxes and the router on one Ethernet segment, on which VIPs are found by ARP and NDP: there is no BGP.
+	Segment bool `json:"segment,omitempty"`
 }
 
 // Kind is what a node is.
@@ -127,6 +129,9 @@ func (p Plan) Validate() error {
 		if p.Switches > 0 {
 			return fmt.Errorf("switches and fabric exclude each other: leave one away")
 		}
+	}
+	if p.Segment && (p.Fabric != "" || p.Switches > 0) {
+		return fmt.Errorf("segment and switches exclude each other: leave one away")
 	}
 	if p.Networks < 0 || p.Networks > overlay.Most {
 		return fmt.Errorf("networks must be 0 to %d, is %d", overlay.Most, p.Networks)

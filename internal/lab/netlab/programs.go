@@ -62,6 +62,9 @@ func (l *Lab) startRouter() error {
 		PeerAS: muxAS, Password: password, GracefulRestart: true, BFD: bfdInterval,
 	}
 	for _, mux := range l.Of(Mux) {
+		if l.Segment {
+			break
+		}
 		config.Neighbors = append(config.Neighbors, mux.IPv4)
 	}
 	if l.Fabric != "" {
@@ -151,10 +154,15 @@ func (l *Lab) startMux(n Node, join []string) error {
 		v4, v6 := NATPrefixes(n.Number)
 		join = append(join, "--nat-prefix4", v4.String(), "--nat-prefix6", v6.String(), "--max-nat-sessions", "4096")
 	}
-	_, err := l.Start(n.Name, "weir-mux", append(join,
-		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
+	announce := []string{
 		"--as", strconv.Itoa(muxAS),
 		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, l.fabric().AS(l.Above(n), routerAS), file, bfdInterval),
+	}
+	if l.Segment {
+		announce = []string{"--neighbor-prefix", VIPs4.String(), "--neighbor-prefix", VIPs6.String()}
+	}
+	_, err := l.Start(n.Name, "weir-mux", append(append(join, announce...),
+		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		// Room for a lab's tables, not a datacenter's: each mux has its own.
 		"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")...)
 	return err

@@ -51,8 +51,9 @@ func (v VIPStatus) Backends() []BackendStatus {
 
 // NodeStatus is one node's part.
 type NodeStatus struct {
-	Name   string `json:"name"`
-	Status struct {
+	Name             string   `json:"name"`
+	NeighborPrefixes []string `json:"neighborPrefixes"`
+	Status           struct {
 		Connected bool `json:"connected"`
 		Mux       struct {
 			Peers []struct {
@@ -85,7 +86,7 @@ func (s Status) Ready(n Node) error {
 		if !known.Status.Connected {
 			return fmt.Errorf("%s is not connected to the manager", n.Name)
 		}
-		if n.Kind == Mux && len(known.Status.Mux.Peers) == 0 {
+		if n.Kind == Mux && len(known.Status.Mux.Peers) == 0 && len(known.NeighborPrefixes) == 0 {
 			return fmt.Errorf("%s has not reported its BGP session yet", n.Name)
 		}
 		for _, peer := range known.Status.Mux.Peers {

@@ -47,21 +47,29 @@ func (i *Identity) identified(certificate *x509.Certificate, trusted *truststore
 func InForce(caller trust.Identity, trusted *truststore.Trust) (trust.Identity, error) {
 	principal := trusted.Principals[caller.String()]
 	account, known := trusted.Accounts[caller.Name]
-	byToken := caller.Method == trust.ByToken
+	certified := caller.Method == trust.ByCertificate
 	switch {
 	case caller.Kind != trust.User && caller.Issue >= principal.Issue:
 		return caller, nil
-	case caller.Kind != trust.User || caller.Issue < principal.Issue && !byToken:
+	case caller.Kind != trust.User || caller.Issue < principal.Issue && certified:
 		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
-	case !known || byToken != (len(account.Hash) > 0):
-		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a %s any more", caller, caller.Method)}
+	case !known || caller.Method != account.Method():
+		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a %s any more", caller, credential(caller.Method))}
 	case principal.Revoked || caller.Issue < principal.Issue:
-		return trust.Identity{}, fmt.Errorf("the %s of %s was revoked: ask an admin for another", caller.Method, caller)
-	case byToken && caller.Issue > principal.Issue:
-		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("this manager has not heard of the token of %s", caller)}
+		return trust.Identity{}, fmt.Errorf("the %s of %s was revoked: ask an admin for another", credential(caller.Method), caller)
+	case !certified && caller.Issue > principal.Issue:
+		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("this manager has not heard of the %s of %s", credential(caller.Method), caller)}
 	}
 	caller.Bindings = account.Bindings
 	return caller, nil
+}
+
+// credential is what a user has shown.
+func credential(m trust.Method) string {
+	if m == trust.ByProvider {
+		return "sign-in"
+	}
+	return string(m)
 }
 
 // ByToken is whose bearer token secret is, if it is in force.

@@ -12,6 +12,8 @@ import (
 const (
 	MaxSwitches = 64
 	MaxSources  = 256
+	// MaxUnrouted bounds the VIPs that a switch names as those that it has withdrawn for want of a route.
+	MaxUnrouted = 256
 )
 
 // refusals collects all that is wrong, so that a user corrects a manifest in one go.

@@ -140,6 +140,16 @@ func (a *Announcer) Announced(vips map[netip.Addr]bool) map[netip.Addr]bool {
 	return announced
 }
 
+// Serving are the VIPs that the mux forwards for; false: it is to attract nothing, or knows no VIPs yet.
+func (a *Announcer) Serving() (map[netip.Addr]bool, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped || a.excluded || a.reach.None || !a.reach.Tried && len(a.announced) == 0 {
+		return nil, false
+	}
+	return maps.Clone(a.announced), true
+}
+
 // announce computes the routes. The lock is held.
 func (a *Announcer) announce() {
 	if a.stopped {

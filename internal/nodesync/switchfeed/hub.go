@@ -206,6 +206,7 @@ type Entry struct {
 	Inner    netip.Addr // valid: VIP is a TIP of it
 	Members  []switchconfig.Member
 	Announce bool
+	ToTIPs   bool         // members are TIPs
 	Sources  []netip.Addr // of a TIP: outer sources that packets come from
 }
 
@@ -272,7 +273,7 @@ func (h *Hub) entryOf(s *store.State, vip netip.Addr, node model.Node, most uint
 	if !place.Phase.Held() || entry.Unfit(node) != "" {
 		return e, false
 	}
-	e = Entry{VIP: place.Address(vip), Members: entry.Members(most), Announce: place.Phase.Announced()}
+	e = Entry{VIP: place.Address(vip), Members: entry.Members(most), Announce: place.Phase.Announced(), ToTIPs: state.NamesTIPs(place)}
 	if place.TIP.IsValid() {
 		e.Inner, e.Sources = vip, switchconfig.SendersTo(s.State, state, place.TIP)
 	}
@@ -288,7 +289,7 @@ func (u Update) Message() *weirv1.SyncSwitchResponse {
 			entry.Inner, entry.Sources = e.Inner.String(), compile.AddressTexts(e.Sources)
 		}
 		for _, m := range e.Members {
-			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries})
+			entry.Members = append(entry.Members, &weirv1.SwitchMember{Tunnel: m.Tunnel.String(), Entries: m.Entries, Tip: e.ToTIPs})
 		}
 		message.Entries = append(message.Entries, entry)
 	}

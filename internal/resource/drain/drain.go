@@ -14,7 +14,6 @@ import (
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
-	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/eventlog"
 )
@@ -48,7 +47,7 @@ func (m *Switches) DrainSwitch(ctx context.Context, r *weirv1.DrainSwitchRequest
 		}
 		row := &weirv1.DrainedVIP{Vip: state.VIP, Address: address.String(), Phase: string(place.Phase)}
 		for _, other := range state.Switches() {
-			if other != r.GetName() && state.Places[other].Phase == placementpolicy.Hardware && s.Nodes.At(other).Drained.IsZero() {
+			if other != r.GetName() && state.Places[other].Serving() && s.Nodes.At(other).Drained.IsZero() {
 				row.Switches = append(row.Switches, other)
 			}
 		}

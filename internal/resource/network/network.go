@@ -38,6 +38,7 @@ type Networks struct {
 type Batch struct {
 	Networks []vnet.Network
 	Overlay  *vnet.Overlay // nil: as it was
+	Strict   bool          // hosts must have joined
 }
 
 // Done is what writing a Batch changed.
@@ -62,7 +63,7 @@ func (m *Networks) Admit(ctx context.Context, s *store.State, b Batch) (Batch, e
 	}
 	confined := !caller.May(trust.Operator, trust.AllTenants)
 	var err error
-	b.Networks, err = admission.Networks(admission.WithNetworks(s.State, nil, b.Overlay), b.Networks, m.Tenants(), confined)
+	b.Networks, err = admission.Networks(admission.WithNetworks(s.State, nil, b.Overlay), b.Networks, m.Tenants(), confined, b.Strict)
 	return b, err
 }
 
@@ -82,7 +83,7 @@ func (m *Networks) CreateVirtualNetwork(ctx context.Context, r *weirv1.CreateVir
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	written, generation, err := m.writeNetwork(ctx, n.Name, func(s *store.State) (vnet.Network, error) {
+	written, generation, err := m.writeNetwork(ctx, n.Name, r.GetStrict(), func(s *store.State) (vnet.Network, error) {
 		if _, there := s.Networks.Get(n.Name); there {
 			return n, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a network %s already: update it, or take another name", n.Name))
 		}
@@ -109,7 +110,7 @@ func (m *Networks) UpdateVirtualNetwork(ctx context.Context, r *weirv1.UpdateVir
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	written, generation, err := m.writeNetwork(ctx, n.Name, func(s *store.State) (vnet.Network, error) {
+	written, generation, err := m.writeNetwork(ctx, n.Name, r.GetStrict(), func(s *store.State) (vnet.Network, error) {
 		return n, currentNetwork(ctx, s, r.GetName(), r.GetNetwork().GetResourceVersion())
 	})
 	if err != nil {
@@ -126,7 +127,7 @@ func (m *Networks) PatchVirtualNetwork(ctx context.Context, r *weirv1.PatchVirtu
 	if r.GetPatch() == nil {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "patch", Reason: "is required"})
 	}
-	written, generation, err := m.writeNetwork(ctx, r.GetName(), func(s *store.State) (vnet.Network, error) {
+	written, generation, err := m.writeNetwork(ctx, r.GetName(), r.GetStrict(), func(s *store.State) (vnet.Network, error) {
 		old, there := s.Networks.Get(r.GetName())
 		if !there {
 			return old, noNetwork(ctx, s, r.GetName())
@@ -239,7 +240,7 @@ func (m *Networks) GetVirtualNetwork(ctx context.Context, r *weirv1.GetVirtualNe
 func networkWithStatus(ctx context.Context, s *store.State, n vnet.Network) *weirv1.VirtualNetwork {
 	p := compile.NetworkMessage(n)
 	p.ResourceVersion = uint64(s.NetworkWritten.At(n.Name))
-	p.Status = &weirv1.VirtualNetworkStatus{}
+	p.Status = &weirv1.VirtualNetworkStatus{Pending: Pending(s, n)}
 	for at := range s.Networks.Attached(n.Name) {
 		vip := &weirv1.NetworkVIP{Address: at.Address.String(), Tenant: at.Tenant, Mode: string(at.Mode)}
 		if authz.CanView(ctx, at.Tenant) {

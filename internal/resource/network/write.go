@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -24,7 +25,7 @@ import (
 func changedNetworks(ctx context.Context, s *store.State, networks []vnet.Network) (changed []vnet.Network, applied []*weirv1.AppliedVirtualNetwork) {
 	for _, n := range networks {
 		old, had := s.Networks.Get(n.Name)
-		did := &weirv1.AppliedVirtualNetwork{Name: n.Name, Change: rpc.Created}
+		did := &weirv1.AppliedVirtualNetwork{Name: n.Name, Change: rpc.Created, Pending: Pending(s, n)}
 		switch {
 		case had && sameNetwork(old, n):
 			did.Change = rpc.Unchanged
@@ -141,13 +142,13 @@ func VersionOf(change string, generation, before model.Generation) uint64 {
 
 // writeNetwork writes the one network that choose makes of the State, and returns it as it was written.
 func (m *Networks) writeNetwork(
-	ctx context.Context, name string, choose func(*store.State) (vnet.Network, error),
+	ctx context.Context, name string, strict bool, choose func(*store.State) (vnet.Network, error),
 ) (*weirv1.VirtualNetwork, uint64, error) {
 	var before model.Generation
 	done, generation, err := m.write(ctx, func(s *store.State) (Batch, error) {
 		before = VersionBefore(s, s.NetworkWritten.At(name))
 		n, err := choose(s)
-		return Batch{Networks: []vnet.Network{n}}, err
+		return Batch{Networks: []vnet.Network{n}, Strict: strict}, err
 	})
 	if err != nil {
 		return nil, 0, apierr.ToConnect(apierr.TrimField("networks[0].", err))
@@ -155,4 +156,15 @@ func (m *Networks) writeNetwork(
 	p := networkWithStatus(ctx, m.Store.State(), done.written.Networks[0])
 	p.ResourceVersion = VersionOf(done.Networks[0].GetChange(), generation, before)
 	return p, uint64(generation), nil
+}
+
+// Pending are the hosts of a network's workloads that have not joined, a line each.
+func Pending(s *store.State, n vnet.Network) []string {
+	return desired.PendingOf(&s.State, func(yield func(string) bool) {
+		for _, w := range n.Workloads {
+			if !yield(w.Host) {
+				return
+			}
+		}
+	})
 }

@@ -27,6 +27,9 @@ type (
 		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
 		Drained     time.Time      `json:"drained,omitzero"`
 		Multipath   bool           `json:"multipath,omitempty"`
+
+		NeighborPrefixes []netip.Prefix `json:"neighborPrefixes,omitempty"`
+		MAC              string         `json:"mac,omitempty"`
 	}
 	// TableDocument is an endpoint's table.
 	TableDocument struct {

@@ -64,6 +64,8 @@ type Recorder struct {
 	lease  clientv3.LeaseID
 	until  time.Time // when to take another lease
 	writes int
+	order  uint64           // of the last write
+	known  map[string]known // by name, what is stored; nil: it is to be read
 }
 
 // NewRecorder makes a writer of events.
@@ -92,8 +94,10 @@ func (r *Recorder) Record(ctx context.Context, now time.Time, events []Event) er
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			r.until = time.Time{} // it expired while this manager stood still
 		}
+		r.known = nil
 		return etcd.Explain("write events", err)
 	}
+	r.note(folded)
 	if r.writes += len(ops); r.writes >= pruneAfter {
 		r.writes = 0
 		return r.prune(ctx)
@@ -147,59 +151,6 @@ func (e Event) after(before Event) Event {
 		e.First = before.First
 	}
 	return e
-}
-
-// prune deletes the oldest events beyond the bound, of those tenants that have the most.
-func (r *Recorder) prune(ctx context.Context) error {
-	response, err := r.log.etcd.Get(ctx, keyspace.Events, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err == nil && response.Count <= maxEvents {
-		return nil
-	}
-	if err == nil {
-		response, err = r.log.etcd.Get(ctx, keyspace.Events, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
-	}
-	if err != nil {
-		return etcd.Explain("count events", err)
-	}
-	owners := make([]string, len(response.Kvs))
-	for i, kv := range response.Kvs {
-		if e, err := readEvent(kv); err == nil {
-			owners[i] = e.Tenant
-		}
-	}
-	var ops []clientv3.Op
-	for _, i := range excess(owners, maxEvents) {
-		ops = append(ops, clientv3.OpDelete(string(response.Kvs[i].Key)))
-	}
-	err = r.log.election.Commit(ctx, ops)
-	return etcd.Explain("delete old events", err)
-}
-
-// excess are the places of events that are too many, given the tenants of all, the oldest first: the oldest of whoever has the
-// most. So a tenant keeps an equal share, however much happens to others.
-func excess(owners []string, most int) []int {
-	counts, drops := map[string]int{}, map[string]int{}
-	for _, owner := range owners {
-		counts[owner]++
-	}
-	for range len(owners) - most {
-		largest := ""
-		for owner, n := range counts {
-			if n > counts[largest] || n == counts[largest] && owner < largest {
-				largest = owner
-			}
-		}
-		counts[largest]--
-		drops[largest]++
-	}
-	var places []int
-	for i, owner := range owners {
-		if drops[owner] > 0 {
-			drops[owner]--
-			places = append(places, i)
-		}
-	}
-	return places
 }
 
 func readEvent(kv *mvccpb.KeyValue) (Event, error) {

@@ -1,5 +1,5 @@
 // Package presence notes on a manager's lease which nodes have their stream with it, which of these are out of the pool as they
-// do not answer, and how far its hosts are. The notes go when the manager dies.
+// do not answer, which muxes can answer ARP and NDP, and how far its hosts are. The notes go when the manager dies.
 package presence
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
 )
@@ -33,6 +34,7 @@ type Registry struct {
 	open     map[string]streams
 	opened   int                  // streams of all nodes, ever
 	excluded map[string]exclusion // by node
+	able     map[string]able      // muxes that renew their lease here, by name
 	ready    model.Generation     // 0: no host has its stream here
 	self     string               // this manager among those that use the store, by its lease
 	changed  chan struct{}        // closed when anything changes
@@ -44,6 +46,12 @@ type streams struct{ open, last int }
 
 // exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
 type exclusion struct{ reason, serves string }
+
+// able is a mux that can answer ARP and NDP, and the number of its note among all.
+type able struct {
+	mux  neighbor.Mux
+	note int
+}
 
 // note is what the value of a key shall hold.
 type note struct {
@@ -57,7 +65,7 @@ type note struct {
 
 // New returns an empty registry.
 func New(client *etcd.Client, log *slog.Logger) *Registry {
-	return &Registry{etcd: client, log: log, open: map[string]streams{}, excluded: map[string]exclusion{}, changed: make(chan struct{})}
+	return &Registry{etcd: client, log: log, open: map[string]streams{}, excluded: map[string]exclusion{}, able: map[string]able{}, changed: make(chan struct{})}
 }
 
 // change makes a change and has it noted.
@@ -85,6 +93,10 @@ func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
 	for node, out := range r.excluded {
 		value, err := codec.Encode(out.reason)
 		notes[keyspace.Excluded+node], errs = note{value: value, serves: out.serves}, append(errs, err)
+	}
+	for name, a := range r.able {
+		value, err := codec.Encode(a.mux)
+		notes[keyspace.Neighbors+name], errs = note{value: value, stream: a.note}, append(errs, err)
 	}
 	if r.ready > 0 {
 		value, err := codec.Encode(r.ready)
@@ -147,6 +159,47 @@ func (r *Registry) Admit(node string) {
 		delete(r.excluded, node)
 		return out
 	})
+}
+
+// SetAble notes that a mux can answer ARP and NDP, once more if it was noted already.
+func (r *Registry) SetAble(mux neighbor.Mux) {
+	r.change(func() bool {
+		r.opened++
+		r.able[mux.Name] = able{mux, r.opened}
+		return true
+	})
+}
+
+// SetUnable takes the note of a mux back.
+func (r *Registry) SetUnable(mux string) {
+	r.change(func() bool {
+		_, was := r.able[mux]
+		delete(r.able, mux)
+		return was
+	})
+}
+
+// ReadAble reads from the store which muxes can answer ARP and NDP, by name: all that was written before it was called. The
+// version is another one after each SetAble of any manager.
+func (r *Registry) ReadAble(ctx context.Context) (muxes []neighbor.Mux, version int64, err error) {
+	found, err := r.etcd.Txn(ctx).Then(
+		clientv3.OpGet(keyspace.Neighbors, clientv3.WithPrefix()),
+		clientv3.OpGet(keyspace.NeighborPuts, clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+	).Commit()
+	if err != nil {
+		return nil, 0, etcd.Explain("read which muxes answer ARP and NDP", err)
+	}
+	for _, kv := range found.Responses[0].GetResponseRange().GetKvs() { // in the order of their keys
+		mux, err := codec.Decode[neighbor.Mux](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, 0, err
+		}
+		muxes = append(muxes, mux)
+	}
+	for _, kv := range found.Responses[1].GetResponseRange().GetKvs() {
+		version = max(version, kv.ModRevision)
+	}
+	return muxes, version, nil
 }
 
 // IsExcluded says whether a node is out, or is to be.
@@ -227,7 +280,11 @@ func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wan
 	var ops []clientv3.Op
 	for key, note := range wanted {
 		if before, there := noted[key]; note.serves == "" && (!there || before != note) {
-			ops = append(ops, clientv3.OpPut(key, note.value, clientv3.WithLease(lease)))
+			put := []clientv3.Op{clientv3.OpPut(key, note.value, clientv3.WithLease(lease))}
+			if mux, is := strings.CutPrefix(key, keyspace.Neighbors); is {
+				put = append(put, clientv3.OpPut(keyspace.NeighborPuts+mux, ""))
+			}
+			ops = append(ops, clientv3.OpTxn(nil, put, nil))
 		}
 	}
 	for key := range noted {

@@ -11,8 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/hardware"
 	"github.com/weirlb/weir/internal/model"
+	limits "github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -25,6 +27,9 @@ func (c *Controller) Report() (running model.Generation, refused []*weirv1.Switc
 		Driver: c.able.Driver, Hosts: table(c.able.Hosts), Ecmp: table(c.able.ECMP), Tunnels: table(c.able.Tunnels), Members: c.able.MaxMembers, Weights: c.able.Weights, Tips: c.able.TIPs,
 		Programmed: uint32(len(c.good)), Announced: uint32(len(c.announced)), Differences: c.differences, Warnings: c.warnings(time.Now()),
 	}
+	unrouted := unroutedOf(c)
+	status.UnroutedMore = len(unrouted) > limits.MaxUnrouted
+	status.Unrouted = compile.AddressTexts(unrouted[:min(len(unrouted), limits.MaxUnrouted)])
 	return c.running, c.refused(), status
 }
 
@@ -42,7 +47,7 @@ func (c *Controller) refused() (list []*weirv1.SwitchRefusal) {
 		})
 	}
 	for _, vip := range slices.SortedFunc(maps.Keys(c.told), netip.Addr.Compare) {
-		if !c.held[vip].Equal(c.entry(vip)) {
+		if !c.held[vip].Equal(c.entry(vip)) && !onlyLacks(c, vip) {
 			add(vip)
 		}
 	}
@@ -69,6 +74,11 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 		first := slices.MinFunc(slices.Collect(maps.Keys(c.unreachable)), netip.Addr.Compare)
 		lines = append(lines, fmt.Sprintf("%d tunnels have no route, %s first: other members get their packets, and a VIP that has none is not announced", n, first))
 	}
+	if n, first := lacking(c); n > 0 {
+		refusal := c.failures[first].refusal
+		lines = append(lines, fmt.Sprintf("%d entries still have members without a route, as the switch refuses to take these out, %s first: %s",
+			n, first, refusal.Error()))
+	}
 	if c.keeping != nil {
 		lines = append(lines, c.keeping.Error())
 	}
@@ -76,6 +86,19 @@ func (c *Controller) warnings(now time.Time) (lines []string) {
 		lines = append(lines, c.announcing.Error())
 	}
 	return append(lines, c.able.Warnings...)
+}
+
+// lacking are the entries that the switch refuses to have without members that have no route: how many, and the first of them.
+func lacking(c *Controller) (n int, first netip.Addr) {
+	for vip := range c.failures {
+		if !onlyLacks(c, vip) {
+			continue
+		}
+		if n++; n == 1 || vip.Less(first) {
+			first = vip
+		}
+	}
+	return n, first
 }
 
 // Ready says what is missing until the switch is as it is to be.
@@ -94,7 +117,7 @@ func (c *Controller) Ready() (string, error) {
 // Metrics are what a controller tells.
 var Metrics = []telemetry.Metric{
 	{Name: "weir_switch_generation", Help: "Generation that the switch is at, but for what it refused."},
-	{Name: "weir_switch_entries", Help: "Entries: told by the manager, held by the switch as told, refused, announced.", Labels: []string{"state"}},
+	{Name: "weir_switch_entries", Help: "Entries: told by the manager, held by the switch as told, refused, announced, withdrawn for want of a route (unrouted).", Labels: []string{"state"}},
 	{Name: "weir_switch_table_rows", Help: "Rows of a table in use.", Labels: []string{"table"}},
 	{Name: "weir_switch_table_capacity", Help: "Rows that a table has room for.", Labels: []string{"table"}},
 	{Name: "weir_switch_differences_total", Help: "Entries that were read back other than they were programmed."},
@@ -120,6 +143,7 @@ func (c *Controller) Sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_switch_entries", len(c.good), "held")
 	telemetry.Put(to, "weir_switch_entries", len(c.refused()), "refused")
 	telemetry.Put(to, "weir_switch_entries", len(c.announced), "announced")
+	telemetry.Put(to, "weir_switch_entries", len(unroutedOf(c)), "unrouted")
 	for _, t := range []struct {
 		name  hardware.TableName
 		table hardware.Table

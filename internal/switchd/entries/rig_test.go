@@ -76,6 +76,7 @@ type rig struct {
 	events    []string
 	reads     int          // of the switch
 	noRoute   []netip.Addr // to these tunnels
+	tipRoutes []netip.Addr // to these addresses alone
 	gap       bool         // the next look-up alone finds no route
 	othersDo  func()       // what a driver calls that hears of it
 }
@@ -161,14 +162,16 @@ func (n noting) Watch(ctx context.Context, changed func()) error {
 }
 
 // Unreachable implements hardware.Router.
-func (n noting) Unreachable(_ context.Context, tunnels []netip.Addr) ([]netip.Addr, error) {
+func (n noting) Unreachable(_ context.Context, tunnels []hardware.Tunnel) (none []netip.Addr, err error) {
 	n.r.mu.Lock()
 	defer n.r.mu.Unlock()
-	if n.r.gap {
-		n.r.gap = false
-		return tunnels, nil
+	for _, t := range tunnels {
+		if n.r.gap || slices.Contains(n.r.noRoute, t.Address) || t.TIP && !slices.Contains(n.r.tipRoutes, t.Address) {
+			none = append(none, t.Address)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(tunnels), func(t netip.Addr) bool { return !slices.Contains(n.r.noRoute, t) }), nil
+	n.r.gap = false
+	return none, nil
 }
 
 // loseRoutes leaves the switch without routes to these tunnels alone, and lets that be seen.

@@ -30,7 +30,7 @@ func readRoutes(ctx context.Context, c *Controller) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, routesFirst)
 	defer cancel()
-	none, err := router.Unreachable(ctx, tunnelsOf(c))
+	none, err := router.Unreachable(ctx, tunnelsOf(toldNow(c)))
 	if err != nil {
 		c.config.Log.Warn("which tunnels have a route is not known, trying again", "err", err)
 		return
@@ -49,11 +49,12 @@ func watchRoutes(ctx context.Context, c *Controller) {
 	failed := false
 	for ctx.Err() == nil {
 		began := time.Now()
-		none, err := router.Unreachable(ctx, tunnelsOf(c))
+		tunnels := tunnelsOf(toldNow(c))
+		none, err := router.Unreachable(ctx, tunnels)
 		took := time.Since(began)
 		if err == nil && loses(c, none) {
 			pause(ctx, routeAgain)
-			none, err = router.Unreachable(ctx, none)
+			none, err = router.Unreachable(ctx, slices.DeleteFunc(tunnels, func(t hardware.Tunnel) bool { return !slices.Contains(none, t.Address) }))
 		}
 		switch {
 		case err == nil:
@@ -82,17 +83,26 @@ func loses(c *Controller, none []netip.Addr) bool {
 	return slices.ContainsFunc(none, func(tunnel netip.Addr) bool { return !c.unreachable[tunnel] })
 }
 
-// tunnelsOf are the tunnels of all entries, in order.
-func tunnelsOf(c *Controller) []netip.Addr {
+// toldNow is what is told now: each message makes another map, so that nobody has to wait while this one is read.
+func toldNow(c *Controller) map[netip.Addr]wire.SwitchEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[netip.Addr]bool{}
-	for _, e := range c.told {
+	return c.told
+}
+
+// tunnelsOf are the tunnels of all entries, in order. One that some entry has as a TIP is one.
+func tunnelsOf(told map[netip.Addr]wire.SwitchEntry) []hardware.Tunnel {
+	isTIP := map[netip.Addr]bool{}
+	for _, e := range told {
 		for _, m := range e.Members {
-			all[m.Tunnel] = true
+			isTIP[m.Tunnel] = isTIP[m.Tunnel] || m.TIP
 		}
 	}
-	return slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
+	all := make([]hardware.Tunnel, 0, len(isTIP))
+	for _, tunnel := range slices.SortedFunc(maps.Keys(isTIP), netip.Addr.Compare) {
+		all = append(all, hardware.Tunnel{Address: tunnel, TIP: isTIP[tunnel]})
+	}
+	return all
 }
 
 // noteUnreachable takes over which tunnels have no route. What no tunnel is reachable of is withdrawn at once.
@@ -105,9 +115,48 @@ func noteUnreachable(c *Controller, none []netip.Addr) {
 	}
 	c.config.Log.Warn("other tunnels have no route than before", "old", len(c.unreachable), "new", len(next))
 	c.unreachable = next
+	for vip, f := range c.failures { // what is without other members is tried at once
+		if onlyLacks(c, vip) {
+			f.next = time.Time{}
+			c.failures[vip] = f
+		}
+	}
 	c.announce(time.Now(), false)
 	c.config.Changed()
 	c.wake.Set()
+}
+
+// onlyLacks says whether all that an entry which the switch holds differs by from what it is to hold are members without a
+// route that it still has: it is as the manager told it. The lock is held.
+func onlyLacks(c *Controller, vip netip.Addr) bool {
+	held, there := c.held[vip]
+	told, is := c.told[vip]
+	if !there || !is || len(c.unreachable) == 0 {
+		return false
+	}
+	want := c.entry(vip)
+	if len(held.Members) <= len(want.Members) {
+		return false
+	}
+	held.Members = slices.DeleteFunc(slices.Clone(held.Members), func(m hardware.Member) bool {
+		return c.unreachable[m.Tunnel] && slices.ContainsFunc(told.Members, func(t wire.SwitchMember) bool { return t.Tunnel == m.Tunnel })
+	})
+	return held.Equal(want)
+}
+
+// unroutedOf are the VIPs that are to be announced and are not for want of a route: to any of their tunnels, or to some that the
+// switch does not take out of the entry. The lock is held.
+func unroutedOf(c *Controller) (vips []netip.Addr) {
+	if len(c.unreachable) == 0 {
+		return nil
+	}
+	for vip, told := range c.told {
+		if told.Announce && !c.announced[vip] && (c.unreachable.all(told) || onlyLacks(c, vip)) {
+			vips = append(vips, vip)
+		}
+	}
+	slices.SortFunc(vips, netip.Addr.Compare)
+	return vips
 }
 
 // unreachable are tunnels that the switch has no route to.

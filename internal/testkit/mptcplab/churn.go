@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,12 +130,15 @@ func (o *Outcome) lose(ctx context.Context, g *mptcp.Group, before mptcp.View, d
 // joinFrom has all connections join from path 3, which then ends.
 func (w *World) joinFrom(ctx context.Context, o *Outcome, g *mptcp.Group, dead []string) error {
 	paths := w.Path(3)
+	counted, err := w.joinCounters()
+	if err != nil {
+		return err
+	}
 	for _, p := range paths {
 		if err := p.Join(); err != nil {
 			return err
 		}
 	}
-	var err error
 	want := o.Connections - o.Lost
 	if o.Joined, err = g.WaitJoined(ctx, joinWait, want, dead, w.Addresses(3)...); err == nil && o.Joined < want {
 		view, failed := g.View()
@@ -140,11 +146,44 @@ func (w *World) joinFrom(ctx context.Context, o *Outcome, g *mptcp.Group, dead [
 		for _, c := range view.Without(dead...).NotJoined(w.Addresses(3)...) {
 			o.Why = append(o.Why, fmt.Sprintf("%s to %s at %s has not joined", c.LocalAddr(), c.RemoteAddr(), c.Backend))
 		}
+		now, failed := w.joinCounters()
+		err = errors.Join(err, failed)
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			if n := now[name] - counted[name]; n != 0 {
+				o.Why = append(o.Why, fmt.Sprintf("%s: %d", name, n))
+			}
+		}
 	}
 	for _, p := range paths {
 		err = errors.Join(err, p.Leave())
 	}
 	return err
+}
+
+// joinCounters are what tells where a join was lost: verdicts of hosts, and the kernel's counters at clients and servers.
+func (w *World) joinCounters() (map[string]int, error) {
+	all := map[string]int{}
+	verdicts, err := w.Verdicts()
+	if err != nil {
+		return nil, err
+	}
+	for name, packets := range verdicts {
+		if strings.Contains(name, "join") || strings.HasPrefix(name, "drop_") {
+			all["hosts "+name] = int(packets)
+		}
+	}
+	for side, nodes := range map[string][]string{"clients": {Modern, NoTimestamp}, "servers": mptcp.Servers(w.Lab)} {
+		counters, err := mptcp.Counters(w.Lab, nodes...)
+		if err != nil {
+			return nil, err
+		}
+		for name, n := range counters {
+			if strings.HasPrefix(name, "MPTcpExt.MPJoin") {
+				all[side+" "+name] = n
+			}
+		}
+	}
+	return all, nil
 }
 
 // Churn is all that happens, in this order.

@@ -38,6 +38,7 @@ const (
 	benchMapNatCtxs                = "nat_ctxs"
 	benchMapNatHosts               = "nat_hosts"
 	benchMapNatSlots               = "nat_slots"
+	benchMapNeighbors              = "neighbors"
 	benchMapNetworkCounts          = "network_counts"
 	benchMapNetworkVips            = "network_vips"
 	benchMapNextHops               = "next_hops"
@@ -92,6 +93,7 @@ const (
 	benchProgSlowpathFrags         = "slowpath_frags"
 	benchProgSlowpathGue           = "slowpath_gue"
 	benchProgSlowpathIcmp          = "slowpath_icmp"
+	benchProgSlowpathNeigh         = "slowpath_neigh"
 	benchProgSlowpathOfDip         = "slowpath_of_dip"
 	benchProgSlowpathSyn           = "slowpath_syn"
 	benchProgSlowpathSynV          = "slowpath_syn_v"
@@ -110,6 +112,7 @@ const (
 	benchVarAbiGueControlFormat    = "abi_gue_control_format"
 	benchVarAbiGueFormat           = "abi_gue_format"
 	benchVarAbiNatLayout           = "abi_nat_layout"
+	benchVarAbiNeighborSize        = "abi_neighbor_size"
 	benchVarAbiOverlayEvent        = "abi_overlay_event"
 	benchVarAbiOverlayLayout       = "abi_overlay_layout"
 	benchVarAbiPoolMemberSize      = "abi_pool_member_size"
@@ -140,6 +143,7 @@ const (
 	benchVarCfgV6                  = "cfg_v6"
 	benchVarCookieAt               = "cookie_at"
 	benchVarFlow                   = "flow"
+	benchVarLease                  = "lease"
 	benchVarNat                    = "nat"
 	benchVarOverlay                = "overlay"
 	benchVarPoolMembers            = "pool_members"
@@ -220,6 +224,7 @@ type benchProgramSpecs struct {
 	SlowpathFrags     *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
 	SlowpathGue       *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp      *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathNeigh     *ebpf.ProgramSpec `ebpf:"slowpath_neigh"`
 	SlowpathOfDip     *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
 	SlowpathSyn       *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
 	SlowpathSynV      *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
@@ -255,6 +260,7 @@ type benchMapSpecs struct {
 	NatCtxs        *ebpf.MapSpec `ebpf:"nat_ctxs"`
 	NatHosts       *ebpf.MapSpec `ebpf:"nat_hosts"`
 	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
+	Neighbors      *ebpf.MapSpec `ebpf:"neighbors"`
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
@@ -302,6 +308,7 @@ type benchVariableSpecs struct {
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 	AbiNatLayout           *ebpf.VariableSpec `ebpf:"abi_nat_layout"`
+	AbiNeighborSize        *ebpf.VariableSpec `ebpf:"abi_neighbor_size"`
 	AbiOverlayEvent        *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout       *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
@@ -332,6 +339,7 @@ type benchVariableSpecs struct {
 	CfgV6                  *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                   *ebpf.VariableSpec `ebpf:"flow"`
+	Lease                  *ebpf.VariableSpec `ebpf:"lease"`
 	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
@@ -388,6 +396,7 @@ type benchMaps struct {
 	NatCtxs        *ebpf.Map `ebpf:"nat_ctxs"`
 	NatHosts       *ebpf.Map `ebpf:"nat_hosts"`
 	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
+	Neighbors      *ebpf.Map `ebpf:"neighbors"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
@@ -444,6 +453,7 @@ func (m *benchMaps) Close() error {
 		m.NatCtxs,
 		m.NatHosts,
 		m.NatSlots,
+		m.Neighbors,
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
@@ -492,6 +502,7 @@ type benchVariables struct {
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
 	AbiNatLayout           *ebpf.Variable `ebpf:"abi_nat_layout"`
+	AbiNeighborSize        *ebpf.Variable `ebpf:"abi_neighbor_size"`
 	AbiOverlayEvent        *ebpf.Variable `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout       *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
@@ -522,6 +533,7 @@ type benchVariables struct {
 	CfgV6                  *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                   *ebpf.Variable `ebpf:"flow"`
+	Lease                  *ebpf.Variable `ebpf:"lease"`
 	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
@@ -564,6 +576,7 @@ type benchPrograms struct {
 	SlowpathFrags     *ebpf.Program `ebpf:"slowpath_frags"`
 	SlowpathGue       *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp      *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathNeigh     *ebpf.Program `ebpf:"slowpath_neigh"`
 	SlowpathOfDip     *ebpf.Program `ebpf:"slowpath_of_dip"`
 	SlowpathSyn       *ebpf.Program `ebpf:"slowpath_syn"`
 	SlowpathSynV      *ebpf.Program `ebpf:"slowpath_syn_v"`
@@ -599,6 +612,7 @@ func (p *benchPrograms) Close() error {
 		p.SlowpathFrags,
 		p.SlowpathGue,
 		p.SlowpathIcmp,
+		p.SlowpathNeigh,
 		p.SlowpathOfDip,
 		p.SlowpathSyn,
 		p.SlowpathSynV,

@@ -2,12 +2,15 @@
 // client with descriptors of all messages would be most of the page.
 
 import type {
-  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetStatusResponseJson, GetVIPResponseJson, ListEventsRequestJson,
-  ListFabricsResponseJson, ListNodesResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
-  WatchEventsRequestJson, WatchEventsResponseJson, WatchVIPsRequestJson, WatchVIPsResponseJson, ListEventsResponseJson,
+  ApplyVIPsRequestJson, ApplyVIPsResponseJson, PatchVIPRequestJson, PatchVIPResponseJson,
+  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
+  ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
+  WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
+  WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
 import type {
+  CreateTokenRequestJson, CreateTokenResponseJson, RevokePrincipalRequestJson, RevokePrincipalResponseJson,
   ListAuditRequestJson, ListAuditResponseJson, ListPrincipalsResponseJson, ListTenantsResponseJson, ListTokensResponseJson, ListUsersResponseJson, WhoAmIResponseJson,
 } from "../gen/v1/trust_pb";
 
@@ -20,8 +23,8 @@ export class ApiError extends Error {
 
 type None = Record<string, never>;
 type Calls = {
-  "WeirService/GetStatus": [None, GetStatusResponseJson];
   "WeirService/ListNodes": [{ role?: string }, ListNodesResponseJson];
+  "WeirService/GetNode": [{ name: string }, GetNodeResponseJson];
   "WeirService/ListVIPs": [ListVIPsRequestJson, ListVIPsResponseJson];
   "WeirService/GetVIP": [{ name: string }, GetVIPResponseJson];
   "WeirService/GetSNAT": [{ name: string }, GetSNATResponseJson];
@@ -36,10 +39,16 @@ type Calls = {
   "TrustService/ListUsers": [None, ListUsersResponseJson];
   "TrustService/ListTokens": [None, ListTokensResponseJson];
   "TrustService/ListPrincipals": [None, ListPrincipalsResponseJson];
+  "WeirService/ApplyVIPs": [ApplyVIPsRequestJson, ApplyVIPsResponseJson];
+  "WeirService/PatchVIP": [PatchVIPRequestJson, PatchVIPResponseJson];
+  "TrustService/RevokePrincipal": [RevokePrincipalRequestJson, RevokePrincipalResponseJson];
+  "TrustService/CreateToken": [CreateTokenRequestJson, CreateTokenResponseJson];
   "TrustService/ListAudit": [ListAuditRequestJson, ListAuditResponseJson];
 };
 type Streams = {
-  "WeirService/WatchVIPs": [WatchVIPsRequestJson, WatchVIPsResponseJson];
+  "WeirService/WatchNodes": [WatchNodesRequestJson, WatchNodesResponseJson];
+  "WeirService/WatchRates": [WatchRatesRequestJson, WatchRatesResponseJson];
+  "WeirService/WatchStatus": [None, WatchStatusResponseJson];
   "WeirService/WatchEvents": [WatchEventsRequestJson, WatchEventsResponseJson];
 };
 
@@ -131,6 +140,13 @@ async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: ()
 export async function signIn(token: string): Promise<void> {
   const response = await ask("/ui/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token }) });
   if (!response.ok) throw await failure(response);
+}
+
+/** The host of the OpenID Connect provider that signs users in; empty: there is none. */
+export async function provider(): Promise<string> {
+  const response = await ask("/ui/sign-in", {});
+  if (!response.ok) throw await failure(response);
+  return ((await response.json()) as { provider: string }).provider;
 }
 
 export async function signOut(): Promise<void> {

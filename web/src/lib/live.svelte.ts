@@ -3,8 +3,13 @@
 import { untrack } from "svelte";
 import { ApiError, call } from "./api";
 
-/** Of the whole page: who calls, and whether the manager answers. */
-export const app = $state({ signedOut: false, lost: "" });
+/** Of the whole page: who calls, whether the manager answers, and the time that ages are told by. */
+export const app = $state({ signedOut: false, lost: "", now: Date.now() });
+
+/** Notes that the manager answers. */
+export function heard(): void {
+  if (app.lost) app.lost = "";
+}
 
 function note(err: unknown): string {
   if (err instanceof ApiError) {
@@ -72,16 +77,28 @@ export class Live<T> {
   }
 }
 
-/** Keeps a stream open, from an $effect: open is called again, a little later each time, when it fails. */
+/** Keeps a stream open while the page is seen, from an $effect: open is called again, a little later each time, when it fails. A
+ * browser has few streams to one manager, so those of pages that nobody sees are closed. */
 export function follow(open: (signal: AbortSignal) => Promise<void>, failed: (why: string) => void): () => void {
   const ended = new AbortController();
+  let current = new AbortController();
+  let seen = () => {};
+  const look = () => {
+    if (document.hidden) current.abort();
+    else seen();
+  };
+  document.addEventListener("visibilitychange", look);
   void (async () => {
     for (let wait = 500; !ended.signal.aborted; wait = Math.min(wait * 2, 4000)) {
+      if (document.hidden) await new Promise<void>((done) => (seen = done));
+      if (ended.signal.aborted) return;
+      current = new AbortController();
       const began = Date.now();
       try {
-        await open(ended.signal);
+        await open(AbortSignal.any([ended.signal, current.signal]));
       } catch (err) {
         if (ended.signal.aborted) return;
+        if (current.signal.aborted) continue; // nobody saw the page
         const why = await asStream(err);
         if (ended.signal.aborted) return;
         if (why) failed(note(why));
@@ -92,5 +109,9 @@ export function follow(open: (signal: AbortSignal) => Promise<void>, failed: (wh
       await new Promise((done) => setTimeout(done, wait));
     }
   })();
-  return () => ended.abort();
+  return () => {
+    document.removeEventListener("visibilitychange", look);
+    ended.abort();
+    seen();
+  };
 }

@@ -31,8 +31,9 @@ type Config struct {
 
 // Rules are the backends of the host, as in the tables nat_rules, chain_peers, tunnels and muxes.
 type Rules struct {
-	c    Config
-	live map[model.HostBackendKey]model.HostBackend // guarded by the lock; what rows come from
+	c      Config
+	live   map[model.HostBackendKey]model.HostBackend // guarded by the lock; what rows come from
+	beyond map[model.EndpointKey]bool                 // endpoints that had no room for their peers
 }
 
 // New has no rules yet.
@@ -151,7 +152,8 @@ func (r *Rules) setRelays(prefixes []netip.Prefix) error {
 
 // setChainPeers makes the peers of the rules the only ones that may hand packets on to them.
 func (r *Rules) setChainPeers(rules map[model.HostBackendKey]model.HostBackend) error {
-	rows, beyond := make(map[bpf.AgentChainPeer]uint8), beyondShare(rules, int(r.c.Objects.ChainPeers.MaxEntries()))
+	rows, beyond := make(map[bpf.AgentChainPeer]uint8), beyondShare(rules, int(r.c.Objects.ChainPeers.MaxEntries()), r.beyond)
+	r.beyond = beyond
 	for key, backend := range rules {
 		if beyond[key.Endpoint] {
 			continue

@@ -7,11 +7,15 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
+// spareShare is which part of the table is free when peers are given back.
+const spareShare = 8
+
 // beyondShare are the endpoints with multipath whose peers there is no room for: each of their backends has each other one as a peer,
 // for good. Nothing is handed on to them here, nor a SYN of a subflow delivered that belongs elsewhere. A tenant is sure of its share
 // of half of the table. The rest is first for what chaining needs of other endpoints; what is left of all is for those beyond their
-// share, the tenants by turns.
-func beyondShare(rules map[model.HostBackendKey]model.HostBackend, capacity int) map[model.EndpointKey]bool {
+// share, the tenants by turns. What was beyond before comes back when there is room to spare, so that what chaining needs, which
+// comes and goes, does not take peers away and give them back again and again.
+func beyondShare(rules map[model.HostBackendKey]model.HostBackend, capacity int, before map[model.EndpointKey]bool) map[model.EndpointKey]bool {
 	need, tenants, left := map[model.EndpointKey]int{}, map[string][]model.EndpointKey{}, capacity
 	for key, b := range rules {
 		if len(b.Homes) == 0 {
@@ -42,7 +46,11 @@ func beyondShare(rules map[model.HostBackendKey]model.HostBackend, capacity int)
 		}
 	}
 	for _, endpoint := range slices.Concat(turns...) {
-		if need[endpoint] <= left {
+		spare := 0
+		if before[endpoint] {
+			spare = capacity / spareShare
+		}
+		if need[endpoint]+spare <= left {
 			left -= need[endpoint]
 			delete(beyond, endpoint)
 		}

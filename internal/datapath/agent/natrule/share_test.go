@@ -31,11 +31,44 @@ func TestPeersOfATenantLeaveOthersRoom(t *testing.T) {
 		300: {larger, small}, 389: {larger, small},
 		390: {larger}, 589: {larger}, 590: {},
 	} {
-		beyond := beyondShare(rules, capacity)
+		beyond := beyondShare(rules, capacity, nil)
 		for _, endpoint := range []model.EndpointKey{first, large, second, larger, small, fair, plain} {
 			if beyond[endpoint] != slices.Contains(want, endpoint) {
 				t.Errorf("with room for %d, %s is beyond: %v", capacity, endpoint, beyond[endpoint])
 			}
 		}
+	}
+}
+
+// TestPeersDoNotComeAndGo has what chaining needs rise and fall, as moves of buckets begin and end, around what leaves room for an
+// endpoint beyond its tenant's share: that loses its peers once, and has them again when there is room to spare.
+func TestPeersDoNotComeAndGo(t *testing.T) {
+	key := func(number byte) model.EndpointKey {
+		return model.EndpointKey{VIP: netip.AddrFrom4([4]byte{203, 0, 113, number}), Protocol: model.TCP, Port: 80}
+	}
+	const capacity, need = 800, 500 // its share is 400
+	before, changes, was := map[model.EndpointKey]bool(nil), 0, false
+	step := func(chaining int) bool {
+		rules := map[model.HostBackendKey]model.HostBackend{}
+		for _, b := range []model.HostBackend{
+			{Endpoint: key(1), Tunnel: netip.MustParseAddr("10.0.0.1"), ChainPeers: make([]netip.Addr, need), Homes: make([]netip.Addr, 2)},
+			{Endpoint: key(2), Tunnel: netip.MustParseAddr("10.0.0.1"), ChainPeers: make([]netip.Addr, chaining)},
+		} {
+			rules[b.Key()] = b
+		}
+		before = beyondShare(rules, capacity, before)
+		if before[key(1)] != was {
+			was = !was
+			changes++
+		}
+		return was
+	}
+	for i := range 20 {
+		if beyond := step(250 + i%2*100); beyond != (i > 0) {
+			t.Errorf("in round %d it is beyond: %v", i, beyond)
+		}
+	}
+	if step(201) != true || step(200) != false || changes != 2 {
+		t.Errorf("with room to spare it is beyond: %v; it has changed %d times", was, changes)
 	}
 }

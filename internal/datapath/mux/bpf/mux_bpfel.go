@@ -455,6 +455,17 @@ type MuxNatSlot struct {
 	Slot     uint32
 }
 
+type MuxNeighborLease struct {
+	_     structs.HostLayout
+	Until uint64
+}
+
+type MuxNeighborSize uint32
+
+const (
+	MuxNeighborSizeNEIGHBORS_MAX MuxNeighborSize = 1024
+)
+
 type MuxNetworkAddress struct {
 	_       structs.HostLayout
 	Vni     uint32
@@ -891,69 +902,72 @@ const (
 	MuxVerdictVERDICT_PASS_FRAGMENT          MuxVerdict = 4
 	MuxVerdictVERDICT_PASS_ICMP              MuxVerdict = 5
 	MuxVerdictVERDICT_PASS_OTHER_PROTOCOL    MuxVerdict = 6
-	MuxVerdictVERDICT_PASS_NO_ENDPOINT       MuxVerdict = 7
-	MuxVerdictVERDICT_FORWARD_SYN            MuxVerdict = 8
-	MuxVerdictVERDICT_FORWARD_COOKIE         MuxVerdict = 9
-	MuxVerdictVERDICT_FORWARD_FLOW           MuxVerdict = 10
-	MuxVerdictVERDICT_FORWARD_BUCKET         MuxVerdict = 11
-	MuxVerdictVERDICT_FORWARD_FAILOVER       MuxVerdict = 12
-	MuxVerdictVERDICT_FORWARD_UNTRACKED      MuxVerdict = 13
-	MuxVerdictVERDICT_FORWARD_CHAINED        MuxVerdict = 14
-	MuxVerdictVERDICT_FORWARD_SNAT           MuxVerdict = 15
-	MuxVerdictVERDICT_FORWARD_FRAGMENT       MuxVerdict = 16
-	MuxVerdictVERDICT_FORWARD_ICMP           MuxVerdict = 17
-	MuxVerdictVERDICT_RELAY_FRAGMENT         MuxVerdict = 18
-	MuxVerdictVERDICT_RELAY_ANSWER           MuxVerdict = 19
-	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 20
-	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 21
-	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 22
-	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 23
-	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 24
-	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 25
-	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 26
-	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 27
-	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 28
-	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 29
-	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 30
-	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 31
-	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 32
-	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 33
-	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 34
-	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 35
-	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 36
-	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 37
-	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 38
-	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 39
-	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 40
-	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 41
-	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 42
-	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 43
-	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 44
-	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 45
-	MuxVerdictVERDICT_DROP_JOIN_LIMITED      MuxVerdict = 46
-	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 47
-	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 48
-	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 49
-	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 50
-	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 51
-	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 52
-	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 53
-	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 54
-	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 55
-	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 56
-	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 57
-	MuxVerdictVERDICT_FORWARD_NAT            MuxVerdict = 58
-	MuxVerdictVERDICT_REPLY_NAT              MuxVerdict = 59
-	MuxVerdictVERDICT_DROP_NO_SESSION        MuxVerdict = 60
-	MuxVerdictVERDICT_DROP_SESSION_FULL      MuxVerdict = 61
-	MuxVerdictVERDICT_DROP_SESSION_PENDING   MuxVerdict = 62
-	MuxVerdictVERDICT_DROP_QUOTA             MuxVerdict = 63
-	MuxVerdictVERDICT_DROP_HALF_OPEN         MuxVerdict = 64
-	MuxVerdictVERDICT_DROP_OTHER_HOST        MuxVerdict = 65
-	MuxVerdictVERDICT_DROP_ECN               MuxVerdict = 66
-	MuxVerdictVERDICT_DROP_NAT_SOURCE        MuxVerdict = 67
-	MuxVerdictVERDICT_DROP_NAT_OTHER         MuxVerdict = 68
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 69
+	MuxVerdictVERDICT_PASS_NO_LEASE          MuxVerdict = 7
+	MuxVerdictVERDICT_PASS_NO_ENDPOINT       MuxVerdict = 8
+	MuxVerdictVERDICT_FORWARD_SYN            MuxVerdict = 9
+	MuxVerdictVERDICT_FORWARD_COOKIE         MuxVerdict = 10
+	MuxVerdictVERDICT_FORWARD_FLOW           MuxVerdict = 11
+	MuxVerdictVERDICT_FORWARD_BUCKET         MuxVerdict = 12
+	MuxVerdictVERDICT_FORWARD_FAILOVER       MuxVerdict = 13
+	MuxVerdictVERDICT_FORWARD_UNTRACKED      MuxVerdict = 14
+	MuxVerdictVERDICT_FORWARD_CHAINED        MuxVerdict = 15
+	MuxVerdictVERDICT_FORWARD_SNAT           MuxVerdict = 16
+	MuxVerdictVERDICT_FORWARD_FRAGMENT       MuxVerdict = 17
+	MuxVerdictVERDICT_FORWARD_ICMP           MuxVerdict = 18
+	MuxVerdictVERDICT_RELAY_FRAGMENT         MuxVerdict = 19
+	MuxVerdictVERDICT_RELAY_ANSWER           MuxVerdict = 20
+	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 21
+	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 22
+	MuxVerdictVERDICT_REPLY_NEIGHBOR         MuxVerdict = 23
+	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 24
+	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 25
+	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 26
+	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 27
+	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 28
+	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 29
+	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 30
+	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 31
+	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 32
+	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 33
+	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 34
+	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 35
+	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 36
+	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 37
+	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 38
+	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 39
+	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 40
+	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 41
+	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 42
+	MuxVerdictVERDICT_DROP_NEIGHBOR          MuxVerdict = 43
+	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 44
+	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 45
+	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 46
+	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 47
+	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 48
+	MuxVerdictVERDICT_DROP_JOIN_LIMITED      MuxVerdict = 49
+	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 50
+	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 51
+	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 52
+	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 53
+	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 54
+	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 55
+	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 56
+	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 57
+	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 58
+	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 59
+	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 60
+	MuxVerdictVERDICT_FORWARD_NAT            MuxVerdict = 61
+	MuxVerdictVERDICT_REPLY_NAT              MuxVerdict = 62
+	MuxVerdictVERDICT_DROP_NO_SESSION        MuxVerdict = 63
+	MuxVerdictVERDICT_DROP_SESSION_FULL      MuxVerdict = 64
+	MuxVerdictVERDICT_DROP_SESSION_PENDING   MuxVerdict = 65
+	MuxVerdictVERDICT_DROP_QUOTA             MuxVerdict = 66
+	MuxVerdictVERDICT_DROP_HALF_OPEN         MuxVerdict = 67
+	MuxVerdictVERDICT_DROP_OTHER_HOST        MuxVerdict = 68
+	MuxVerdictVERDICT_DROP_ECN               MuxVerdict = 69
+	MuxVerdictVERDICT_DROP_NAT_SOURCE        MuxVerdict = 70
+	MuxVerdictVERDICT_DROP_NAT_OTHER         MuxVerdict = 71
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 72
 )
 
 type MuxVipCostLayout uint32
@@ -983,7 +997,7 @@ type MuxVipPolicer struct {
 
 type MuxVipTokens struct {
 	_   structs.HostLayout
-	Tat [5]uint64
+	Tat [6]uint64
 }
 
 type MuxVxlanCtx struct {
@@ -1113,6 +1127,7 @@ const (
 	MuxMapNatCtxs                = "nat_ctxs"
 	MuxMapNatHosts               = "nat_hosts"
 	MuxMapNatSlots               = "nat_slots"
+	MuxMapNeighbors              = "neighbors"
 	MuxMapNetworkCounts          = "network_counts"
 	MuxMapNetworkVips            = "network_vips"
 	MuxMapNextHops               = "next_hops"
@@ -1152,6 +1167,7 @@ const (
 	MuxProgSlowpathFrags         = "slowpath_frags"
 	MuxProgSlowpathGue           = "slowpath_gue"
 	MuxProgSlowpathIcmp          = "slowpath_icmp"
+	MuxProgSlowpathNeigh         = "slowpath_neigh"
 	MuxProgSlowpathOfDip         = "slowpath_of_dip"
 	MuxProgSlowpathSyn           = "slowpath_syn"
 	MuxProgSlowpathSynV          = "slowpath_syn_v"
@@ -1168,6 +1184,7 @@ const (
 	MuxVarAbiGueControlFormat    = "abi_gue_control_format"
 	MuxVarAbiGueFormat           = "abi_gue_format"
 	MuxVarAbiNatLayout           = "abi_nat_layout"
+	MuxVarAbiNeighborSize        = "abi_neighbor_size"
 	MuxVarAbiOverlayEvent        = "abi_overlay_event"
 	MuxVarAbiOverlayLayout       = "abi_overlay_layout"
 	MuxVarAbiPoolMemberSize      = "abi_pool_member_size"
@@ -1193,6 +1210,7 @@ const (
 	MuxVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
 	MuxVarCfgSnapLength          = "cfg_snap_length"
 	MuxVarCfgTrace               = "cfg_trace"
+	MuxVarLease                  = "lease"
 	MuxVarNat                    = "nat"
 	MuxVarOverlay                = "overlay"
 	MuxVarPoolMembers            = "pool_members"
@@ -1254,6 +1272,7 @@ type MuxProgramSpecs struct {
 	SlowpathFrags *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathNeigh *ebpf.ProgramSpec `ebpf:"slowpath_neigh"`
 	SlowpathOfDip *ebpf.ProgramSpec `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
 	SlowpathSynV  *ebpf.ProgramSpec `ebpf:"slowpath_syn_v"`
@@ -1287,6 +1306,7 @@ type MuxMapSpecs struct {
 	NatCtxs        *ebpf.MapSpec `ebpf:"nat_ctxs"`
 	NatHosts       *ebpf.MapSpec `ebpf:"nat_hosts"`
 	NatSlots       *ebpf.MapSpec `ebpf:"nat_slots"`
+	Neighbors      *ebpf.MapSpec `ebpf:"neighbors"`
 	NetworkCounts  *ebpf.MapSpec `ebpf:"network_counts"`
 	NetworkVips    *ebpf.MapSpec `ebpf:"network_vips"`
 	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
@@ -1334,6 +1354,7 @@ type MuxVariableSpecs struct {
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 	AbiNatLayout           *ebpf.VariableSpec `ebpf:"abi_nat_layout"`
+	AbiNeighborSize        *ebpf.VariableSpec `ebpf:"abi_neighbor_size"`
 	AbiOverlayEvent        *ebpf.VariableSpec `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout       *ebpf.VariableSpec `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
@@ -1359,6 +1380,7 @@ type MuxVariableSpecs struct {
 	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	Lease                  *ebpf.VariableSpec `ebpf:"lease"`
 	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
@@ -1411,6 +1433,7 @@ type MuxMaps struct {
 	NatCtxs        *ebpf.Map `ebpf:"nat_ctxs"`
 	NatHosts       *ebpf.Map `ebpf:"nat_hosts"`
 	NatSlots       *ebpf.Map `ebpf:"nat_slots"`
+	Neighbors      *ebpf.Map `ebpf:"neighbors"`
 	NetworkCounts  *ebpf.Map `ebpf:"network_counts"`
 	NetworkVips    *ebpf.Map `ebpf:"network_vips"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
@@ -1467,6 +1490,7 @@ func (m *MuxMaps) Close() error {
 		m.NatCtxs,
 		m.NatHosts,
 		m.NatSlots,
+		m.Neighbors,
 		m.NetworkCounts,
 		m.NetworkVips,
 		m.NextHops,
@@ -1515,6 +1539,7 @@ type MuxVariables struct {
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
 	AbiNatLayout           *ebpf.Variable `ebpf:"abi_nat_layout"`
+	AbiNeighborSize        *ebpf.Variable `ebpf:"abi_neighbor_size"`
 	AbiOverlayEvent        *ebpf.Variable `ebpf:"abi_overlay_event"`
 	AbiOverlayLayout       *ebpf.Variable `ebpf:"abi_overlay_layout"`
 	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
@@ -1540,6 +1565,7 @@ type MuxVariables struct {
 	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	Lease                  *ebpf.Variable `ebpf:"lease"`
 	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
@@ -1563,6 +1589,7 @@ type MuxPrograms struct {
 	SlowpathFrags *ebpf.Program `ebpf:"slowpath_frags"`
 	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
 	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathNeigh *ebpf.Program `ebpf:"slowpath_neigh"`
 	SlowpathOfDip *ebpf.Program `ebpf:"slowpath_of_dip"`
 	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
 	SlowpathSynV  *ebpf.Program `ebpf:"slowpath_syn_v"`
@@ -1581,6 +1608,7 @@ func (p *MuxPrograms) Close() error {
 		p.SlowpathFrags,
 		p.SlowpathGue,
 		p.SlowpathIcmp,
+		p.SlowpathNeigh,
 		p.SlowpathOfDip,
 		p.SlowpathSyn,
 		p.SlowpathSynV,

@@ -126,6 +126,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[overlayMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[natMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[leaseMap].Flags |= unix.BPF_F_MMAPABLE
 	knobs, err := d.knobs()
 	if err != nil {
 		return nil, err

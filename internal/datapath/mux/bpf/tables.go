@@ -34,6 +34,8 @@ type Tables struct {
 	SYNSecrets     *ebpf.Map `ebpf:".data.syn"`
 	PoolMembers    *ebpf.Map `ebpf:".data.pool_members"`
 	RelayHosts     *ebpf.Map `ebpf:"relay_hosts"`
+	Neighbors      *ebpf.Map `ebpf:"neighbors"`
+	NeighborLease  *ebpf.Map `ebpf:".data.neighbor"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
 	Punts          *ebpf.Map `ebpf:"punts"`
@@ -72,6 +74,7 @@ const (
 	secretsMap     = ".data.syn"
 	overlayMap     = ".data.overlay"
 	natMap         = ".data.nat"
+	leaseMap       = ".data.neighbor"
 
 	constantsMap = ".rodata"
 )
@@ -103,6 +106,8 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"syn_secrets", secretsMap, &t.SYNSecrets},
 		{"pool_members", poolMembersMap, &t.PoolMembers},
 		{"relay_hosts", MuxMapRelayHosts, &t.RelayHosts},
+		{"neighbors", MuxMapNeighbors, &t.Neighbors},
+		{"neighbor_lease", leaseMap, &t.NeighborLease},
 		{"fragments", MuxMapFragments, &t.Fragments},
 		{"lost_datagrams", MuxMapLostDatagrams, &t.LostDatagrams},
 		{"punts", MuxMapPunts, &t.Punts},

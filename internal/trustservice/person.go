@@ -1,0 +1,82 @@
+package trustservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store/truststore"
+	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/webui/oidc"
+)
+
+// maxPersons bounds the users that a provider has signed in.
+const maxPersons = 5000
+
+// SignIn returns the user of a person whom a provider has signed in, and whether that changed what is stored: a user that
+// comes the first time is made, and the roles of one are those of its groups now. From then on it is a user as others are:
+// it is listed, and who revokes or deletes it ends its sessions at every manager.
+func (t *Service) SignIn(ctx context.Context, who oidc.Person) (user trust.Identity, changed bool, err error) {
+	account := trust.Account{Name: who.Name, Subject: who.Subject}
+	err = t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
+		user, changed = trust.Identity{Kind: trust.User, Name: who.Name, Method: trust.ByProvider}, false
+		// A tenant that is not there may be made later, for others.
+		account.Bindings = slices.DeleteFunc(slices.Clone(who.Bindings), func(b trust.Binding) bool {
+			_, there := now.Tenants[b.Tenant]
+			return !there && b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant
+		})
+		if len(account.Bindings) == 0 {
+			return change, oidc.NoRole(who.Name)
+		}
+		if err := checkAccount(now, account); err != nil {
+			return change, err
+		}
+		was, known := now.Accounts[who.Name]
+		principal := now.Principals[user.String()]
+		switch {
+		case known && principal.Revoked:
+			return change, connect.NewError(connect.CodePermissionDenied,
+				fmt.Errorf("%s was revoked: an admin deletes the user to let it sign in again", user))
+		case known && was.Subject != who.Subject:
+			return change, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s is another user of this cluster", user))
+		case known && slices.Equal(was.Bindings, account.Bindings):
+			user.Issue, user.Bindings = principal.Issue, account.Bindings
+			return change, nil
+		case !known && persons(now) >= maxPersons:
+			return change, connect.NewError(connect.CodeResourceExhausted,
+				errors.New("too many users have signed in by the provider: an admin deletes some with weir user delete"))
+		case !known:
+			if principal.Name != "" { // what a user of this name had before stays void
+				principal.Issue++
+			}
+			principal.Kind, principal.Name, principal.Joined, principal.Revoked = trust.User, who.Name, t.Now(), false
+			change.Principals = []trust.Principal{principal}
+		}
+		changed, change.Accounts = true, []trust.Account{account}
+		user.Issue, user.Bindings = principal.Issue, account.Bindings
+		return change, nil
+	})
+	if err != nil {
+		return trust.Identity{}, false, apierr.ToConnect(err)
+	}
+	return user, changed, nil
+}
+
+func persons(now *truststore.Trust) (n int) {
+	for _, account := range now.Accounts {
+		if account.Subject != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// ofProvider refuses what is the provider's to say.
+func ofProvider(name, why string) error {
+	return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s is signed in by the OpenID Connect provider, and %s: change it there", name, why))
+}

@@ -1,0 +1,106 @@
+import { expect, test, type Page } from "@playwright/test";
+
+const admin = process.env.WEIR_ADMIN ?? "";
+const viewer = process.env.WEIR_VIEWER ?? "";
+test.skip(!admin, "needs a manager");
+
+async function signIn(page: Page, token: string) {
+  await page.goto("/ui/");
+  await page.getByLabel("Your token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Overview" })).toBeVisible();
+}
+
+async function open(page: Page, hash: string, title: string) {
+  await page.goto(`/ui/${hash}`);
+  await expect(page.getByRole("heading", { level: 1, name: title })).toBeVisible();
+}
+
+test("a backend is drained, weighed and put back, each time after its dry run", async ({ page }) => {
+  const writes: string[] = [];
+  page.on("request", (request) => /PatchVIP|UpdateVIP|DeleteVIP/.test(request.url()) && writes.push(request.url()));
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const dialog = page.getByRole("dialog");
+  const row = page.getByRole("row").filter({ hasText: "10.3.1.20" });
+  await row.getByRole("button", { name: /^Drain/ }).click();
+  await expect(dialog.getByRole("heading")).toContainText("Drain backend 10.3.1.20");
+  await expect(dialog.getByText(/buckets move|no table of buckets/)).toBeVisible();
+  await expect(dialog).toContainText("weir patch blue-shop --resource-version");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  expect(writes, "a dry run writes nothing").toEqual([]);
+  await row.getByRole("button", { name: /^Drain/ }).click();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(dialog).toBeHidden();
+  await expect(row).toContainText("draining");
+  await row.getByRole("button", { name: /^Undrain/ }).click();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(row.getByRole("button", { name: /^Drain/ })).toBeVisible();
+  await row.getByLabel(/^Weight of/).fill("7");
+  await row.getByRole("button", { name: /^Set/ }).click();
+  await expect(dialog.getByRole("heading")).toContainText("weight 7");
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(row.getByRole("cell", { name: "7", exact: true })).toBeVisible();
+  expect(writes.length).toBe(3);
+});
+
+test("what has changed since it was shown is not overwritten", async ({ page, context }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const dialog = page.getByRole("dialog");
+  await page.getByRole("button", { name: /^Drain 10.3.1.20/ }).click();
+  await expect(dialog.getByRole("button", { name: "Do it" })).toBeEnabled();
+  const other = await context.newPage();
+  await other.goto("/ui/");
+  const status = await other.evaluate(() =>
+    fetch("/weir.v1.WeirService/PatchVIP", {
+      method: "POST", headers: { "Content-Type": "application/json", "Connect-Protocol-Version": "1" }, body: JSON.stringify({ name: "blue-shop", patch: { labels: { touched: "yes" } } }),
+    }).then((r) => r.status),
+  );
+  expect(status).toBe(200);
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(dialog.getByRole("alert")).toContainText("version");
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+});
+
+test("a VIP is limited and the limit is taken away", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/vips/blue-shop", "blue-shop");
+  const dialog = page.getByRole("dialog");
+  await page.getByLabel(/^Packets a second/).fill("1000");
+  await page.getByRole("button", { name: "Limit it" }).click();
+  await expect(dialog).toContainText('{"limits":{"packets":"1000"}}');
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(page.getByText("1,000 packets a second")).toBeVisible();
+  await page.getByRole("button", { name: "Take the limits away" }).click();
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(page.getByText("1,000 packets a second")).toBeHidden();
+});
+
+test("a join line is made, and a node revoked", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/nodes", "Nodes");
+  const dialog = page.getByRole("dialog");
+  await page.getByLabel("Name, if it is to be one alone").fill("mux9");
+  await page.getByRole("button", { name: "Make a join line" }).click();
+  await expect(dialog).toContainText("weir token create --role mux --name mux9");
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(dialog).toContainText(/printf %s weir_join_\S+ \| sudo weir join mux --manager https:\/\/\S+ --ca-hash sha256:[0-9a-f]{64} --name mux9/);
+  await dialog.getByRole("button", { name: "Close" }).click();
+  await open(page, "#/nodes/host1", "host1");
+  await page.getByRole("button", { name: "Revoke host1" }).click();
+  await expect(dialog).toContainText("blue-shop");
+  await dialog.getByRole("button", { name: "Do it" }).click();
+  await expect(dialog).toBeHidden();
+  await open(page, "#/access", "Access");
+  await expect(page.getByRole("row").filter({ hasText: "host1" }).filter({ hasText: "revoked" })).toBeVisible();
+});
+
+test("who may only look is shown no edit", async ({ page }) => {
+  await signIn(page, viewer);
+  await open(page, "#/vips/red-shop", "red-shop");
+  await expect(page.getByRole("row").filter({ hasText: "10.3.1.10" })).toBeVisible();
+  await expect(page.getByRole("button", { name: /Drain|Set|Limit/ })).toHaveCount(0);
+  await open(page, "#/nodes", "Nodes");
+  await expect(page.getByRole("button", { name: /join/ })).toHaveCount(0);
+});

@@ -1,0 +1,109 @@
+// What streams tell of: nodes, what needs attention, and rates of the last 15 minutes.
+
+import { stream } from "./api";
+import { follow, heard } from "./live.svelte";
+import type { NodeJson } from "../gen/v1/resource_pb";
+import type { GetStatusResponseJson, WarningJson, WatchRatesRequestJson, WatchRatesResponseJson } from "../gen/v1/weir_pb";
+
+/** All nodes, or those of a role, by name. */
+export class Nodes {
+  value = $state.raw<NodeJson[]>();
+  error = $state("");
+
+  follow(role = ""): () => void {
+    return follow(
+      async (signal) => {
+        const all = new Map<string, NodeJson>();
+        let whole = false;
+        let due = false;
+        const show = () => {
+          due = false;
+          if (!signal.aborted) this.value = [...all.values()].sort((a, b) => ((a.name ?? "") < (b.name ?? "") ? -1 : 1));
+        };
+        await stream("WeirService/WatchNodes", { role }, (message) => {
+          heard();
+          this.error = "";
+          const name = message.node?.name;
+          if (name && message.type === "deleted") all.delete(name);
+          else if (name && message.node) all.set(name, message.node);
+          whole ||= message.type === "bookmark";
+          // Many come at once: they are shown once.
+          if (whole && !due) {
+            due = true;
+            queueMicrotask(show);
+          }
+        }, signal);
+      },
+      (why) => (this.error = why),
+    );
+  }
+}
+
+/** The sums of the installation, and what needs attention. */
+export class Status {
+  value = $state.raw<GetStatusResponseJson>();
+  warnings = $state.raw<WarningJson[]>([]);
+  more = $state(0); // warnings that are left out
+  error = $state("");
+
+  follow(): () => void {
+    return follow(
+      (signal) =>
+        stream("WeirService/WatchStatus", {}, (message) => {
+          heard();
+          this.error = "";
+          this.value = message.status ?? {};
+          this.warnings = message.warnings ?? [];
+          this.more = (message.warningsTotal ?? 0) - this.warnings.length;
+        }, signal),
+      (why) => (this.error = why),
+    );
+  }
+}
+
+const keep = 180; // samples, as managers do
+
+/** Samples of rates, the oldest first. */
+export class Rates {
+  samples = $state.raw<WatchRatesResponseJson[]>([]);
+  error = $state("");
+
+  follow(request: WatchRatesRequestJson): () => void {
+    let all: WatchRatesResponseJson[] = [];
+    return follow(
+      async (signal) => {
+        let whole = false;
+        // A stream that was lost goes on where it ended.
+        const since = all.at(-1)?.at ?? "1970-01-01T00:00:01Z";
+        await stream("WeirService/WatchRates", { ...request, since }, (message) => {
+          heard();
+          this.error = "";
+          if (message.type === "sample") all = [...all.slice(1 - keep), message];
+          whole ||= message.type === "bookmark";
+          if (whole) this.samples = all;
+        }, signal);
+      },
+      (why) => (this.error = why),
+    );
+  }
+}
+
+const sum = (numbers: (number | undefined)[]) => numbers.reduce<number>((all, n) => all + (n ?? 0), 0);
+
+/** Of all muxes of a sample, or of one: packets a second that are forwarded, and dropped; null: nothing is known of it. */
+export function muxRates(s: WatchRatesResponseJson, mux?: string): { forwarded: number | null; dropped: number | null } {
+  const muxes = (s.muxes ?? []).filter((m) => mux === undefined || m.mux === mux);
+  if (!muxes.length) return { forwarded: null, dropped: null };
+  return { forwarded: sum(muxes.map((m) => number(m.forwarded?.packets))), dropped: sum(muxes.map((m) => number(m.dropped?.packets))) };
+}
+
+/** Of a VIP in a sample; null: it may be among those that are too many to be told of. */
+export function vipRate(s: WatchRatesResponseJson, vip: string): { packets: number; bits: number } | null {
+  const rate = s.vips?.find((v) => v.vip === vip)?.rate;
+  if (!rate) return s.other ? null : { packets: 0, bits: 0 };
+  return { packets: number(rate.packets), bits: number(rate.bits) };
+}
+
+export const number = (n: number | string | undefined) => Number(n ?? 0);
+
+export const seconds = (s: WatchRatesResponseJson) => Date.parse(s.at ?? "") / 1000;
