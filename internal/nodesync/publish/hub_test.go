@@ -142,6 +142,8 @@ func TestWhatAddsToHosts(t *testing.T) {
 	through := on("host1", "10.3.1.9")
 	through.Tunnel = netip.MustParseAddr("10.2.1.2")
 	s := &store.State{}
+	s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
+	s.PutNode(model.Node{Name: "host2", Role: model.RoleHost})
 	put(s, old)
 	for _, c := range []struct {
 		name string

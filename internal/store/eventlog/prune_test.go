@@ -72,7 +72,7 @@ func TestOldEventsGo(t *testing.T) {
 	s := teststore.Open(t, etcdtest.Start(t))
 	r, draw := s.Events.NewRecorder(), rand.New(rand.NewPCG(7, 7))
 	const batch = 64
-	const batches = (eventlog.MaxEvents + 4*eventlog.PruneAfter) / batch
+	const batches = (eventlog.MaxEvents + 6*eventlog.PruneAfter) / batch
 	want, writes := oracle{}, eventlog.PruneAfter
 	for n := range batches {
 		var events []eventlog.Event
