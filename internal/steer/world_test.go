@@ -159,6 +159,7 @@ func newWorld(seed uint64, rules rules, resilient bool) *world {
 
 func (w *world) addHost() {
 	w.made++
+	w.state.PutNode(model.Node{Name: "h" + strconv.Itoa(w.made), Role: model.RoleHost})
 	w.hosts = append(w.hosts, &host{
 		backend: model.Backend{Address: netip.AddrFrom4([4]byte{10, 1, byte(w.made >> 8), byte(w.made)}), Port: 8080, Host: "h" + strconv.Itoa(w.made), Weight: 1},
 		speaks:  w.made%8 != 0, knows: map[*flow]bool{}, slots: map[model.Protocol]model.Slot{}, inBuckets: map[model.Protocol]bool{},

@@ -39,6 +39,9 @@ func TestHostsKnowTenants(t *testing.T) {
 
 func TestWhatHostsAreTold(t *testing.T) {
 	var s desired.State
+	for n := range 4 {
+		s.PutNode(model.Node{Name: fmt.Sprint("host", n), Role: model.RoleHost})
+	}
 	apply := func(vip model.VIP) desired.Table {
 		s.PutVIP(vip)
 		for key, table := range s.ChangedTables(vip, time.Now(), nil, nil) {

@@ -34,6 +34,14 @@ func drawVIP(t *rapid.T, i int) model.VIP {
 	return vip
 }
 
+// joined is a State with hosts.
+func joined(hosts ...string) (s desired.State) {
+	for _, name := range hosts {
+		s.PutNode(model.Node{Name: name, Role: model.RoleHost})
+	}
+	return s
+}
+
 // change is a State in which VIP i is another one, or is not.
 func change(t *rapid.T, s desired.State, i int) desired.State {
 	next := s.Clone()
@@ -73,13 +81,13 @@ func has(s desired.State, host string) map[netip.Addr]steering.VIP {
 // change does not name is right without it.
 func TestHostsFollow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s desired.State
+		hosts := []string{"h0", "h1", "h2"}
+		s := joined(hosts...)
 		for i := range 2 {
 			s.PutNode(model.Node{Name: fmt.Sprintf("sw%d", i), Role: model.RoleSwitch, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, 0, byte(i)})}})
 		}
 		s = change(t, s, 0)
 		table := New(s)
-		hosts := []string{"h0", "h1", "h2"}
 		sent, knows, whole := map[string]*Sent{}, map[string]map[netip.Addr]steering.VIP{}, map[string]bool{}
 		for _, host := range hosts {
 			sent[host], whole[host] = &Sent{}, true
@@ -138,7 +146,7 @@ func TestHostsShareAChange(t *testing.T) {
 		}
 		return s
 	}
-	first := with(desired.State{}, 10)
+	first := with(joined("h0", "h1"), 10)
 	second := with(first, 9)
 	table := New(first)
 	hosts := map[string]*Sent{"h0": {}, "h1": {}}
