@@ -10,7 +10,10 @@ if [ "${major:-0}" -lt 20 ]; then
 	exit 1
 fi
 if [ ! -e web/node_modules/.package-lock.json ] || [ web/package-lock.json -nt web/node_modules/.package-lock.json ]; then
-	(cd web && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund)
+	if ! (cd web && PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 npm ci --silent --no-audit --no-fund); then
+		[ "${2:-}" = --may-skip ] && { echo "ui: skipped, npm could not install what the page is built with"; exit 0; }
+		exit 1
+	fi
 	touch web/node_modules/.package-lock.json
 fi
 case "$1" in

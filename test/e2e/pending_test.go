@@ -75,7 +75,7 @@ func TestAVIPWaitsForItsHost(t *testing.T) {
 	}
 	workloads := lab.Of(netlab.Workload)
 	here, there := workloads[0], workloads[1]
-	says(t, lab, "describe vip pending", "Programmed: false, Pending: host host2 has not joined", "pending: host host2 has not joined",
+	says(t, lab, "describe vip pending", "Programmed: false, Pending,", ": host host2 has not joined; 2 of 2 connected muxes run it", "pending: host host2 has not joined",
 		fmt.Sprintf("%s:%d %s - 1 100.0%%", here.IPv4, netlab.EchoPort, here.Host),
 		fmt.Sprintf("send to %s:9: port unreachable", here.IPv4),
 		fmt.Sprintf("TLS with %s:%d: the server speaks no TLS", here.IPv4, netlab.EchoPort))

@@ -35,6 +35,7 @@ type lab struct {
 	*netlab.Lab
 	t    *testing.T
 	macs map[string]string // mux by MAC
+	asks []*watcher
 }
 
 func vip(lab *netlab.Lab, name string, address netip.Addr) string {
@@ -56,8 +57,10 @@ func TestNeighbors(t *testing.T) {
 	}
 	testlab.Apply(t, built, vip(built, "web-4", vip4), vip(built, "web-6", vip6))
 	testlab.Must(t, l.WaitHealthy(t.Context(), testlab.Bound))
-	watch := l.watch(vip4)
-	l.answers(watch, "")
+	by4, by6 := l.watch(vip4), l.watch(vip6)
+	l.asks = []*watcher{by4, by6}
+	l.answers(by4, "")
+	l.answers(by6, "")
 
 	var held []*netload.Streams
 	for _, to := range []netip.Addr{vip4, vip6} {
@@ -68,17 +71,19 @@ func TestNeighbors(t *testing.T) {
 		testlab.Must(t, s.WaitOpened(t.Context(), testlab.Bound))
 		held = append(held, s)
 	}
-	t.Run("killed", func(t *testing.T) { l.at(t).fails(watch, (*lab).kill, (*lab).restart) })
-	t.Run("frozen", func(t *testing.T) { l.at(t).fails(watch, (*lab).freeze, (*lab).thaw) })
-	t.Run("cut off", func(t *testing.T) {
-		l.at(t).fails(watch, func(l *lab, mux string) { testlab.Must(l.t, l.Silence(mux)) }, func(l *lab, mux string) { testlab.Must(l.t, l.Restore(mux)) })
-	})
-	t.Run("without power", func(t *testing.T) {
-		l.at(t).fails(watch, func(l *lab, mux string) { testlab.Must(l.t, l.CutPower(mux)) }, func(l *lab, mux string) { testlab.Must(l.t, l.Revive(mux)) })
-	})
-	t.Run("leader killed", func(t *testing.T) { l.at(t).leaderFails(watch, unix.SIGKILL, unix.SIGCONT) })
-	t.Run("leader frozen", func(t *testing.T) { l.at(t).leaderFails(watch, unix.SIGSTOP, unix.SIGCONT) })
-	watch.stop()
+	cut := func(l *lab, mux string) { testlab.Must(l.t, l.Silence(mux)) }
+	mend := func(l *lab, mux string) { testlab.Must(l.t, l.Restore(mux)) }
+	powerless := func(l *lab, mux string) { testlab.Must(l.t, l.CutPower(mux)) }
+	t.Run("killed", func(t *testing.T) { l.at(t).fails(by4, (*lab).kill, (*lab).restart) })
+	t.Run("killed, NDP", func(t *testing.T) { l.at(t).fails(by6, (*lab).kill, (*lab).restart) })
+	t.Run("frozen", func(t *testing.T) { l.at(t).fails(by4, (*lab).freeze, (*lab).thaw) })
+	t.Run("frozen, NDP", func(t *testing.T) { l.at(t).fails(by6, (*lab).freeze, (*lab).thaw) })
+	t.Run("cut off", func(t *testing.T) { l.at(t).fails(by6, cut, mend) })
+	t.Run("without power", func(t *testing.T) { l.at(t).fails(by4, powerless, (*lab).restart) })
+	t.Run("leader killed", func(t *testing.T) { l.at(t).leaderFails(by4, unix.SIGKILL, unix.SIGCONT) })
+	t.Run("leader frozen", func(t *testing.T) { l.at(t).leaderFails(by6, unix.SIGSTOP, unix.SIGCONT) })
+	by4.stop()
+	by6.stop()
 	for _, s := range held {
 		r, err := s.Stop()
 		testlab.Must(t, err)
@@ -89,12 +94,27 @@ func TestNeighbors(t *testing.T) {
 	}
 }
 
-func (l *lab) at(t *testing.T) *lab { return &lab{Lab: l.Lab, t: t, macs: l.macs} }
+func (l *lab) at(t *testing.T) *lab { return &lab{Lab: l.Lab, t: t, macs: l.macs, asks: l.asks} }
+
+// begin has all watchers begin anew.
+func (l *lab) begin() {
+	for _, w := range l.asks {
+		w.begin()
+	}
+}
+
+// holds that each VIP was answered for by one mux after the other, whichever failed.
+func (l *lab) holds() {
+	l.t.Helper()
+	for _, w := range l.asks {
+		w.holds(l, 3)
+	}
+}
 
 // fails has the mux fail that answers for the VIP, and come back.
 func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
 	owner := l.answers(w, "")
-	w.begin()
+	l.begin()
 	began := time.Now()
 	fail(l, owner)
 	next := l.answers(w, owner)
@@ -103,14 +123,14 @@ func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
 	if back := l.answers(w, next); back != owner {
 		l.t.Errorf("%s is back, and %s answers", owner, back)
 	}
-	w.holds(l, 3)
+	l.holds()
 }
 
 // leaderFails has the leader of the managers fail. Which mux answers stays, but for a while none may.
 func (l *lab) leaderFails(w *watcher, fail, restore unix.Signal) {
 	owner := l.answers(w, "")
 	leader := l.leader()
-	w.begin()
+	l.begin()
 	process, err := l.Process(leader, "weir-manager")
 	testlab.Must(l.t, err)
 	if fail == unix.SIGKILL {
@@ -133,7 +153,7 @@ func (l *lab) leaderFails(w *watcher, fail, restore unix.Signal) {
 		testlab.Must(l.t, process.Signal(restore))
 	}
 	testlab.Must(l.t, l.WaitReady(l.t.Context()))
-	w.holds(l, 3)
+	l.holds()
 }
 
 // leader is the manager that leads; empty: none is said to.

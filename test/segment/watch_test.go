@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"net"
@@ -11,12 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/testkit/oracle/inet"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
-// watcher asks for a VIP by ARP, from the router, again and again, and notes who answers: the answers in their order, and
-// not when they come, show whether two muxes answer.
+// watcher asks for a VIP by ARP or NDP, from the router, again and again, and notes who answers: the answers in their order,
+// and not when they come, show whether two muxes answer.
 type watcher struct {
+	vip    netip.Addr
 	socket int
 	stop   context.CancelFunc
 
@@ -37,9 +40,12 @@ func (l *lab) watch(vip netip.Addr) *watcher {
 	testlab.Must(l.t, err)
 	own, err := router.MAC(netlab.SegmentLink)
 	testlab.Must(l.t, err)
-	w := &watcher{}
+	w, ethertype, question := &watcher{vip: vip}, uint16(unix.ETH_P_ARP), arpRequest(own, vip)
+	if vip.Is6() {
+		ethertype, question = unix.ETH_P_IPV6, neighborSolicitation(own, vip)
+	}
 	testlab.Must(l.t, router.Do(func() error {
-		protocol := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP))
+		protocol := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, ethertype))
 		if w.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
@@ -50,8 +56,8 @@ func (l *lab) watch(vip netip.Addr) *watcher {
 	}))
 	ctx, stop := context.WithCancel(l.t.Context())
 	var both sync.WaitGroup
-	both.Go(func() { w.hear(ctx, own, vip) })
-	both.Go(func() { w.ask(ctx, index, own, vip) })
+	both.Go(func() { w.hear(ctx, own) })
+	both.Go(func() { w.ask(ctx, index, question) })
 	w.stop = func() {
 		stop()
 		both.Wait()
@@ -63,15 +69,33 @@ func (l *lab) watch(vip netip.Addr) *watcher {
 	return w
 }
 
-func (w *watcher) ask(ctx context.Context, index int, own net.HardwareAddr, vip netip.Addr) {
+// arpRequest is the router's question who has the VIP.
+func arpRequest(own net.HardwareAddr, vip netip.Addr) []byte {
 	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, own...)
 	frame = append(frame, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1)
 	frame = append(append(frame, own...), 203, 0, 113, 254)
-	frame = append(append(frame, make([]byte, 6)...), vip.AsSlice()...)
+	return append(append(frame, make([]byte, 6)...), vip.AsSlice()...)
+}
+
+// neighborSolicitation is the same of an IPv6 VIP, to its solicited-node multicast address.
+func neighborSolicitation(own net.HardwareAddr, vip netip.Addr) []byte {
+	from, target := netip.MustParseAddr("2001:db8:113::fffe").As16(), vip.As16()
+	to := netip.MustParseAddr("ff02::1:ff00:0").As16()
+	copy(to[13:], target[13:])
+	message := append(append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, target[:]...), 1, 1)
+	message = append(message, own...)
+	sum := inet.Checksum(from[:], to[:], []byte{0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6}, message)
+	binary.BigEndian.PutUint16(message[2:], sum)
+	frame := append(append([]byte{0x33, 0x33}, to[12:]...), own...)
+	frame = append(frame, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255)
+	return append(append(append(frame, from[:]...), to[:]...), message...)
+}
+
+func (w *watcher) ask(ctx context.Context, index int, question []byte) {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	for {
-		_ = unix.Sendto(w.socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}) // what is lost is asked again
+		_ = unix.Sendto(w.socket, question, 0, &unix.SockaddrLinklayer{Ifindex: index}) // what is lost is asked again
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -80,16 +104,38 @@ func (w *watcher) ask(ctx context.Context, index int, own net.HardwareAddr, vip 
 	}
 }
 
-// hear notes replies that come to the router: announcements are no answers.
-func (w *watcher) hear(ctx context.Context, own net.HardwareAddr, vip netip.Addr) {
+// hear notes answers that come to the router: announcements, which go to all, are none.
+func (w *watcher) hear(ctx context.Context, own net.HardwareAddr) {
+	answer := w.arpReply
+	if w.vip.Is6() {
+		answer = w.neighborAdvertisement
+	}
 	frame := make([]byte, 128)
 	for ctx.Err() == nil {
 		n, _, err := unix.Recvfrom(w.socket, frame, 0)
-		if err != nil || n < 42 || frame[21] != 2 || [4]byte(frame[28:32]) != vip.As4() || net.HardwareAddr(frame[:6]).String() != own.String() {
+		if err != nil || n < 14 || !bytes.Equal(frame[:6], own) {
 			continue
 		}
-		w.note(net.HardwareAddr(frame[22:28]).String())
+		if mac, is := answer(frame[:n]); is {
+			w.note(mac.String())
+		}
 	}
+}
+
+// arpReply reads who has the VIP, as a reply says.
+func (w *watcher) arpReply(frame []byte) (mac net.HardwareAddr, is bool) {
+	if len(frame) < 42 || frame[21] != 2 || [4]byte(frame[28:32]) != w.vip.As4() {
+		return nil, false
+	}
+	return frame[22:28], true
+}
+
+// neighborAdvertisement reads the same of a solicited advertisement, whose target's link-layer address follows the target.
+func (w *watcher) neighborAdvertisement(frame []byte) (mac net.HardwareAddr, is bool) {
+	if len(frame) < 86 || frame[20] != unix.IPPROTO_ICMPV6 || frame[54] != 136 || frame[58]&0x40 == 0 || [16]byte(frame[62:78]) != w.vip.As16() || frame[78] != 2 {
+		return nil, false
+	}
+	return frame[80:86], true
 }
 
 func (w *watcher) note(mac string) {
@@ -141,6 +187,6 @@ func (w *watcher) holds(l *lab, most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.runs) > most {
-		l.t.Errorf("answers came in turn from %v", w.runs)
+		l.t.Errorf("answers for %s came in turn from %v", w.vip, w.runs)
 	}
 }
