@@ -3,6 +3,7 @@ package frr
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
@@ -141,6 +142,20 @@ func (r *Router) Vtysh(command string) (string, error) {
 		return string(out), fmt.Errorf("vtysh %q: %w: %s", command, err, strings.TrimSpace(string(out)))
 	}
 	return string(out), nil
+}
+
+// Announce has the router tell its BGP peers of networks more, while it has routes to them.
+func (r *Router) Announce(networks ...netip.Prefix) error {
+	lines := []string{"configure terminal", "router bgp"}
+	for _, p := range networks {
+		family := "ipv6"
+		if p.Addr().Is4() {
+			family = "ipv4"
+		}
+		lines = append(lines, "address-family "+family+" unicast", "network "+p.String(), "exit-address-family")
+	}
+	_, err := r.Vtysh(strings.Join(lines, "\n"))
+	return err
 }
 
 // Stop ends the router's daemons and removes its files. It is no error if nothing runs.

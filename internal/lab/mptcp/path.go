@@ -118,6 +118,12 @@ func AddPath(lab *netlab.Lab, client string, number int) (Path, error) {
 		},
 		func() error { return p.route("-4", gateway4, metric) },
 		func() error { return p.route("-6", gateway6, metric) },
+		func() error {
+			if lab.Fabric == "" { // hosts have the router as their next hop
+				return nil
+			}
+			return lab.Router().Announce(netip.PrefixFrom(p.IPv4, 24).Masked(), netip.PrefixFrom(p.IPv6, 64).Masked())
+		},
 	} {
 		if err := step(); err != nil {
 			return p, fmt.Errorf("add path %d of %s: %w", number, client, err)
