@@ -190,7 +190,6 @@ func fill(t *testing.T, c *cluster, url string) {
 	}
 	apply := &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
 		Name: "red-out", Tenant: "red", Address: "203.0.113.11", Snat: &weirv1.SNAT{Workloads: []*weirv1.SNATWorkload{{Host: "host1", Address: "10.3.1.30"}}},
-		Limits: &weirv1.Limits{Packets: 5000},
 	}}}
 	for tenant, address := range map[string]string{"red": "203.0.113.10", "blue": "203.0.113.20"} {
 		apply.Vips = append(apply.Vips, &weirv1.VIP{
@@ -201,6 +200,7 @@ func fill(t *testing.T, c *cluster, url string) {
 			}},
 		})
 	}
+	apply.Vips[1].Limits = &weirv1.Limits{Packets: 5000}
 	applied, err := admin.ApplyVIPs(t.Context(), apply)
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ test("a viewer of one tenant sees nothing of another", async ({ page }) => {
   });
   for (const [hash, title] of pages) {
     await open(page, hash, title);
-    await page.waitForLoadState("networkidle").catch(() => undefined);
+    await expect(page.locator("main .sheet, main .warnings, main .empty, main [role=alert]").first()).toBeVisible();
     expect(await page.locator("body").innerText(), hash).not.toContain("blue");
   }
   await open(page, "#/vips/blue-shop", "blue-shop");
@@ -223,13 +223,16 @@ test("a lost leader is passed over", async ({ page }) => {
   await expect.poll(() => samples(page), { timeout: 30_000 }).toBeGreaterThan(0);
   await page.evaluate(() => (window as never as { stays: boolean }).stays = true);
   const before = await page.locator(".chart").getAttribute("data-newest");
+  const list = await page.context().newPage();
+  await open(list, "#/vips", "VIPs");
+  await expect(list.getByRole("link", { name: "red-shop", exact: true })).toBeVisible();
   const began = Date.now();
   expect((await fetch(`${control}/lose-leader`)).status).toBe(200);
   const led = Date.now();
+  await expect(list.getByRole("link", { name: "red-new", exact: true })).toBeVisible({ timeout: 15_000 });
+  const seen = Date.now();
   await expect(page.locator(".chart")).not.toHaveAttribute("data-newest", before ?? "", { timeout: 30_000 });
-  await page.goto("/ui/#/vips");
-  await expect(page.getByRole("link", { name: "red-new", exact: true })).toBeVisible({ timeout: 15_000 });
   await expect(page.getByText("what is shown may be old")).toHaveCount(0);
-  console.log(`the next leader took a write after ${led - began} ms, the page had it after ${Date.now() - began} ms`);
+  console.log(`the next leader took a write after ${led - began} ms, the page had it after ${seen - began} ms`);
   expect(await page.evaluate(() => (window as never as { stays: boolean }).stays)).toBe(true);
 });

@@ -22,7 +22,7 @@ test("a backend is drained, weighed and put back, each time after its dry run", 
   await signIn(page, admin);
   await open(page, "#/vips/blue-shop", "blue-shop");
   const dialog = page.getByRole("dialog");
-  const row = page.getByRole("row").filter({ hasText: "10.3.1.20" });
+  const row = page.getByRole("row", { name: /^10\.3\.1\.20:80/ });
   await row.getByRole("button", { name: /^Drain/ }).click();
   await expect(dialog.getByRole("heading")).toContainText("Drain backend 10.3.1.20");
   await expect(dialog.getByText(/buckets move|no table of buckets/)).toBeVisible();
@@ -93,13 +93,13 @@ test("a join line is made, and a node revoked", async ({ page }) => {
   await dialog.getByRole("button", { name: "Do it" }).click();
   await expect(dialog).toBeHidden();
   await open(page, "#/access", "Access");
-  await expect(page.getByRole("row").filter({ hasText: "host1" }).filter({ hasText: "revoked" })).toBeVisible();
+  await expect(page.getByRole("row", { name: /^host1 host .*revoked/ })).toBeVisible();
 });
 
 test("who may only look is shown no edit", async ({ page }) => {
   await signIn(page, viewer);
   await open(page, "#/vips/red-shop", "red-shop");
-  await expect(page.getByRole("row").filter({ hasText: "10.3.1.10" })).toBeVisible();
+  await expect(page.getByRole("row", { name: /^10\.3\.1\.10:80/ })).toBeVisible();
   await expect(page.getByRole("button", { name: /Drain|Set|Limit/ })).toHaveCount(0);
   await open(page, "#/nodes", "Nodes");
   await expect(page.getByRole("button", { name: /join/ })).toHaveCount(0);
