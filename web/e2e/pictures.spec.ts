@@ -22,5 +22,5 @@ test("pictures", async ({ page }) => {
   await expect.poll(() => page.locator(".chart").getAttribute("data-samples").catch(() => 0).then(Number), { timeout: 150_000 }).toBeGreaterThanOrEqual(14);
   await picture(page, "#/vips/web", "web", "vip");
   await picture(page, "#/overview", "Overview", "overview");
-  await picture(page, "#/topology", "Topology", "topology");
+  await picture(page, "#/topology?vip=web", "Topology", "topology");
 });
