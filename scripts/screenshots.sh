@@ -25,6 +25,6 @@ for _ in $(seq 50); do
 	[ -s out/ui-address ] && break
 	sleep 0.2
 done
-mkdir -p docs/images
-WEIR_PROXY=$(<out/ui-address) WEIR_PICTURES=$PWD/docs/images on manager env --chdir "$PWD/web" node_modules/.bin/playwright test pictures.spec.ts --output /tmp/weir-pictures
-rm -rf /tmp/weir-pictures out/ui-address
+mkdir -p docs/images out
+WEIR_PROXY=$(<out/ui-address) WEIR_PICTURES=$PWD/docs/images on manager env --chdir "$PWD/web" node_modules/.bin/playwright test pictures.spec.ts --output "$PWD/out/pictures"
+rm -rf out/pictures out/ui-address
