@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl"
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
@@ -146,6 +147,16 @@ func freeAddress(t *testing.T) string {
 func (c *cluster) serveControl(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/weir" { // the command line, as the first admin
+			root := ctl.Command(ctl.Config{})
+			root.SetArgs(append(r.URL.Query()["arg"], "--config", c.config))
+			root.SetOut(w)
+			root.SetErr(w)
+			if err := root.ExecuteContext(r.Context()); err != nil {
+				fmt.Fprintln(w, err)
+			}
+			return
+		}
 		do := c.dos[r.URL.Path]
 		if do == nil {
 			http.NotFound(w, r)
@@ -200,6 +211,7 @@ func fill(t *testing.T, c *cluster, url string) {
 			}},
 		})
 	}
+	apply.Vips = append(apply.Vips, many("red-many", "203.0.113.30"), many("red-many-6", "2001:db8:113::30"))
 	apply.Vips[1].Limits = &weirv1.Limits{Packets: 5000}
 	applied, err := admin.ApplyVIPs(t.Context(), apply)
 	if err != nil {
@@ -220,6 +232,23 @@ func fill(t *testing.T, c *cluster, url string) {
 	})
 }
 
+// many is a VIP with five backends, for TCP and UDP.
+func many(name, address string) *weirv1.VIP {
+	vip := &weirv1.VIP{Name: name, Tenant: "red", Address: address}
+	for _, protocol := range []string{"TCP", "UDP"} {
+		e := &weirv1.Endpoint{Protocol: protocol, Port: 80}
+		for n := range 5 {
+			backend := fmt.Sprintf("10.3.2.%d", 11+n)
+			if strings.Contains(address, ":") {
+				backend = fmt.Sprintf("fd00:3::%d", 11+n)
+			}
+			e.Backends = append(e.Backends, &weirv1.Backend{Host: "host1", Address: backend})
+		}
+		vip.Endpoints = append(vip.Endpoints, e)
+	}
+	return vip
+}
+
 // reportHost tells that the host's backends are unhealthy, and what leaves from it.
 func reportHost(t *testing.T, host *rpc.Client, vips []*weirv1.VIP, generation uint64) {
 	t.Helper()
@@ -231,7 +260,7 @@ func reportHost(t *testing.T, host *rpc.Client, vips []*weirv1.VIP, generation u
 		}},
 	}}
 	for _, vip := range vips {
-		if len(vip.GetEndpoints()) == 0 {
+		if len(vip.GetEndpoints()) == 0 || vip.GetEndpoints()[0].GetHealthCheck() == nil {
 			continue
 		}
 		report.Health = append(report.Health, &weirv1.BackendHealth{

@@ -141,6 +141,35 @@ test("a killed mux is seen at once", async ({ page }) => {
   await expect(page.locator("svg")).toContainText("disconnected");
 });
 
+test("explain says what the command line does, of any flow", async ({ page }) => {
+  test.setTimeout(120_000);
+  await signIn(page, admin);
+  const any = (n: number) => Math.floor(Math.random() * n);
+  const backends = new Set<string>();
+  for (let i = 0; i < 100; i++) {
+    const six = any(2) === 0;
+    const query = new URLSearchParams({
+      protocol: ["TCP", "UDP"][any(2)], from: six ? `2001:db8:${any(9) + 1}::${any(9) + 1}` : `192.0.2.${any(255)}`, fromPort: String(1 + any(65535)),
+      to: six ? "2001:db8:113::30" : ["203.0.113.30", "203.0.113.10"][any(2)], toPort: ["80", "80", "80", "81"][any(4)],
+    });
+    await page.evaluate((to) => void (location.hash = to), `#/explain?${query}`);
+    const shown = page.locator("code", { hasText: "weir explain" });
+    await expect(shown).toContainText(`:${query.get("fromPort")}`);
+    const args = (await shown.innerText()).split(" ").slice(1).map((word) => ["arg", word.replaceAll("'", "")]);
+    const told = await (await fetch(`${control}/weir?${new URLSearchParams(args)}`)).text();
+    const steps = told.split("\n").map((line) => /^ {2}\d+\. (.*)/.exec(line)?.[1]).filter((step) => step);
+    if (steps.length === 0) {
+      await expect.poll(async () => told.includes(await page.getByRole("alert").innerText().catch(() => "nothing is wrong")), { message: told }).toBe(true);
+      continue;
+    }
+    await expect(page.locator(".steps li")).toHaveText(steps as string[]);
+    const backend = / backend (\S+) on host (\S+) /.exec(told);
+    await expect(page.locator("section[aria-labelledby=answer] dd", { hasText: backend ? `${backend[1]} on ${backend[2]}` : "none: see the steps" })).toBeVisible();
+    backends.add(backend?.[1] ?? "");
+  }
+  expect(backends.size, "flows differ").toBeGreaterThan(8);
+});
+
 test("the keyboard alone suffices: sign in, a VIP, explain", async ({ page }) => {
   await page.goto("/ui/");
   const field = page.getByLabel("Your token");
