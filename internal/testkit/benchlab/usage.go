@@ -32,7 +32,7 @@ func UsedBy(lab *netlab.Lab, node, daemon string) (u Used, err error) {
 	if u.Daemon, err = ProcessTime(process.PID); err != nil {
 		return u, err
 	}
-	if u.Resident, err = resident(process.PID); err != nil {
+	if u.Resident, err = Resident(process.PID); err != nil {
 		return u, err
 	}
 	pins, err := filepath.Glob(filepath.Join(lab.PinPath(node), "live", "*"))
@@ -124,8 +124,8 @@ func ProcessTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// resident is the memory that a process holds, in bytes (proc(5)).
-func resident(pid int) (uint64, error) {
+// Resident is the memory that a process holds, in bytes (proc(5)).
+func Resident(pid int) (uint64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
 		return 0, err

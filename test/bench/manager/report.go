@@ -27,6 +27,9 @@ type result struct {
 	Managers float64 `json:"managersCPU,omitempty"` // seconds of CPU that the managers took meanwhile
 	Bench    float64 `json:"benchCPU,omitempty"`    // and the bench, with all simulated nodes and callers
 
+	PageKiB  int     `json:"pageKiB,omitempty"`  // of the manager's memory, for each page that is open
+	LoadedKB float64 `json:"loadedKB,omitempty"` // of the page, scripts and style, compressed
+
 	Stages    map[string]float64 `json:"stages,omitempty"`    // mean time of each part of a port request
 	Quantiles []float64          `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
 }
