@@ -3,6 +3,7 @@ package neighbor
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,8 +24,8 @@ const (
 
 // Ledger is what a manager knows of owners, and since when. It has no lock.
 type Ledger struct {
-	asked   time.Time // when the newest read of the store began
-	version int64     // that it found
+	asked   time.Time        // when the newest read of the store began
+	puts    map[string]int64 // that it found: how often each mux was noted
 	muxes   []Mux
 	vips    []netip.Addr
 	tenures map[netip.Addr]tenure
@@ -34,6 +35,13 @@ type Ledger struct {
 type tenure struct {
 	mux   string
 	since time.Time // when a read ended that was the first to show it
+}
+
+// Put is the last note of a mux that was ever written, even if it is gone, and how many of it there were.
+type Put struct {
+	Mux
+
+	Count int64
 }
 
 // Wait is a VIP of a mux. Wait is 0, or how long others may still have a lease of it at least: until a grant says 0 the
@@ -50,18 +58,30 @@ type Grant struct {
 	VIPs   []Wait        // in order
 }
 
-// Confirm takes over which muxes can answer, as a read of the store shows that began at asked and ended at now. The version
-// is another one whenever a mux was added since, even if it is gone again: two reads of one version that show one owner show
-// that there was no other in between, as an owner that was lost comes back only when a mux is added.
-func (l *Ledger) Confirm(muxes []Mux, version int64, asked, now time.Time) {
+// Confirm takes over which muxes can answer, as a read of the store shows that began at asked and ended at now. Two reads
+// that show one owner show that there was no other in between, unless a mux was noted meanwhile that comes before the owner,
+// or the owner itself: an owner that was lost comes back only when it is noted anew, or when one before it goes. These VIPs
+// are waited for anew; those of other muxes are not, so that a mux that comes and goes delays its own VIPs alone.
+func (l *Ledger) Confirm(muxes []Mux, puts []Put, asked, now time.Time) {
 	same := slices.EqualFunc(muxes, l.muxes, func(a, b Mux) bool { return a.Name == b.Name && slices.Equal(a.Prefixes, b.Prefixes) })
-	if version != l.version {
-		l.tenures, same = nil, false
+	counts := make(map[string]int64, len(puts))
+	for _, p := range puts {
+		if counts[p.Name] = p.Count; p.Count != l.puts[p.Name] {
+			l.forget(p, p.Count == l.puts[p.Name]+1)
+			same = false
+		}
 	}
-	l.asked, l.version, l.muxes = asked, version, muxes
+	l.asked, l.puts, l.muxes = asked, counts, muxes
 	if !same {
 		l.update(now)
 	}
+}
+
+// forget ends the tenures that a mux may have interrupted. single: it was noted once, and so with no other prefixes.
+func (l *Ledger) forget(p Put, single bool) {
+	maps.DeleteFunc(l.tenures, func(vip netip.Addr, of tenure) bool {
+		return (!single || p.Covers(vip)) && (p.Name == of.mux || isBefore(vip, p.Name, of.mux))
+	})
 }
 
 // SetVIPs says which VIPs there are, in order.

@@ -21,16 +21,19 @@ func (m Mux) Covers(vip netip.Addr) bool {
 // Owner is the mux of these that answers for the VIP: the one of the highest score (rendezvous hashing), so that a mux which
 // comes or goes moves no VIP but its own. Empty: none can.
 func Owner(vip netip.Addr, muxes []Mux) string {
-	owner, highest := "", uint64(0)
+	owner := ""
 	for _, m := range muxes {
-		if !m.Covers(vip) {
-			continue
-		}
-		if s := score(vip, m.Name); owner == "" || s > highest || s == highest && m.Name < owner {
-			owner, highest = m.Name, s
+		if m.Covers(vip) && (owner == "" || isBefore(vip, m.Name, owner)) {
+			owner = m.Name
 		}
 	}
 	return owner
+}
+
+// isBefore says whether mux a, and not b, owns a VIP that both can answer for.
+func isBefore(vip netip.Addr, a, b string) bool {
+	of, other := score(vip, a), score(vip, b)
+	return of > other || of == other && a < b
 }
 
 func score(vip netip.Addr, mux string) uint64 {

@@ -2,8 +2,10 @@ package neighbor
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -16,8 +18,8 @@ type world struct {
 	vips []netip.Addr
 
 	all      []Mux
-	able     map[string]bool // what the store has
-	version  int64
+	able     map[string]Mux // what the store has
+	puts     map[string]Put
 	managers []*managerSim
 	muxes    []*muxSim
 }
@@ -28,7 +30,7 @@ type managerSim struct {
 	asked   time.Duration // of a read under way
 	answers time.Duration // when it ends; 0: there is none
 	read    []Mux
-	version int64
+	puts    []Put
 	reads   time.Duration // when it reads what is there
 	done    bool
 }
@@ -65,19 +67,36 @@ func (w *world) delay() time.Duration {
 
 func (w *world) storeMuxes() (list []Mux) {
 	for _, m := range w.all {
-		if w.able[m.Name] {
-			list = append(list, m)
+		if able, is := w.able[m.Name]; is {
+			list = append(list, able)
 		}
 	}
 	return list
+}
+
+func (w *world) storePuts() (list []Put) { return slices.Collect(maps.Values(w.puts)) }
+
+// toggle has a mux come, with some prefixes, or go.
+func (w *world) toggle(name string) {
+	if _, is := w.able[name]; is {
+		delete(w.able, name)
+		return
+	}
+	m := Mux{Name: name}
+	for _, text := range []string{"198.51.100.0/30", "198.51.100.4/31"} {
+		if !w.chance(3) {
+			m.Prefixes = append(m.Prefixes, netip.MustParsePrefix(text))
+		}
+	}
+	w.able[name], w.puts[name] = m, Put{m, w.puts[name].Count + 1}
 }
 
 func (w *world) stepManager(m *managerSim) {
 	if w.now < m.still {
 		return
 	}
-	if w.chance(500) {
-		m.still = w.now + w.delay()*3
+	if w.chance(300) { // often for longer than muxes take to come and go
+		m.still = w.now + time.Duration(w.r.IntN(400))*step
 	}
 	clock := epoch.Add(w.now)
 	switch {
@@ -87,9 +106,9 @@ func (w *world) stepManager(m *managerSim) {
 		m.answers, m.done = m.reads+w.delay()+step, false
 	case w.now >= m.answers:
 		if !m.done {
-			m.read, m.version = w.storeMuxes(), w.version // it stood still
+			m.read, m.puts = w.storeMuxes(), w.storePuts() // it stood still
 		}
-		m.ledger.Confirm(m.read, m.version, epoch.Add(m.asked), clock)
+		m.ledger.Confirm(m.read, m.puts, epoch.Add(m.asked), clock)
 		m.answers = 0
 	}
 }
@@ -97,7 +116,7 @@ func (w *world) stepManager(m *managerSim) {
 // readStore is what a read finds, when it gets to the store: also of a manager that stands still.
 func (w *world) readStore(m *managerSim) {
 	if m.answers != 0 && !m.done && w.now >= m.reads {
-		m.read, m.version, m.done = w.storeMuxes(), w.version, true
+		m.read, m.puts, m.done = w.storeMuxes(), w.storePuts(), true
 	}
 }
 
@@ -133,15 +152,15 @@ func (w *world) stepMux(m *muxSim) {
 // one that answers at most.
 func TestNoTwoMuxesAnswer(t *testing.T) {
 	answered, moves := 0, 0
-	for seed := range uint64(30) {
-		w := &world{r: rand.New(rand.NewPCG(seed, 1)), vips: vipsOf(5), all: muxesOf(3), able: map[string]bool{}}
+	for seed := range uint64(60) {
+		w := &world{r: rand.New(rand.NewPCG(seed, 1)), vips: vipsOf(5), all: muxesOf(3), able: map[string]Mux{}, puts: map[string]Put{}}
 		for range 3 {
 			m := &managerSim{}
 			m.ledger.SetVIPs(w.vips, epoch)
 			w.managers = append(w.managers, m)
 		}
 		for _, m := range w.all {
-			w.able[m.Name] = true
+			w.able[m.Name], w.puts[m.Name] = m, Put{m, 1}
 			w.muxes = append(w.muxes, &muxSim{name: m.Name})
 		}
 		last := map[netip.Addr]string{}
@@ -149,8 +168,9 @@ func TestNoTwoMuxesAnswer(t *testing.T) {
 			w.now += step
 			if w.chance(100) {
 				name := fmt.Sprintf("mux%d", 1+w.r.IntN(3))
-				if w.able[name] = !w.able[name]; w.able[name] {
-					w.version++
+				w.toggle(name)
+				if w.chance(4) { // also between two reads
+					w.toggle(name)
 				}
 			}
 			for _, m := range w.managers {
@@ -193,7 +213,7 @@ func TestAnOwnerKeepsItsVIPs(t *testing.T) {
 	l.SetVIPs(vips, epoch)
 	digest := uint64(0)
 	for now := time.Duration(0); now < 5*time.Second; now += Interval {
-		l.Confirm(muxes, 1, epoch.Add(now), epoch.Add(now+10*time.Millisecond))
+		l.Confirm(muxes, []Put{{muxes[0], 1}}, epoch.Add(now), epoch.Add(now+10*time.Millisecond))
 		g, ok := l.Grant("mux1", epoch.Add(now+20*time.Millisecond))
 		if !ok {
 			t.Fatalf("after %s: no lease", now)
@@ -207,5 +227,67 @@ func TestAnOwnerKeepsItsVIPs(t *testing.T) {
 	}
 	if digest == 0 {
 		t.Error("the VIPs are sent with each lease")
+	}
+}
+
+// A mux that comes and goes all the time delays no VIP but those that it would own: also not if it has other prefixes.
+func TestAFlappingMuxDelaysItsOwnVIPsAlone(t *testing.T) {
+	vips := vipsOf(20)
+	all, lan := muxesOf(2), netip.MustParsePrefix("198.51.100.0/28")
+	for _, prefixes := range [][]netip.Prefix{all[1].Prefixes, {lan}, {netip.MustParsePrefix("203.0.113.0/24")}} {
+		var l Ledger
+		l.SetVIPs(vips, epoch)
+		steady, flaps := all[0], Mux{all[1].Name, prefixes}
+		count := int64(0)
+		for now := time.Duration(0); now < 3*Lease; now += Interval {
+			muxes := []Mux{steady}
+			if now/Interval%2 == 1 {
+				muxes, count = append(muxes, flaps), count+1
+			}
+			l.Confirm(muxes, []Put{{steady, 1}, {flaps, count}}, epoch.Add(now), epoch.Add(now+10*time.Millisecond))
+		}
+		grant, _ := l.Grant(steady.Name, epoch.Add(3*Lease))
+		waits := map[netip.Addr]time.Duration{}
+		for _, w := range grant.VIPs {
+			waits[w.VIP] = w.Wait
+		}
+		for _, vip := range vips {
+			if wait, has := waits[vip]; Owner(vip, []Mux{steady, flaps}) == steady.Name && (!has || wait != 0) {
+				t.Errorf("while one with %v comes and goes, %s is waited for: %s", prefixes, vip, wait)
+			}
+		}
+	}
+}
+
+// Two reads that show one owner show that it was the owner in between, unless notes were written that may have made another.
+func TestAnOwnerThatWasInterruptedWaits(t *testing.T) {
+	vip := vipsOf(1)[0]
+	all := muxesOf(2)
+	owner, other := all[0], all[1] // other: one that comes before it
+	if Owner(vip, all) == owner.Name {
+		owner, other = other, owner
+	}
+	elsewhere := Mux{other.Name, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
+	for what, c := range map[string]struct {
+		put   Put
+		waits bool
+	}{
+		"nothing was noted":                        {Put{other, 1}, false},
+		"the owner was":                            {Put{owner, 2}, true},
+		"one before it was":                        {Put{other, 2}, true},
+		"one without the vip was":                  {Put{elsewhere, 2}, false},
+		"it was twice, at first maybe with others": {Put{elsewhere, 3}, true},
+	} {
+		var l Ledger
+		l.SetVIPs([]netip.Addr{vip}, epoch)
+		l.Confirm([]Mux{owner}, []Put{{owner, 1}, {other, 1}}, epoch, epoch)
+		puts := map[string]Put{owner.Name: {owner, 1}, other.Name: {other, 1}}
+		puts[c.put.Name] = c.put
+		later := epoch.Add(3 * Lease)
+		l.Confirm([]Mux{owner}, slices.Collect(maps.Values(puts)), later, later)
+		grant, _ := l.Grant(owner.Name, later)
+		if waits := grant.VIPs[0].Wait > 0; waits != c.waits {
+			t.Errorf("%s: it waits: %v", what, waits)
+		}
 	}
 }

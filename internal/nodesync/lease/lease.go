@@ -30,7 +30,7 @@ const readTimeout = neighbor.Lease / 2
 type Presence interface {
 	SetAble(mux neighbor.Mux)
 	SetUnable(mux string)
-	ReadAble(ctx context.Context) (muxes []neighbor.Mux, version int64, err error)
+	ReadAble(ctx context.Context) (muxes []neighbor.Mux, puts []neighbor.Put, err error)
 	IsExcluded(node string) bool
 }
 
@@ -168,14 +168,14 @@ func (l *Leases) read(ctx context.Context) {
 	asked := l.now()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	muxes, version, err := l.presence.ReadAble(ctx)
+	muxes, puts, err := l.presence.ReadAble(ctx)
 	if err != nil {
 		l.log.Debug("no leases to answer ARP and NDP are granted", "err", err)
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ledger.Confirm(muxes, version, asked, l.now())
+	l.ledger.Confirm(muxes, puts, asked, l.now())
 	for name, a := range l.active {
 		there := slices.ContainsFunc(muxes, func(m neighbor.Mux) bool { return m.Name == name })
 		if !there && a.lost { // another manager has noted it meanwhile, and taken that back

@@ -28,7 +28,7 @@
 //	/weir/v1/streams/NAME    the node's stream is open; on the lease of the manager that holds it
 //	/weir/v1/excluded/NAME   the node's stream is open, and it is out of the pool as it does not answer; on the same lease
 //	/weir/v1/neighbors/NAME  the mux renews its lease to answer ARP and NDP; on the same lease
-//	/weir/v1/neighbor-puts/NAME       written with each note of a mux in neighbors/, and never deleted
+//	/weir/v1/neighbor-puts/NAME       the last note of the mux in neighbors/, and never deleted
 //	/weir/v1/ready/LEASE     the generation that all hosts of a manager have; on the same lease
 //	/weir/events/v1/...      events, on leases; no part of the State
 //	/weir/trust/v1/...       who may do what: the CA, join tokens, principals, users, tenants

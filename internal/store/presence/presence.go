@@ -180,26 +180,30 @@ func (r *Registry) SetUnable(mux string) {
 }
 
 // ReadAble reads from the store which muxes can answer ARP and NDP, by name: all that was written before it was called. The
-// version is another one after each SetAble of any manager.
-func (r *Registry) ReadAble(ctx context.Context) (muxes []neighbor.Mux, version int64, err error) {
+// puts are the last SetAble of each mux that any manager has written.
+func (r *Registry) ReadAble(ctx context.Context) (muxes []neighbor.Mux, puts []neighbor.Put, err error) {
 	found, err := r.etcd.Txn(ctx).Then(
 		clientv3.OpGet(keyspace.Neighbors, clientv3.WithPrefix()),
-		clientv3.OpGet(keyspace.NeighborPuts, clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(keyspace.NeighborPuts, clientv3.WithPrefix()),
 	).Commit()
 	if err != nil {
-		return nil, 0, etcd.Explain("read which muxes answer ARP and NDP", err)
+		return nil, nil, etcd.Explain("read which muxes answer ARP and NDP", err)
 	}
 	for _, kv := range found.Responses[0].GetResponseRange().GetKvs() { // in the order of their keys
 		mux, err := codec.Decode[neighbor.Mux](string(kv.Key), kv.Value)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		muxes = append(muxes, mux)
 	}
 	for _, kv := range found.Responses[1].GetResponseRange().GetKvs() {
-		version = max(version, kv.ModRevision)
+		mux, err := codec.Decode[neighbor.Mux](string(kv.Key), kv.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		puts = append(puts, neighbor.Put{Mux: mux, Count: kv.Version})
 	}
-	return muxes, version, nil
+	return muxes, puts, nil
 }
 
 // IsExcluded says whether a node is out, or is to be.
@@ -282,7 +286,7 @@ func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wan
 		if before, there := noted[key]; note.serves == "" && (!there || before != note) {
 			put := []clientv3.Op{clientv3.OpPut(key, note.value, clientv3.WithLease(lease))}
 			if mux, is := strings.CutPrefix(key, keyspace.Neighbors); is {
-				put = append(put, clientv3.OpPut(keyspace.NeighborPuts+mux, ""))
+				put = append(put, clientv3.OpPut(keyspace.NeighborPuts+mux, note.value))
 			}
 			ops = append(ops, clientv3.OpTxn(nil, put, nil))
 		}
