@@ -94,7 +94,7 @@ var Requests = map[string]Request{
 	weirv1connect.SyncServiceSyncMuxProcedure:              {8 * medium, some, 10},
 	weirv1connect.SyncServiceReportMuxProcedure:            {8 * medium, many, 1},
 	weirv1connect.SyncServiceAcknowledgeMuxProcedure:       {small, few, 0},
-	weirv1connect.SyncServiceRenewNeighborsProcedure:       {small, few, 0},
+	weirv1connect.SyncServiceRenewNeighborsProcedure:       {small, few, 1},
 	weirv1connect.SyncServiceAnswerTaskProcedure:           {4 * medium, some, 1},
 	weirv1connect.SyncServiceSyncHostProcedure:             {medium, few, 10},
 	weirv1connect.SyncServiceReportHostProcedure:           {4 * medium, 1 << 17, 1},

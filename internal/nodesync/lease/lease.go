@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/wake"
 )
 
@@ -25,6 +26,13 @@ const tick = 25 * time.Millisecond
 
 // readTimeout bounds a read of the store: one that takes longer gives no lease.
 const readTimeout = neighbor.Lease / 2
+
+// A mux that comes and goes is noted notesBurst times at once, and then every noteEvery: a note is a write, and has VIPs
+// that the mux would own wait anew. So three managers together leave time to take them over between two notes.
+const (
+	noteEvery  = 5 * time.Second
+	notesBurst = 3
+)
 
 // Presence notes which muxes can answer, for all managers.
 type Presence interface {
@@ -43,6 +51,7 @@ type Leases struct {
 	wake     wake.Signal // a mux is new
 
 	mu     sync.Mutex
+	notes  tokenbucket.Buckets // by mux
 	ledger neighbor.Ledger
 	active map[string]active // muxes that renew their lease here
 	macs   []string          // of muxes with neighbor prefixes, in order
@@ -178,12 +187,18 @@ func (l *Leases) read(ctx context.Context) {
 	l.ledger.Confirm(muxes, puts, asked, l.now())
 	for name, a := range l.active {
 		there := slices.ContainsFunc(muxes, func(m neighbor.Mux) bool { return m.Name == name })
-		if !there && a.lost { // another manager has noted it meanwhile, and taken that back
+		again := !there && a.lost && l.mayNote(name) // another manager has noted it meanwhile, and taken that back
+		if again {
 			l.presence.SetAble(a.mux)
 		}
-		a.lost = !there && !a.lost
+		a.lost = !there && !again
 		l.active[name] = a
 	}
+}
+
+// mayNote says whether a mux may be noted now, and counts it.
+func (l *Leases) mayNote(mux string) bool {
+	return l.notes.Take(mux, 1/noteEvery.Seconds(), notesBurst, 1, l.now()) == 0
 }
 
 // RenewNeighbors gives a mux a lease to answer ARP and NDP for its VIPs.
@@ -201,12 +216,12 @@ func (l *Leases) RenewNeighbors(_ context.Context, r *weirv1.RenewNeighborsReque
 		if was {
 			l.drop(node.Name)
 		}
-	case !was || !slices.Equal(before.mux.Prefixes, mux.Prefixes):
+	case (!was || !slices.Equal(before.mux.Prefixes, mux.Prefixes)) && l.mayNote(node.Name):
 		l.log.Info("a mux can answer ARP and NDP", "node", node.Name)
 		l.active[node.Name] = active{mux: mux, seen: l.now()}
 		l.presence.SetAble(mux)
 		l.wake.Set()
-	default:
+	case was:
 		before.seen = l.now()
 		l.active[node.Name] = before
 	}

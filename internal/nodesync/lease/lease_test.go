@@ -182,3 +182,32 @@ func TestANoteThatIsLostIsWrittenAgain(t *testing.T) {
 		t.Errorf("written %d times more", more)
 	}
 }
+
+// A mux that says in turn that it can and cannot answer is written to the store seldom, and others take its VIPs over.
+func TestAFlappingMuxIsNotedSeldom(t *testing.T) {
+	r := newRig()
+	ask := func(ready bool) {
+		_, _ = r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux2", Ready: ready})
+	}
+	var other *weirv1.RenewNeighborsResponse
+	seconds := 60
+	for i := range seconds * int(time.Second/neighbor.Interval) {
+		ask(i%2 == 0)
+		_, _ = r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
+		r.turn(t, neighbor.Interval)
+		if got := r.renew(t, "mux1", 0); other == nil || len(got.GetVips()) == vips && got.GetDigest() != 0 {
+			other = got
+		}
+	}
+	if most := int64(notesBurst) + int64(time.Duration(seconds)*time.Second/noteEvery); r.notes.puts["mux2"].Count > most {
+		t.Errorf("in %d s it was noted %d times, want at most %d", seconds, r.notes.puts["mux2"].Count, most)
+	}
+	if other.GetDigest() == 0 {
+		t.Error("the other mux never had all VIPs without a wait")
+	}
+	r.time = r.time.Add(notesBurst * noteEvery)
+	ask(false)
+	if ask(true); r.notes.able["mux2"].Name == "" {
+		t.Error("a mux that was quiet for a while is not noted at once")
+	}
+}
