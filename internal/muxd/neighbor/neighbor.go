@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -158,6 +159,10 @@ func (n *Neighbor) renew(ctx context.Context) {
 	sent := n.Now()
 	response, err := n.Renew(ctx, request)
 	if err != nil {
+		if connect.CodeOf(err) == connect.CodeAborted {
+			n.Log.Debug("wait for a lease of VIPs that are answered for", "err", err)
+			return // the lease before runs on
+		}
 		if n.failures++; n.failures%failuresToLeave == 0 {
 			n.Leave()
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -125,6 +126,10 @@ func TestTakingOver(t *testing.T) {
 	want(t, "its lease is over", r.turn(t.Context()), "answer for []")
 	if held := r.Held(); len(held) != 0 || !strings.Contains(strings.Join(r.Warnings(), "\n"), "no manager renews the lease") {
 		t.Errorf("it holds %v, and warns %q", held, r.Warnings())
+	}
+	r.err = connect.NewError(connect.CodeAborted, errors.New("not noted yet"))
+	for range 2 * failuresToLeave {
+		want(t, "a manager that notes the mux first is not left", r.turn(t.Context()), "")
 	}
 	r.err = nil
 	want(t, "a lease again", r.turn(t.Context()), "answer for [203.0.113.10]; announce 203.0.113.10")

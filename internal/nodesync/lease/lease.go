@@ -211,8 +211,9 @@ func (l *Leases) RenewNeighbors(_ context.Context, r *weirv1.RenewNeighborsReque
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	mux := neighbor.Mux{Name: node.Name, Prefixes: node.NeighborPrefixes}
+	able := r.GetReady() && !s.Excluded.Has(node.Name) && !l.presence.IsExcluded(node.Name)
 	switch before, was := l.active[node.Name]; {
-	case !r.GetReady() || s.Excluded.Has(node.Name) || l.presence.IsExcluded(node.Name):
+	case !able:
 		if was {
 			l.drop(node.Name)
 		}
@@ -228,6 +229,10 @@ func (l *Leases) RenewNeighbors(_ context.Context, r *weirv1.RenewNeighborsReque
 	grant, ok := l.ledger.Grant(node.Name, l.now())
 	if !ok {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("this manager has not reached the store lately: it grants no lease"))
+	}
+	if able && !slices.ContainsFunc(l.ledger.Muxes(), func(m neighbor.Mux) bool { return m.Name == node.Name }) {
+		// A lease of no VIP would end the one that it has. Aborted: the mux asks this manager again.
+		return nil, connect.NewError(connect.CodeAborted, fmt.Errorf("the store does not have yet that mux %s can answer: ask again", node.Name))
 	}
 	response := &weirv1.RenewNeighborsResponse{Lease: durationpb.New(grant.Lease), Digest: neighbor.With(grant.Digest, l.macs)}
 	if response.Digest != 0 && response.Digest == r.GetDigest() {

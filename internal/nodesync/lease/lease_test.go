@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/neighbor"
@@ -110,7 +112,9 @@ func TestLeases(t *testing.T) {
 	if again := r.renew(t, "mux1", held.GetDigest()); len(again.GetVips()) != 0 || again.GetLease().AsDuration() > neighbor.Lease {
 		t.Errorf("what it has is sent again: %v", again)
 	}
-	r.renew(t, "mux2", 0)
+	if _, err := r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux2", Ready: true}); connect.CodeOf(err) != connect.CodeAborted {
+		t.Errorf("a mux that is not noted yet gets a lease of nothing, which ends the one that it has: %v", err)
+	}
 	r.turn(t, neighbor.Interval)
 	one, two := r.renew(t, "mux1", held.GetDigest()), r.renew(t, "mux2", 0)
 	if len(one.GetVips())+len(two.GetVips()) != vips || len(two.GetVips()) == 0 {
@@ -175,7 +179,7 @@ func TestANoteThatIsLostIsWrittenAgain(t *testing.T) {
 	writes := r.notes.puts["mux1"].Count
 	delete(r.notes.able, "mux1") // by the other manager
 	for range 2 {
-		r.renew(t, "mux1", 0)
+		_, _ = r.RenewNeighbors(context.Background(), &weirv1.RenewNeighborsRequest{Name: "mux1", Ready: true})
 		r.turn(t, neighbor.Interval)
 	}
 	if more := r.notes.puts["mux1"].Count - writes; more != 1 {
