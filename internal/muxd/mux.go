@@ -150,7 +150,7 @@ type Mux struct {
 func New(config Config) (*Mux, error) {
 	m := &Mux{config: config, stream: telemetry.NewStream("weir_mux")}
 	m.routes = announce.New(announce.Config{
-		Aggregates: config.Aggregates, NATPrefixes: config.NATPrefixes, OverridesFile: config.RoutesFile, Speaker: config.Speaker,
+		Aggregates: config.Aggregates, NATPrefixes: config.NATPrefixes, Neighbors: config.NeighborPrefixes, OverridesFile: config.RoutesFile, Speaker: config.Speaker,
 		Discard: config.Discard, Log: config.Log,
 	})
 	var err error

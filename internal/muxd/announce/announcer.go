@@ -26,7 +26,9 @@ type Config struct {
 	// Aggregates are announced instead of routes to single VIPs, each while a VIP lies in it. None: a route for every VIP.
 	Aggregates []netip.Prefix
 	// NATPrefixes are announced as long as the mux forwards: what answers come to.
-	NATPrefixes   []netip.Prefix
+	NATPrefixes []netip.Prefix
+	// Neighbors are prefixes of VIPs that ARP and NDP are answered for, beside or instead of routes.
+	Neighbors     []netip.Prefix
 	OverridesFile string // keeps the route overrides over restarts; empty: they are not kept
 	Speaker       Speaker
 	// Discard makes the prefixes of announced VIPs all whose packets the kernel drops, if they get to it.
@@ -140,14 +142,17 @@ func (a *Announcer) Announced(vips map[netip.Addr]bool) map[netip.Addr]bool {
 	return announced
 }
 
-// Serving are the VIPs that the mux forwards for; false: it is to attract nothing, or knows no VIPs yet.
+// Serving are the VIPs that the mux forwards for, and whose routes no overload action takes back; false: it is to attract
+// nothing, or knows no VIPs yet.
 func (a *Announcer) Serving() (map[netip.Addr]bool, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped || a.excluded || a.reach.None || !a.reach.Tried && len(a.announced) == 0 {
 		return nil, false
 	}
-	return maps.Clone(a.announced), true
+	serving := maps.Clone(a.announced)
+	maps.DeleteFunc(serving, func(vip netip.Addr, _ bool) bool { return a.overrides[vip].Withdrawn })
+	return serving, true
 }
 
 // announce computes the routes. The lock is held.
@@ -166,7 +171,7 @@ func (a *Announcer) announce() {
 		warnings = append(warnings, err.Error())
 	}
 	routes, more := a.routes(vips)
-	warnings = append(warnings, more...)
+	warnings = append(append(warnings, more...), a.undiverted(vips)...)
 	for _, prefix := range overlay.prefixes() {
 		routes = append(routes, bgp.Plain(prefix))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -257,5 +258,21 @@ func TestOverriddenVIPsOfAggregates(t *testing.T) {
 		"give its pool a blackhole")
 	r.Set(vips(11), Overlay{}, Reach{Tried: true})
 	r.holds("[]") // the last VIP of the aggregate
+	r.warns()
+}
+
+// A VIP whose route is taken back is not answered for either; ARP and NDP can't divert one, which is said.
+func TestOverridesHoldForNeighbors(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Neighbors = []netip.Prefix{netip.MustParsePrefix("203.0.113.8/29")} })
+	r.Adopt(vips(10, 11), nil)
+	r.SetOverrides([]model.VIPRoute{scrubbed, blackholed})
+	if serving, ok := r.Serving(); !ok || !maps.Equal(serving, vips(10)) {
+		t.Errorf("answered for are %v, %v", serving, ok)
+	}
+	r.warns("VIP 203.0.113.10 has another route for scrub, but ARP and NDP for it are answered: its packets come from the segment as before")
+	r.SetOverrides(nil)
+	if serving, _ := r.Serving(); !maps.Equal(serving, vips(10, 11)) {
+		t.Errorf("answered for are %v", serving)
+	}
 	r.warns()
 }

@@ -35,6 +35,19 @@ func (a *Announcer) prefix(vip netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// undiverted warns of VIPs that ARP and NDP bring packets of although their routes lead elsewhere.
+func (a *Announcer) undiverted(vips map[netip.Addr]bool) (warnings []string) {
+	for vip, route := range a.overrides {
+		in := func(p netip.Prefix) bool { return p.Contains(vip) }
+		if vips[vip] && !route.Withdrawn && slices.ContainsFunc(a.config.Neighbors, in) {
+			warnings = append(warnings, fmt.Sprintf(
+				"VIP %s has another route for %s, but ARP and NDP for it are answered: its packets come from the segment as before", vip, route.Action))
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
 // routes are what is announced of VIPs: their usual routes, but for those with an override.
 func (a *Announcer) routes(vips map[netip.Addr]bool) (routes []bgp.Route, warnings []string) {
 	var plain []netip.Addr
