@@ -31,7 +31,7 @@ func Node(s desired.State, n model.Node, tenants *Tenants, allowed []netip.Prefi
 	return errors.Join(append(a.errs, NodeJoin(n, allowed))...)
 }
 
-// NodeJoin says whether the addresses and source prefixes of n are those that its join allows; none is any.
+// NodeJoin says whether the addresses and prefixes of n are those that its join allows; none is any.
 func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 	if len(allowed) == 0 {
 		return nil
@@ -39,6 +39,7 @@ func NodeJoin(n model.Node, allowed []netip.Prefix) error {
 	a := nodeAdmission{node: n, allowed: allowed}
 	a.joinPrefixes("prefixes", n.Prefixes)
 	a.joinPrefixes("natPrefixes", n.NATPrefixes)
+	a.joinPrefixes("neighborPrefixes", n.NeighborPrefixes)
 	for i, address := range n.Addresses {
 		if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Contains(address) }) {
 			a.refuse(fmt.Sprintf("addresses[%d]", i), "%s is not in what %s joined for: %s", address, n.Name, joined(allowed))

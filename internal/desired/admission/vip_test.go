@@ -283,6 +283,9 @@ func TestNATPrefixesAreOneMuxes(t *testing.T) {
 		{node: natMux("mux2", "10.1.2.0/24", "10.1.2.2"), want: "natPrefixes[0]: 10.1.2.0/24 has source addresses of the mux itself"},
 		{node: natMux("mux2", "100.64.0.0/16"), want: "natPrefixes[0]: 100.64.0.0/16 overlaps 100.64.0.0/10, by which servers know clients of virtual networks"},
 		{node: natMux("mux2", "10.255.0.0/24"), want: "natPrefixes[0]: 10.255.0.0/24 has an address of the overlay"},
+		{node: neighborMux("mux2", "203.0.113.0/24")},
+		{node: neighborMux("mux2", "203.0.113.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+		{node: neighborMux("mux2", "203.0.113.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}, want: "neighborPrefixes[0]: 203.0.113.0/24 is not in what mux2 joined for: 203.0.113.0/25"},
 		{node: natMux("mux2", "10.66.2.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.66.2.0/25")}, want: "natPrefixes[0]: 10.66.2.0/24 is not in what mux2 joined for: 10.66.2.0/25"},
 		{node: model.Node{Name: "evil", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.66.1.7")}}, want: "addresses[0]: 10.66.1.7 is in a prefix of mux mux1"},
 	} {
@@ -306,6 +309,13 @@ func TestNATPrefixesAreOneMuxes(t *testing.T) {
 func natMux(name, prefix string, addresses ...string) model.Node {
 	n := spreadMux(name, prefix, addresses...)
 	n.Prefixes, n.NATPrefixes = nil, n.Prefixes
+	return n
+}
+
+// neighborMux is a mux that answers ARP and NDP for VIPs in a prefix.
+func neighborMux(name, prefix string) model.Node {
+	n := spreadMux(name, prefix)
+	n.Prefixes, n.NeighborPrefixes = nil, n.Prefixes
 	return n
 }
 
