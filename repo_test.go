@@ -186,7 +186,7 @@ var layers = []struct {
 }{
 	{"model (L0)", []string{"model"}},
 	{"pure (L1)", []string{"sorted", "wake", "bucket", "steer", "fabric", "placement", "placechoice", "flowhash", "health", "typo", "selector", "snat", "snatport", "neighbor", "desired", "trust", "fastpath", "fbt", "syncookie", "fairshare", "overload", "overloadpolicy", "placementpolicy", "pkt", "compile", "wire", "manifest", "traffic", "plan", "rate", "elapsed"}},
-	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe", "segment"}},
+	{"adapters (L2)", []string{"telemetry", "etcd", "election", "store", "cluster", "bgp", "datapath", "hardware", "netlink", "probe", "segment", "boottime"}},
 	{"daemons (L3)", []string{"daemon", "slowpath", "limits", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "resource", "trustservice", "inflight", "warning", "diagnosis", "replica", "nodesync", "clusterservice", "webui", "apiserver", "manager", "muxd", "agentd", "switchd", "ctl", "planinput", "lab"}},
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirlb/weir/internal/apiserver"
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/boottime"
 	"github.com/weirlb/weir/internal/cluster"
 	"github.com/weirlb/weir/internal/clusterservice"
 	"github.com/weirlb/weir/internal/controller/backlog"
@@ -168,7 +169,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
+// makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now, but for leases, which
+// end while the machine sleeps too.
 func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
 	makeKeepers(m, clock)
@@ -243,7 +245,7 @@ func makeKeepers(m *Manager, clock func() time.Time) {
 	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
 	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
-	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, clock, m.log)
+	m.numbers, m.leases = &hostnumber.Controller{Store: m.store, Now: clock, Log: m.log}, lease.New(m.store.Watch, m.store.Presence, boottime.Now, m.log)
 }
 
 // view is the State that users are shown.

@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/boottime"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/mux/flow"
@@ -176,7 +177,7 @@ func New(config Config) (*Mux, error) {
 		m.leases = neighbor.New(neighbor.Config{
 			Name: config.Name, Datapath: config.Datapath, Segment: config.Segment, Serving: m.serving,
 			MAC:   func() segment.MAC { _, mac := m.state.Running(); return mac },
-			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Now: neighbor.BootTime, Log: config.Log,
+			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Now: boottime.Since, Log: config.Log,
 		})
 	}
 	m.hops, err = config.NextHops(func(s netlink.State) {

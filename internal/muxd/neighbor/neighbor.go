@@ -25,7 +25,6 @@ import (
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events/reason"
@@ -73,7 +72,7 @@ type Config struct {
 	Renew   func(context.Context, *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error)
 	Leave   func() // has the next request go to another manager
 	Event   func(*weirv1.MuxEvent)
-	Now     func() time.Duration // CLOCK_BOOTTIME
+	Now     func() time.Duration // CLOCK_BOOTTIME, by which the data plane knows when a lease ends
 	Log     *slog.Logger
 }
 
@@ -107,15 +106,6 @@ type vip struct {
 // New returns one that has no lease.
 func New(c Config) *Neighbor {
 	return &Neighbor{Config: c, vips: map[netip.Addr]*vip{}, muxes: map[segment.MAC]bool{}}
-}
-
-// BootTime is CLOCK_BOOTTIME, by which the data plane knows when a lease ends.
-func BootTime() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		panic(fmt.Sprintf("read CLOCK_BOOTTIME: %v", err)) // every kernel that has XDP has it
-	}
-	return time.Duration(now.Nano())
 }
 
 // Run renews the lease until ctx ends. What the data plane answers for then, it answers for until the lease ends.

@@ -65,7 +65,7 @@ type active struct {
 	lost bool      // the store was read without its note
 }
 
-// New is of a store.
+// New is of a store. now also goes while the machine sleeps: what was read of the store before ends meanwhile.
 func New(watch func() (*store.State, <-chan struct{}), presence Presence, now func() time.Time, log *slog.Logger) *Leases {
 	return &Leases{watch: watch, presence: presence, now: now, log: log, wake: wake.New(), active: map[string]active{}}
 }
