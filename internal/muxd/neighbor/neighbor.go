@@ -100,6 +100,7 @@ type vip struct {
 	next     time.Duration // when the next announcement, or probe, is due
 	other    segment.MAC   // who has it too
 	conflict time.Duration // when that was heard last; 0: never
+	news     time.Duration // when operators were told of it last; 0: never
 	defended time.Duration
 }
 
@@ -341,7 +342,7 @@ func (n *Neighbor) hear(claim segment.Claim) {
 		return
 	}
 	now := n.Now()
-	news := v.conflict == 0 || v.other != claim.MAC || now >= v.conflict+conflictTime
+	news := v.news == 0 || now >= v.news+conflictTime // whoever it is: a station may send from any MAC
 	answers := v.told > 0
 	if answers && (v.defended == 0 || now >= v.defended+conflictTime) {
 		v.defended = now
@@ -355,6 +356,7 @@ func (n *Neighbor) hear(claim segment.Claim) {
 	if !news {
 		return
 	}
+	v.news = max(now, 1)
 	n.conflicts++
 	does := "the mux does not answer for it, and asks again every 10 s"
 	if answers {

@@ -194,3 +194,22 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("it holds %v", held)
 	}
 }
+
+// Claims from ever other MACs are told once in a while, as those from one.
+func TestClaimsFromManyMACsAreToldSeldom(t *testing.T) {
+	r := newRig()
+	r.grant(0, web, shop)
+	r.turn(t.Context())
+	const seconds = 30
+	for i := range 1000 * seconds {
+		r.now += time.Millisecond
+		r.hear(segment.Claim{Address: web, MAC: segment.MAC{2, 1, 1, 1, byte(i >> 8), byte(i)}})
+	}
+	if most := 1 + int(seconds*time.Second/conflictTime); len(r.events) > most {
+		t.Errorf("%d events in %d s, want at most %d", len(r.events), seconds, most)
+	}
+	told := len(r.events)
+	if r.hear(segment.Claim{Address: shop, MAC: thief}); len(r.events) != told+1 {
+		t.Error("another vip's conflict is not told")
+	}
+}
