@@ -266,6 +266,7 @@ func (n *Neighbor) set(owned, held []netip.Addr, now time.Duration) {
 	err := n.Segment.SetAddresses(owned)
 	written := n.written && slices.Equal(held, n.held)
 	if !written { // at first there are those of the process before
+		n.written = false // an error may leave half of it there
 		failed := n.Datapath.SetNeighbors(held)
 		if written = failed == nil; written {
 			n.replace(held)

@@ -40,13 +40,17 @@ type rig struct {
 	err      error
 	requests []*weirv1.RenewNeighborsRequest
 	serves   map[netip.Addr]bool
+	broken   error // of the data plane
 }
 
 func (r *rig) note(format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
-func (r *rig) SetNeighbors(vips []netip.Addr) error { r.note("answer for %v", vips); return nil }
+func (r *rig) SetNeighbors(vips []netip.Addr) error {
+	r.note("answer for %v", vips)
+	return r.broken
+}
 
 func (r *rig) SetNeighborLease(until time.Duration) error { r.until = until; return nil }
 
@@ -212,4 +216,20 @@ func TestClaimsFromManyMACsAreToldSeldom(t *testing.T) {
 	if r.hear(segment.Claim{Address: shop, MAC: thief}); len(r.events) != told+1 {
 		t.Error("another vip's conflict is not told")
 	}
+}
+
+// What a write that failed left in the data plane is written anew, also if the VIPs are those before it again.
+func TestAWriteThatFailedIsDoneAgain(t *testing.T) {
+	r := newRig()
+	r.grant(0, web)
+	r.turn(t.Context())
+	until := r.until
+	r.serves, r.broken = map[netip.Addr]bool{shop: true}, errors.New("no memory")
+	r.now += neighbor.Interval
+	want(t, "a write fails", r.turn(t.Context()), "answer for []")
+	if r.until != until || len(r.Warnings()) != 1 {
+		t.Errorf("the lease ends at %s, and it warns %q", r.until, r.Warnings())
+	}
+	r.serves, r.broken = serving, nil
+	want(t, "as before", r.turn(t.Context()), "answer for [203.0.113.10]; announce 203.0.113.10")
 }
