@@ -176,7 +176,7 @@ func New(config Config) (*Mux, error) {
 	if len(config.NeighborPrefixes) > 0 {
 		m.leases = neighbor.New(neighbor.Config{
 			Name: config.Name, Datapath: config.Datapath, Segment: config.Segment, Serving: m.serving,
-			MAC:   func() segment.MAC { _, mac := m.state.Running(); return mac },
+			MAC:   func() segment.MAC { return m.state.MAC() },
 			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Now: boottime.Since, Log: config.Log,
 		})
 	}

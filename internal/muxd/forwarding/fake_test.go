@@ -50,7 +50,8 @@ type fakeDatapath struct {
 	snat       map[model.SNATKey]model.MuxSNAT
 	full       error // of Update
 	lists      map[string]model.PrefixSet
-	room       int // for lists
+	room       int    // for lists
+	during     func() // called while Update writes
 	tookOver   bool
 	fakeOverlay
 	fakeNAT
@@ -85,6 +86,9 @@ func (d *fakeDatapath) Update(u endpoint.Update) error {
 	}
 	if len(u.SNAT)+len(u.SNATRemoved) > 0 {
 		d.note("workloads +%d -%d", len(u.SNAT), len(u.SNATRemoved))
+	}
+	if d.during != nil {
+		d.during()
 	}
 	if d.full != nil {
 		return d.full

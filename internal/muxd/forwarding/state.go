@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -69,6 +70,7 @@ type State struct {
 	config       Config
 	log          *slog.Logger
 	destinations func([]netip.Addr) // sets the destinations of next hops
+	mac          atomic.Value       // settings.MAC: who has a lease to renew can't wait for a write of tables
 
 	mu          sync.Mutex
 	generations generations
@@ -117,6 +119,7 @@ func New(config Config) (*State, error) {
 	}
 	settings := config.Settings
 	settings.HashKey = s.settings.HashKey
+	s.mac.Store(s.settings.MAC)
 	return s, s.setSettings(settings)
 }
 
@@ -143,6 +146,7 @@ func (s *State) setSettings(settings pool.Settings) error {
 		return err
 	}
 	s.settings = settings
+	s.mac.Store(settings.MAC)
 	return nil
 }
 
@@ -349,6 +353,9 @@ func (s *State) Running() (generation model.Generation, mac [6]byte) {
 	defer s.mu.Unlock()
 	return s.generations.runs, s.settings.MAC
 }
+
+// MAC is the interface's address, as Running tells it, also during an update.
+func (s *State) MAC() [6]byte { return s.mac.Load().([6]byte) }
 
 // Joins says whether this process has not applied a snapshot yet.
 func (s *State) Joins() bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/wire"
@@ -144,6 +145,27 @@ func TestMTUAndMACFollowTheInterface(t *testing.T) {
 	b.did("next hops of []", "settings key 0, sources 10.7.0.9 invalid IP, mtu 9000")
 	if settings, _ := b.datapath.Settings(); settings.MAC != state.MAC {
 		t.Errorf("the settings's MAC is %x, want the interface's, %x", settings.MAC, state.MAC)
+	}
+}
+
+// The address is told while tables are written, which may take long.
+func TestTheMACIsToldDuringAnUpdate(t *testing.T) {
+	b := newBench(t)
+	state := resolved()
+	state.MTU, state.MAC = 1500, [6]byte{2, 0, 0, 0, 0, 9}
+	b.state.SetNextHops(state)
+	var told [6]byte
+	b.datapath.during = func() {
+		asked := make(chan [6]byte, 1)
+		go func() { asked <- b.state.MAC() }()
+		select {
+		case told = <-asked:
+		case <-time.After(10 * time.Second):
+		}
+	}
+	b.must(wire.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{newEndpoint(key(10), "10.2.0.1")}})
+	if told != state.MAC {
+		t.Errorf("during an update it is told as %x, want %x", told, state.MAC)
 	}
 }
 
