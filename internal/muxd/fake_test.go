@@ -218,15 +218,18 @@ func (h *fakeHops) Run(ctx context.Context) error {
 // fakeManager has no stream, and takes reports.
 type fakeManager struct {
 	reports chan *weirv1.ReportMuxRequest
+	opened  []*weirv1.SyncMuxRequest
+	stream  context.Context // of the last one
 }
 
 func (m *fakeManager) AnswerTask(context.Context, *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
 	return nil, errors.New("manager is away")
 }
 
-func (m *fakeManager) SyncMux(context.Context, *weirv1.SyncMuxRequest) (
+func (m *fakeManager) SyncMux(ctx context.Context, r *weirv1.SyncMuxRequest) (
 	*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error,
 ) {
+	m.opened, m.stream = append(m.opened, r), ctx
 	return nil, errors.New("manager is away")
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -144,7 +145,8 @@ type Mux struct {
 	floods  *synflood.Watcher
 	loads   *fairdrop.Watcher
 	stream  *telemetry.Stream
-	chunks  wire.PrefixChunks // of the stream alone
+	chunks  wire.PrefixChunks                  // of the stream alone
+	cut     atomic.Pointer[context.CancelFunc] // ends the stream
 }
 
 // New adopts the live tables of the data plane. Run announces their VIPs.
@@ -181,7 +183,7 @@ func New(config Config) (*Mux, error) {
 		})
 	}
 	m.hops, err = config.NextHops(func(s netlink.State) {
-		m.state.SetNextHops(s)
+		m.setNextHops(s)
 		m.reports.wake.Set()
 	})
 	if err != nil {
@@ -251,6 +253,15 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 		return errors.Join(m.config.Datapath.Unload(), m.config.Discard(nil))
 	}
 	return errors.Join(err, m.config.Datapath.Close())
+}
+
+// setNextHops applies new next hops. The other muxes know by its registration that a MAC which claims VIPs is this one's.
+func (m *Mux) setNextHops(s netlink.State) {
+	before := m.state.MAC()
+	m.state.SetNextHops(s)
+	if cut := m.cut.Load(); cut != nil && m.leases != nil && m.state.MAC() != before {
+		(*cut)()
+	}
 }
 
 // serving are the VIPs that the mux forwards for; false: it is to attract nothing, or has no tables yet.
@@ -334,9 +345,12 @@ func (m *Mux) sweep(ctx context.Context) error {
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	m.stream.Opens()
+	ctx, cut := context.WithCancel(ctx)
+	m.cut.Store(&cut) // before the MAC is read
+	mac := m.state.MAC()
 	return m.config.Manager.SyncMux(ctx, &weirv1.SyncMuxRequest{
 		Name: m.config.Name, Version: m.config.Version, Joins: m.state.Joins(), PrefixChunks: m.chunks.IDs(),
-		NeighborPrefixes: compile.PrefixTexts(m.config.NeighborPrefixes), Mac: net.HardwareAddr(m.config.Settings.MAC[:]).String(),
+		NeighborPrefixes: compile.PrefixTexts(m.config.NeighborPrefixes), Mac: net.HardwareAddr(mac[:]).String(),
 		Addresses: m.config.Settings.Sources(), NatPrefixes: compile.PrefixTexts(m.config.NATPrefixes), Aggregates: compile.PrefixTexts(m.config.Aggregates),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -98,3 +99,37 @@ func TestTasksAloneChangeNoTable(t *testing.T) {
 		t.Error("a snapshot is taken for tasks alone")
 	}
 }
+
+// A mux that answers ARP registers anew when its interface has another MAC: other muxes know it by that.
+func TestAMuxRegistersItsMAC(t *testing.T) {
+	b := newBench(t, false, func(c *Config) {
+		c.NeighborPrefixes, c.Leases = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, noLeases{}
+		c.Settings.MAC = [6]byte{2, 0, 0, 0, 0, 1}
+	})
+	open := func() string {
+		_, _ = b.mux.open(t.Context()) // the manager is away
+		return b.manager.opened[len(b.manager.opened)-1].GetMac()
+	}
+	if mac := open(); mac != "02:00:00:00:00:01" {
+		t.Errorf("it registers %s", mac)
+	}
+	b.hops.changed(netlink.State{MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 1}})
+	if b.manager.stream.Err() != nil {
+		t.Error("the stream ends although the MAC is the same")
+	}
+	b.hops.changed(netlink.State{MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 2}})
+	if b.manager.stream.Err() == nil {
+		t.Error("with another MAC the stream goes on")
+	}
+	if mac := open(); mac != "02:00:00:00:00:02" {
+		t.Errorf("it registers %s", mac)
+	}
+}
+
+// noLeases are those of a manager that is away.
+type noLeases struct{}
+
+func (noLeases) RenewNeighbors(context.Context, *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error) {
+	return nil, errors.New("manager is away")
+}
+func (noLeases) Leave() {}

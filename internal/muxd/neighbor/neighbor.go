@@ -86,6 +86,7 @@ type Neighbor struct {
 	muxes     map[segment.MAC]bool // of the cluster
 	held      []netip.Addr         // that the data plane answers for
 	written   bool                 // it was told so
+	mac       segment.MAC          // that the neighbors are told
 	vips      map[netip.Addr]*vip
 	lapsed    bool // there is no lease, and it was said
 	failures  int  // of requests, in a row
@@ -210,6 +211,14 @@ func (n *Neighbor) step() time.Duration {
 		}
 	}
 	n.set(owned, held, now)
+	if mac := n.MAC(); mac != n.mac {
+		n.mac = mac
+		for _, address := range n.held { // it is news to the neighbors
+			if v := n.vips[address]; v != nil {
+				v.told, v.next = 0, 0
+			}
+		}
+	}
 	for _, address := range n.held {
 		next = min(next, n.tell(address, n.vips[address], now))
 	}

@@ -41,6 +41,7 @@ type rig struct {
 	requests []*weirv1.RenewNeighborsRequest
 	serves   map[netip.Addr]bool
 	broken   error // of the data plane
+	mac      segment.MAC
 }
 
 func (r *rig) note(format string, args ...any) {
@@ -62,9 +63,9 @@ func (r *rig) Listen(context.Context, func(segment.Claim)) error {
 }
 
 func newRig() *rig {
-	r := &rig{now: time.Hour, serves: serving}
+	r := &rig{now: time.Hour, serves: serving, mac: ownMAC}
 	r.Neighbor = New(Config{
-		Name: "mux1", Datapath: r, Segment: r, MAC: func() segment.MAC { return ownMAC },
+		Name: "mux1", Datapath: r, Segment: r, MAC: func() segment.MAC { return r.mac },
 		Serving: func() (map[netip.Addr]bool, bool) { return r.serves, r.serves != nil },
 		Renew: func(_ context.Context, request *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error) {
 			r.requests = append(r.requests, request)
@@ -232,4 +233,20 @@ func TestAWriteThatFailedIsDoneAgain(t *testing.T) {
 	}
 	r.serves, r.broken = serving, nil
 	want(t, "as before", r.turn(t.Context()), "answer for [203.0.113.10]; announce 203.0.113.10")
+}
+
+// VIPs that are held are announced anew when the interface has another MAC.
+func TestANewMACIsAnnounced(t *testing.T) {
+	r := newRig()
+	r.grant(0, web)
+	for range announcements {
+		r.turn(t.Context())
+		r.now += announceEvery
+	}
+	want(t, "told", r.turn(t.Context()), "")
+	r.mac = segment.MAC{2, 0, 0, 0, 0, 3}
+	for i := range announcements + 1 {
+		want(t, "with another MAC", r.turn(t.Context()), map[bool]string{true: "announce 203.0.113.10"}[i < announcements])
+		r.now += announceEvery
+	}
 }
