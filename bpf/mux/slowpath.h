@@ -37,9 +37,15 @@ static __always_inline enum verdict handle_icmp(struct xdp_md *ctx)
 {
 	enum verdict verdict = icmp(ctx);
 
-	if (verdict == VERDICT_PASS_ICMP && neighbor_has_lease())
-		return neighbor(ctx); /* NDP to the mux's own MAC */
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, ROOM_V6) : verdict;
+}
+
+/* What nobody has relayed: it may be NDP to the mux's own MAC. */
+static __always_inline enum verdict handle_received_icmp(struct xdp_md *ctx)
+{
+	enum verdict verdict = handle_icmp(ctx);
+
+	return verdict == VERDICT_PASS_ICMP && neighbor_has_lease() ? neighbor(ctx) : verdict;
 }
 
 static __always_inline enum verdict handle_fragment(struct xdp_md *ctx)
@@ -104,7 +110,7 @@ static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowp
 {
 	switch (slowpath) {
 	case SLOWPATH_ICMP:
-		return handle_icmp(ctx);
+		return handle_received_icmp(ctx);
 	case SLOWPATH_FRAGMENT:
 		return handle_fragment(ctx);
 	case SLOWPATH_GUE:

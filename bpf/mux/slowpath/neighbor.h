@@ -237,7 +237,7 @@ __noinline int neighbor(struct xdp_md *ctx)
 	if (data + sizeof(struct ethhdr) > end)
 		return VERDICT_PASS_MALFORMED;
 	pass = VERDICT_PASS_ICMP;
-	if (p.ethertype != bpf_htons(ETH_P_IPV6))
+	if (p.ethertype != bpf_htons(ETH_P_IP) && p.ethertype != bpf_htons(ETH_P_IPV6))
 		pass = VERDICT_PASS_NOT_IP;
 	if (!frame_is_ours(data))
 		pass = VERDICT_PASS_OTHER_MAC;

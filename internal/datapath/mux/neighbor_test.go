@@ -193,6 +193,7 @@ func neighborCases() []packetCase {
 	add("NDP advertisement", advertisement, own, "pass_other_mac", nil)
 	add("broadcast of another kind", serialize(&layers.Ethernet{SrcMAC: clientMAC, DstMAC: broadcastMAC, EthernetType: 0x88cc},
 		gopacket.Payload(make([]byte, 50))), own, "pass_other_mac", nil)
+	add("ping to the mux", pkt.ICMP("198.51.100.7", "203.0.113.12").Frame(), own, "pass_icmp", nil)
 	for i := range cases[:2] {
 		limited := cases[i]
 		limited.name, limited.limited, limited.verdict = limited.name+", too many", true, "drop_neighbor"

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -49,6 +50,8 @@ func hostRelayCases(t *testing.T) []packetCase {
 				t.Errorf("sent to %s: %x", got, out)
 			}
 		}},
+		{name: "error about no endpoint, relayed by a host", packet: first4, change: both(named, owned("self")), damage: byHost(icmpError("203.0.113.10:22", client4, 28), other4), verdict: "drop_relay_invalid"},
+		{name: "error about no endpoint, relayed by a host to a mux that answers ARP", packet: first4, change: both(both(named, owning(time.Hour)), owned("self")), damage: byHost(icmpError("203.0.113.10:22", client4, 28), other4), verdict: "drop_relay_invalid"},
 	}
 }
 
