@@ -179,7 +179,7 @@ func New(config Config) (*Mux, error) {
 		m.leases = neighbor.New(neighbor.Config{
 			Name: config.Name, Datapath: config.Datapath, Segment: config.Segment, Serving: m.serving,
 			MAC:   func() segment.MAC { return m.state.MAC() },
-			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Now: boottime.Since, Log: config.Log,
+			Renew: config.Leases.RenewNeighbors, Leave: config.Leases.Leave, Event: m.reports.addEvent, Report: m.reports.wake.Set, Now: boottime.Since, Log: config.Log,
 		})
 	}
 	m.hops, err = config.NextHops(func(s netlink.State) {

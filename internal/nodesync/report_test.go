@@ -35,7 +35,7 @@ func fill(m protoreflect.Message, f protoreflect.FieldDescriptor) {
 func TestCountersOfHostsAreNoNews(t *testing.T) {
 	news := []string{
 		"uplink", "warnings", "tells_ranges", "backlogs", "floods", "steering_refused", "steering_refused_more",
-		"xdp_mode", "interface", "peers", "pressures", "graceful_restart",
+		"xdp_mode", "interface", "peers", "pressures", "graceful_restart", "neighbors",
 	}
 	for _, empty := range []*weirv1.NodeStatus{{Host: &weirv1.HostStatus{}}, {Mux: &weirv1.MuxStatus{}}} {
 		part := func(s *weirv1.NodeStatus) protoreflect.Message {

@@ -72,6 +72,7 @@ type Config struct {
 	Renew   func(context.Context, *weirv1.RenewNeighborsRequest) (*weirv1.RenewNeighborsResponse, error)
 	Leave   func() // has the next request go to another manager
 	Event   func(*weirv1.MuxEvent)
+	Report  func()               // tells managers which VIPs are answered for
 	Now     func() time.Duration // CLOCK_BOOTTIME, by which the data plane knows when a lease ends
 	Log     *slog.Logger
 }
@@ -313,6 +314,9 @@ func (n *Neighbor) replace(held []netip.Addr) {
 				v.told, v.next = 0, 0
 			}
 		}
+	}
+	if !slices.Equal(held, n.held) {
+		n.Report()
 	}
 	n.held, n.written = held, true
 }

@@ -42,6 +42,7 @@ type rig struct {
 	serves   map[netip.Addr]bool
 	broken   error // of the data plane
 	mac      segment.MAC
+	reports  int
 }
 
 func (r *rig) note(format string, args ...any) {
@@ -72,7 +73,8 @@ func newRig() *rig {
 			return r.response, r.err
 		},
 		Leave: func() { r.note("leave") }, Event: func(e *weirv1.MuxEvent) { r.events = append(r.events, e) },
-		Now: func() time.Duration { return r.now }, Log: slog.New(slog.DiscardHandler),
+		Report: func() { r.reports++ },
+		Now:    func() time.Duration { return r.now }, Log: slog.New(slog.DiscardHandler),
 	})
 	return r
 }
@@ -118,6 +120,9 @@ func TestTakingOver(t *testing.T) {
 	for i := range 4 {
 		r.now += announceEvery
 		want(t, fmt.Sprintf("told %d times", i+1), r.turn(t.Context()), map[bool]string{true: "announce 203.0.113.10"}[i < announcements-1])
+	}
+	if r.reports != 1 {
+		t.Errorf("a VIP was taken, and reported %d times", r.reports)
 	}
 	if held := r.Held(); len(held) != 1 || r.requests[0].GetDigest() != 0 || r.requests[len(r.requests)-1].GetDigest() != 7 {
 		t.Errorf("it holds %v, and asked %v", held, r.requests)
