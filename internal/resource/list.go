@@ -64,8 +64,8 @@ func candidates(s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Se
 }
 
 // warns says whether GetStatus warns of a VIP.
-func warns(s *store.State, vip model.VIP, muxes []model.Node) bool {
-	for range vipWarnings(s, vip) {
+func warns(s *store.State, vip model.VIP, muxes []model.Node, a *answers) bool {
+	for range vipWarnings(s, vip, a) {
 		return true
 	}
 	return len(rejectionsOf(s, vip, muxes)) > 0
@@ -87,19 +87,19 @@ func (m *VIPs) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	muxes := refusing(state)
+	muxes, answered := refusing(state), newAnswers(m.Config, state)
 	for vip := range named {
 		if !f.InRange(vip.Name) {
 			break
 		}
-		if p.After != "" && vip.Name <= p.After || !fits(ctx, f, vip) || r.GetWithWarnings() && !warns(state, vip, muxes) {
+		if p.After != "" && vip.Name <= p.After || !fits(ctx, f, vip) || r.GetWithWarnings() && !warns(state, vip, muxes, answered) {
 			continue
 		}
 		if len(response.Vips) == p.Size {
 			response.NextPageToken = p.Token(response.Vips[p.Size-1].GetName())
 			break
 		}
-		response.Vips = append(response.Vips, m.vipWithStatus(state, vip))
+		response.Vips = append(response.Vips, m.vipWithStatus(state, vip, answered))
 	}
 	return response, nil
 }
@@ -111,7 +111,7 @@ func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 	if !there || !authz.CanView(ctx, vip.Tenant) {
 		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, authz.CanViewVIP(ctx))
 	}
-	p := m.vipWithStatus(state, vip)
+	p := m.vipWithStatus(state, vip, newAnswers(m.Config, state))
 	p.Status.Networks = m.bypassed(state, vip)
 	condition.Sizes(state, m.Reported, vip, p.Status.GetSwitches())
 	p.Status.SteeringRefused = condition.Unsteered(state, m.Reported, vip)

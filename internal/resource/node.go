@@ -136,7 +136,7 @@ func (m *Nodes) status(ctx context.Context, stored *store.State, nodes []*weirv1
 	response := &weirv1.GetStatusResponse{
 		Manager: m.Name, Version: m.Version, Generation: uint64(s.Generation), Store: m.StoreName(), Nodes: nodes,
 	}
-	addSummary(response, m.summaries.get(stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
+	addSummary(response, m.summaries.get(m.Config, stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
 	return response
 }
 

@@ -13,7 +13,6 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -49,14 +48,14 @@ type summaries struct {
 
 // get returns the summary of the State, or of one shortly before; shown is the State as users are shown it. What it
 // returns is not written again.
-func (c *summaries) get(s, shown *store.State, now func() time.Time) map[string]*tenantSummary {
+func (c *summaries) get(config *Config, s, shown *store.State, now func() time.Time) map[string]*tenantSummary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	began := now()
 	if c.all != nil && (c.of == s || began.Before(c.until)) {
 		return c.all
 	}
-	c.all, c.of = summarize(shown), s
+	c.all, c.of = summarize(shown, newAnswers(config, shown)), s
 	c.made++
 	ended := now()
 	c.until = ended.Add(summaryShare * ended.Sub(began))
@@ -84,7 +83,7 @@ func newTenantSummary() *tenantSummary {
 }
 
 // summarize sums up all VIPs, by tenant.
-func summarize(s *store.State) map[string]*tenantSummary {
+func summarize(s *store.State, a *answers) map[string]*tenantSummary {
 	all := map[string]*tenantSummary{}
 	muxes := refusing(s)
 	for vip := range s.VIPs.Values() {
@@ -93,12 +92,12 @@ func summarize(s *store.State) map[string]*tenantSummary {
 			t = newTenantSummary()
 			all[vip.Tenant] = t
 		}
-		t.add(s, vip, muxes)
+		t.add(s, vip, muxes, a)
 	}
 	return all
 }
 
-func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node) {
+func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node, a *answers) {
 	t.vips++
 	for _, e := range vip.Endpoints {
 		t.endpoints++
@@ -120,7 +119,7 @@ func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node) {
 			h.addTunnel(b.TunnelAddress())
 		}
 	}
-	for level, text := range vipWarnings(s, vip) {
+	for level, text := range vipWarnings(s, vip, a) {
 		t.warn(level, text)
 	}
 	for _, rejection := range rejectionsOf(s, vip, muxes) {
@@ -171,9 +170,9 @@ func (h *hostTally) addTunnel(a netip.Addr) {
 }
 
 // vipWarnings are what is wrong with a VIP's backends, one line each.
-func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] {
+func vipWarnings(s *store.State, vip model.VIP, a *answers) iter.Seq2[warningLevel, string] {
 	return func(yield func(warningLevel, string) bool) {
-		if isUnanswered(s, vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
+		if a.isUnanswered(vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
 			return
 		}
 		if waits := desired.PendingHosts(&s.State, vip); len(waits) > 0 && !yield(degraded, fmt.Sprintf("vip %s: %s", vip.Name, strings.Join(waits, ", "))) {
@@ -192,19 +191,6 @@ func vipWarnings(s *store.State, vip model.VIP) iter.Seq2[warningLevel, string] 
 			}
 		}
 	}
-}
-
-// isUnanswered says whether some mux has a neighbor prefix with the address, and none can answer for it.
-func isUnanswered(s *store.State, vip netip.Addr) bool {
-	if neighbor.Owner(vip, slices.Collect(s.Neighbors.Values())) != "" {
-		return false
-	}
-	for mux := range s.MuxNodes() {
-		if (neighbor.Mux{Prefixes: mux.NeighborPrefixes}).Covers(vip) {
-			return true
-		}
-	}
-	return false
 }
 
 // endpointWarning says why an endpoint as a whole does not serve; empty: it does.

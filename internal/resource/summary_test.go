@@ -21,7 +21,7 @@ func anyTenant(string) bool { return true }
 
 func told(s *store.State, sees func(string) bool) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{}
-	addSummary(response, summarize(s), sees)
+	addSummary(response, summarize(s, newAnswers(&Config{}, s)), sees)
 	return response
 }
 
@@ -96,7 +96,7 @@ func TestSummariesAreShared(t *testing.T) {
 	clock := func() time.Time { now = now.Add(took); return now }
 	one, other := crowd(3, func(int) bool { return false }), crowd(4, func(int) bool { return false })
 	vips := func(s *store.State) (n uint32) {
-		for _, t := range c.get(s, s, clock) {
+		for _, t := range c.get(&Config{}, s, s, clock) {
 			n += t.vips
 		}
 		return n

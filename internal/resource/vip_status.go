@@ -11,12 +11,11 @@ import (
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
 )
 
 // vipWithStatus writes vip with all that is output only.
-func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
+func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP, a *answers) *weirv1.VIP {
 	p := compile.VIPMessage(vip)
 	p.ResourceVersion = uint64(s.Written.At(vip.Name))
 	if record := s.Records.At(vip.Name); !record.Created.IsZero() {
@@ -32,7 +31,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat, p.Status.Switches = snatStatus(s, vip), condition.Places(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
-	p.Status.NeighborMux = neighbor.Owner(vip.Address, slices.Collect(s.Neighbors.Values()))
+	p.Status.NeighborMux = a.by(vip.Address)
 	return p
 }
 

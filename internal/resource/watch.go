@@ -103,6 +103,7 @@ func (m *VIPs) unchangedUntil(at uint64) uint64 {
 // sendAll sends all VIPs that fit, and returns the revision that they are of.
 func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
 	state := m.view()
+	answered := newAnswers(m.Config, state)
 	for _, vip := range state.VIPs.From(f.From("")) {
 		if !f.InRange(vip.Name) {
 			break
@@ -110,7 +111,7 @@ func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.Wa
 		if !fits(ctx, f, vip) {
 			continue
 		}
-		if err := send(&weirv1.WatchVIPsResponse{Type: live.Added, Vip: m.vipWithStatus(state, vip)}); err != nil {
+		if err := send(&weirv1.WatchVIPsResponse{Type: live.Added, Vip: m.vipWithStatus(state, vip, answered)}); err != nil {
 			return 0, err
 		}
 	}
@@ -155,7 +156,7 @@ func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, 
 	message := &weirv1.WatchVIPsResponse{}
 	switch {
 	case after:
-		message.Vip = m.vipWithStatus(state, vip)
+		message.Vip = m.vipWithStatus(state, vip, newAnswers(m.Config, state))
 		message.Type = live.Added
 		if before {
 			message.Type = live.Modified

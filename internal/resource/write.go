@@ -120,7 +120,8 @@ func (m *VIPs) writeVIP(
 	if len(done.written) > 0 { // else it was so already
 		written, record = done.written[0], done.records[name]
 	}
-	p := m.vipWithStatus(m.view(), written)
+	s := m.view()
+	p := m.vipWithStatus(s, written, newAnswers(m.Config, s))
 	p.ResourceVersion = network.VersionOf(done.vips[0].GetChange(), done.generation, version)
 	p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
 	return p, uint64(done.generation), nil
