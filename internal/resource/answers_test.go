@@ -8,6 +8,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/neighbor"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
@@ -26,8 +27,8 @@ func TestAVIPIsAnsweredByAMuxThatSaysSo(t *testing.T) {
 	}}
 	check := func(what, by string) {
 		t.Helper()
-		a := newAnswers(c, s)
-		if got := a.by(vip.Address); got != by {
+		a := answering.New(c.Reported, s)
+		if got := a.By(vip.Address); got != by {
 			t.Errorf("%s: answered by %q, want %q", what, got, by)
 		}
 		warned := ""

@@ -13,6 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -64,7 +65,7 @@ func candidates(s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Se
 }
 
 // warns says whether GetStatus warns of a VIP.
-func warns(s *store.State, vip model.VIP, muxes []model.Node, a *answers) bool {
+func warns(s *store.State, vip model.VIP, muxes []model.Node, a *answering.Muxes) bool {
 	for range vipWarnings(s, vip, a) {
 		return true
 	}
@@ -87,7 +88,7 @@ func (m *VIPs) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	muxes, answered := refusing(state), newAnswers(m.Config, state)
+	muxes, answered := refusing(state), answering.New(m.Reported, state)
 	for vip := range named {
 		if !f.InRange(vip.Name) {
 			break
@@ -111,7 +112,7 @@ func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.Get
 	if !there || !authz.CanView(ctx, vip.Tenant) {
 		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, authz.CanViewVIP(ctx))
 	}
-	p := m.vipWithStatus(state, vip, newAnswers(m.Config, state))
+	p := m.vipWithStatus(state, vip, answering.New(m.Reported, state))
 	p.Status.Networks = m.bypassed(state, vip)
 	condition.Sizes(state, m.Reported, vip, p.Status.GetSwitches())
 	p.Status.SteeringRefused = condition.Unsteered(state, m.Reported, vip)

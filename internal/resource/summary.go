@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -55,7 +56,7 @@ func (c *summaries) get(config *Config, s, shown *store.State, now func() time.T
 	if c.all != nil && (c.of == s || began.Before(c.until)) {
 		return c.all
 	}
-	c.all, c.of = summarize(shown, newAnswers(config, shown)), s
+	c.all, c.of = summarize(shown, answering.New(config.Reported, shown)), s
 	c.made++
 	ended := now()
 	c.until = ended.Add(summaryShare * ended.Sub(began))
@@ -83,7 +84,7 @@ func newTenantSummary() *tenantSummary {
 }
 
 // summarize sums up all VIPs, by tenant.
-func summarize(s *store.State, a *answers) map[string]*tenantSummary {
+func summarize(s *store.State, a *answering.Muxes) map[string]*tenantSummary {
 	all := map[string]*tenantSummary{}
 	muxes := refusing(s)
 	for vip := range s.VIPs.Values() {
@@ -97,7 +98,7 @@ func summarize(s *store.State, a *answers) map[string]*tenantSummary {
 	return all
 }
 
-func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node, a *answers) {
+func (t *tenantSummary) add(s *store.State, vip model.VIP, muxes []model.Node, a *answering.Muxes) {
 	t.vips++
 	for _, e := range vip.Endpoints {
 		t.endpoints++
@@ -170,9 +171,9 @@ func (h *hostTally) addTunnel(a netip.Addr) {
 }
 
 // vipWarnings are what is wrong with a VIP's backends, one line each.
-func vipWarnings(s *store.State, vip model.VIP, a *answers) iter.Seq2[warningLevel, string] {
+func vipWarnings(s *store.State, vip model.VIP, a *answering.Muxes) iter.Seq2[warningLevel, string] {
 	return func(yield func(warningLevel, string) bool) {
-		if a.isUnanswered(vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
+		if a.IsUnanswered(vip.Address) && !yield(severe, fmt.Sprintf("vip %s: no mux answers ARP and NDP for %s", vip.Name, vip.Address)) {
 			return
 		}
 		if waits := desired.PendingHosts(&s.State, vip); len(waits) > 0 && !yield(degraded, fmt.Sprintf("vip %s: %s", vip.Name, strings.Join(waits, ", "))) {

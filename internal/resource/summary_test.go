@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
 )
@@ -21,7 +22,7 @@ func anyTenant(string) bool { return true }
 
 func told(s *store.State, sees func(string) bool) *weirv1.GetStatusResponse {
 	response := &weirv1.GetStatusResponse{}
-	addSummary(response, summarize(s, newAnswers(&Config{}, s)), sees)
+	addSummary(response, summarize(s, answering.New(nil, s)), sees)
 	return response
 }
 

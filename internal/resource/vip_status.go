@@ -11,11 +11,12 @@ import (
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/store"
 )
 
 // vipWithStatus writes vip with all that is output only.
-func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP, a *answers) *weirv1.VIP {
+func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP, a *answering.Muxes) *weirv1.VIP {
 	p := compile.VIPMessage(vip)
 	p.ResourceVersion = uint64(s.Written.At(vip.Name))
 	if record := s.Records.At(vip.Name); !record.Created.IsZero() {
@@ -31,7 +32,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP, a *answers) *weirv1.
 	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat, p.Status.Switches = snatStatus(s, vip), condition.Places(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
-	p.Status.NeighborMux = a.by(vip.Address)
+	p.Status.NeighborMux = a.By(vip.Address)
 	return p
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/resource/live"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store"
@@ -103,7 +104,7 @@ func (m *VIPs) unchangedUntil(at uint64) uint64 {
 // sendAll sends all VIPs that fit, and returns the revision that they are of.
 func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
 	state := m.view()
-	answered := newAnswers(m.Config, state)
+	answered := answering.New(m.Reported, state)
 	for _, vip := range state.VIPs.From(f.From("")) {
 		if !f.InRange(vip.Name) {
 			break
@@ -156,7 +157,7 @@ func (m *VIPs) changed(ctx context.Context, f query.Filter, state *store.State, 
 	message := &weirv1.WatchVIPsResponse{}
 	switch {
 	case after:
-		message.Vip = m.vipWithStatus(state, vip, newAnswers(m.Config, state))
+		message.Vip = m.vipWithStatus(state, vip, answering.New(m.Reported, state))
 		message.Type = live.Added
 		if before {
 			message.Type = live.Modified

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/resource/mergepatch"
 	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/store"
@@ -121,7 +122,7 @@ func (m *VIPs) writeVIP(
 		written, record = done.written[0], done.records[name]
 	}
 	s := m.view()
-	p := m.vipWithStatus(s, written, newAnswers(m.Config, s))
+	p := m.vipWithStatus(s, written, answering.New(m.Reported, s))
 	p.ResourceVersion = network.VersionOf(done.vips[0].GetChange(), done.generation, version)
 	p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
 	return p, uint64(done.generation), nil
