@@ -1,9 +1,12 @@
 package store
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/weirlb/weir/internal/etcd"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	etcdtest "github.com/weirlb/weir/internal/testkit/etcd"
 )
@@ -72,4 +75,32 @@ func TestStreamsThatComeBackAreNoted(t *testing.T) {
 	}
 	eventually(t, "it is gone", func() bool { return !isOpen() })
 	eventually(t, "it is noted again", isOpen)
+}
+
+// The last note of a mux that can answer ARP stays when the note is taken back, with how many there were, of all managers.
+func TestNotesOfAbleMuxesAreCounted(t *testing.T) {
+	endpoints := []string{etcdtest.Start(t)}
+	a, _ := open(t, etcd.Config{Name: "m1", Endpoints: endpoints})
+	b, _ := open(t, etcd.Config{Name: "m2", Endpoints: endpoints})
+	wide := neighbor.Mux{Name: "mux1", Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
+	narrow := neighbor.Mux{Name: "mux1", Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}}
+	reads := func(what string, able bool, last neighbor.Mux, count int64) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			muxes, puts, err := b.Presence.ReadAble(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(muxes) == map[bool]int{true: 1}[able] && len(puts) == 1 && puts[0].Name == last.Name &&
+				slices.Equal(puts[0].Prefixes, last.Prefixes) && puts[0].Count == count
+		})
+	}
+	a.Presence.SetAble(wide)
+	reads("it is noted", true, wide, 1)
+	a.Presence.SetUnable("mux1")
+	reads("it is gone", false, wide, 1)
+	b.Presence.SetAble(narrow)
+	reads("another manager notes it", true, narrow, 2)
+	b.Presence.SetAble(narrow)
+	reads("it does so again", true, narrow, 3)
 }
