@@ -74,13 +74,21 @@ func TestSubjectsOfTheAuditLog(t *testing.T) {
 			t.Errorf("%s changes %q, want %q", procedure, got, want)
 		}
 	}
+	observe := weirv1connect.WeirServiceObserveProcedure
+	for want, muxes := range map[string][]string{"mux/*": nil, "mux/a mux/b": {"a", "b"}} {
+		if got := subject(observe, &weirv1.ObserveRequest{Muxes: muxes}); got != want {
+			t.Errorf("%s of %q changes %q, want %q", observe, muxes, got, want)
+		}
+	}
 }
 
 // fill sets all texts of a message to x, also in those that it holds.
 func fill(m protoreflect.Message, depth int) {
 	for i := range m.Descriptor().Fields().Len() {
 		switch f := m.Descriptor().Fields().Get(i); {
-		case f.Kind() == protoreflect.StringKind && f.Cardinality() != protoreflect.Repeated:
+		case f.Kind() == protoreflect.StringKind && f.IsList():
+			m.Mutable(f).List().Append(protoreflect.ValueOfString("x"))
+		case f.Kind() == protoreflect.StringKind:
 			m.Set(f, protoreflect.ValueOfString("x"))
 		case f.Kind() != protoreflect.MessageKind || f.IsMap() || depth == 0:
 		case f.IsList():

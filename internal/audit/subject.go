@@ -13,7 +13,7 @@ import (
 
 // nouns are what the names in calls are of, by the procedure's noun.
 var nouns = map[string]string{
-	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Fabric": "fabric", "Node": "node", "Switch": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+	"VIP": "vip", "VIPs": "vip", "Backends": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "VirtualNetwork": "network", "Fabric": "fabric", "Node": "node", "Switch": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
 }
 
 // nounOf is what a name in a call is of.
@@ -57,6 +57,13 @@ func subject(procedure string, message any) string {
 		add(r.GetRole(), r.GetName())
 	case *weirv1.CaptureRequest:
 		add("mux", r.GetMux())
+	case *weirv1.ObserveRequest:
+		for _, mux := range r.GetMuxes() {
+			add("mux", mux)
+		}
+		if len(names) == 0 {
+			add("mux", "*")
+		}
 	case interface{ GetName() string }:
 		if noun := nounOf(procedure); noun != "" {
 			add(noun, r.GetName())
