@@ -70,7 +70,7 @@ func TestWritersNameTheField(t *testing.T) {
 	for _, c := range []struct{ method, path, body, field string }{
 		{"POST", "/v1/vips", `{"name": "x", "address": "203.0.113.10", "endpoints": [{"protocol": "TCP", "port": 80}]}`, "address"},
 		{"PUT", "/v1/vips/shop", `{"name": "other", "address": "203.0.113.10", "endpoints": [{"protocol": "TCP", "port": 80}]}`, "name"},
-		{"PATCH", "/v1/vips/shop", `{"endpoints": [{"protocol": "TCP", "port": 80, "backends": [{"address": "10.3.1.1", "port": 80, "host": "x"}]}]}`, "endpoints[0].backends[0].host"},
+		{"PATCH", "/v1/vips/shop?strict=true", `{"endpoints": [{"protocol": "TCP", "port": 80, "backends": [{"address": "10.3.1.1", "port": 80, "host": "x"}]}]}`, "endpoints[0].backends[0].host"},
 		{"PATCH", "/v1/vips/shop", `{"adress": "x"}`, "adress"},
 		{"PATCH", "/v1/vips/shop", `{"name": "x"}`, "name"},
 		{"POST", "/v1/pools", `{"name": "x", "prefixes": ["203.0.113.1/24"]}`, "prefixes[0]"},
