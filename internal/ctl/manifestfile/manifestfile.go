@@ -160,7 +160,7 @@ func Locate(err error, resources []manifest.Resource) error {
 	for _, r := range resources {
 		kind := map[string]string{
 			manifest.Kind: "vips", manifest.KindPool: "pools", manifest.KindPrefixList: "prefixLists",
-			manifest.KindTenant: "tenants",
+			manifest.KindTenant: "tenants", manifest.KindNetwork: "networks", manifest.KindOverlay: "overlays",
 		}[r.Kind()]
 		kinds[kind] = append(kinds[kind], r)
 	}
