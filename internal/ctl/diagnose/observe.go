@@ -63,9 +63,20 @@ lost, and counted. It ends after --count lines or --duration, or when it is inte
 
 // observed counts what an observation told.
 type observed struct {
-	packets, muxes int
-	lost           uint64
-	reasons        []string // why muxes are not observed
+	packets int
+	muxes   map[string]bool // that were observed, and whether they are still
+	lost    uint64
+	reasons []string // why muxes are observed no more, or never were
+}
+
+// failed says whether no mux was observed to the end, and none has told anything: a filter is refused after the task is taken.
+func (o *observed) failed() bool {
+	for _, running := range o.muxes {
+		if running {
+			return false
+		}
+	}
+	return o.packets == 0 && len(o.reasons) > 0
 }
 
 func observeMuxes(s *session.Session, cmd *cobra.Command, request *weirv1.ObserveRequest) error {
@@ -74,20 +85,20 @@ func observeMuxes(s *session.Session, cmd *cobra.Command, request *weirv1.Observ
 		return err
 	}
 	defer client.Close()
-	var o observed
+	o := observed{muxes: map[string]bool{}}
 	err = client.EachObserved(cmd.Context(), request, func(r *weirv1.ObserveResponse) error {
 		return o.tell(s.Output, cmd.OutOrStdout(), cmd.ErrOrStderr(), r)
 	})
 	if errors.Is(cmd.Context().Err(), context.Canceled) {
 		err = nil // interrupted
 	}
-	if err == nil && o.muxes == 0 && len(o.reasons) > 0 {
+	if err == nil && o.failed() {
 		err = errors.New(strings.Join(o.reasons, "; "))
 	}
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "observed %d packets on %d muxes, lost %d\n", o.packets, o.muxes, o.lost)
+	fmt.Fprintf(cmd.ErrOrStderr(), "observed %d packets on %d muxes, lost %d\n", o.packets, len(o.muxes), o.lost)
 	return nil
 }
 
@@ -96,10 +107,16 @@ func (o *observed) tell(format output.Format, out, messages io.Writer, r *weirv1
 	o.lost = max(o.lost, r.GetLost())
 	for _, mux := range r.GetMuxes() {
 		if mux.GetReason() == "" {
-			o.muxes++
+			o.muxes[mux.GetName()] = true
 			continue
 		}
-		line := fmt.Sprintf("mux %s: %s", mux.GetName(), mux.GetReason())
+		if o.muxes[mux.GetName()] {
+			o.muxes[mux.GetName()] = false
+		}
+		line := mux.GetReason()
+		if name := "mux " + mux.GetName(); !strings.HasPrefix(line, name) { // some reasons begin with it
+			line = name + ": " + line
+		}
 		o.reasons = append(o.reasons, line)
 		fmt.Fprintln(messages, line)
 	}
