@@ -14,6 +14,8 @@ type Account struct {
 	Hash     []byte    `json:"hash,omitempty"` // of the bearer token
 	// Subject names the person that a provider of OpenID Connect signs in. Without it and Hash the user has a certificate.
 	Subject string `json:"subject,omitempty"`
+	// Revoked says so of a person, whom a provider would sign in again: a new CA forgets the principals.
+	Revoked bool `json:"revoked,omitempty"`
 }
 
 // Method is how the user proves who it is.

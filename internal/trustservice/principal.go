@@ -165,7 +165,7 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 				return truststore.Change{}, err
 			}
 			// A new CA forgets the principals, and not the accounts.
-			account.Hash, account.Subject = nil, ""
+			account.Hash, account.Revoked = nil, account.Subject != ""
 			change.Accounts = []trust.Account{account}
 		}
 		if managers := t.Store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {

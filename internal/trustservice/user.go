@@ -169,7 +169,7 @@ func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.
 	response := &weirv1.ListUsersResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
 		user := userToProto(now.Accounts[name])
-		if now.Principals[string(trust.User)+"/"+name].Revoked {
+		if now.Accounts[name].Revoked || now.Principals[string(trust.User)+"/"+name].Revoked {
 			user.Method = "revoked"
 		}
 		response.Users = append(response.Users, user)

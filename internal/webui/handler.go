@@ -45,7 +45,8 @@ type Handler struct {
 	Sessions *Sessions
 	// Identify is whose the token is; nobody, with a reason, if it is not in force.
 	Identify func(r *http.Request, token string) trust.Identity
-	// Provider signs users in; nil: there is none. SignIn is the user of whom it has signed in.
+	// Provider signs users in; nil: there is none. SignIn is the user of whom it has signed in;
+	// changed says, also beside a refusal, that the user's roles are others than before.
 	Provider *oidc.Provider
 	SignIn   func(context.Context, oidc.Person) (user trust.Identity, changed bool, err error)
 	Log      *slog.Logger

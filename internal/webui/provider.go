@@ -73,14 +73,14 @@ func (h *Handler) endByProvider(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user, changed, err := h.SignIn(r.Context(), who)
+	if changed { // it is noted as what an admin would have done
+		audit.By(r.Context(), user)
+		audit.Begin(r.Context(), weirv1connect.TrustServiceUpdateUserProcedure, &weirv1.UpdateUserRequest{Name: user.Name})
+		audit.End(r.Context(), nil)
+	}
 	if err != nil {
 		h.failed(w, r, err)
 		return
-	}
-	if changed { // it is noted as what an admin would have done
-		audit.By(r.Context(), user)
-		audit.Begin(r.Context(), weirv1connect.TrustServiceUpdateUserProcedure, &weirv1.UpdateUserRequest{Name: who.Name})
-		audit.End(r.Context(), nil)
 	}
 	if !h.begin(w, r, user, time.Until(who.Until)) {
 		h.failed(w, r, connect.NewError(connect.CodeResourceExhausted, errTooMany))

@@ -18,10 +18,10 @@ import (
 
 // Person is who has signed in.
 type Person struct {
-	Name     string // of the user: oidc-alice-0123456789
-	Subject  string // names the person among all of all providers
-	Bindings []trust.Binding
-	Until    time.Time // the ID token's end
+	Name     string          // of a user that is made now: oidc-alice-0123456789
+	Subject  string          // names the person among all of all providers
+	Bindings []trust.Binding // none: its groups may do nothing
+	Until    time.Time       // the ID token's end
 }
 
 // Bounds of a user's name, which is a DNS label.
@@ -49,19 +49,10 @@ func (p *Provider) person(token *oidc.IDToken) (Person, error) {
 			}
 		}
 	}
-	if len(who.Bindings) == 0 {
-		return who, NoRole(who.Name)
-	}
 	slices.SortFunc(who.Bindings, func(a, b trust.Binding) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Role, b.Role))
 	})
 	return who, nil
-}
-
-// NoRole is the error of a person whose groups may do nothing.
-func NoRole(name string) error {
-	return connect.NewError(connect.CodePermissionDenied,
-		fmt.Errorf("user/%s is in no group that may do something here: ask who runs the managers, --oidc-group names the groups", name))
 }
 
 // texts reads a claim that is a text or a list of them.
