@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/limits"
 	"github.com/weirlb/weir/internal/webui/oidc"
 	"github.com/weirlb/weir/internal/webui/origin"
 )
@@ -45,9 +46,9 @@ func (h *Handler) beginByProvider(w http.ResponseWriter, r *http.Request) {
 		h.failed(w, r, connect.NewError(connect.CodePermissionDenied, errors.New("a page of another origin may not sign you in")))
 		return
 	}
-	if back := h.Provider.Origin(); r.Host != back.Host { // the cookies of this sign-in would not be there
+	if !h.Provider.IsAt(r.Host) { // the cookies of this sign-in would not be there
 		h.failed(w, r, connect.NewError(connect.CodePermissionDenied,
-			fmt.Errorf("the provider leads back to another address: open %s%s and sign in there", back, Root)))
+			fmt.Errorf("the provider leads back to another address: open %s%s and sign in there", h.Provider.Origin(), Root)))
 		return
 	}
 	to, attempt, err := h.Provider.Begin(r.Context())
@@ -66,8 +67,10 @@ func (h *Handler) endByProvider(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(attemptCookie); err == nil {
 		attempt = cookie.Value
 	}
-	setAttempt(w, "", -1) // whatever comes of it, it is over
-	who, err := h.Provider.Finish(r.Context(), r.URL.Query(), attempt)
+	who, err := h.Provider.Finish(r.Context(), limits.SourceOf(r.RemoteAddr), r.URL.Query(), attempt)
+	if connect.CodeOf(err) != connect.CodeResourceExhausted { // the code was not used: who loads the page again goes on
+		setAttempt(w, "", -1)
+	}
 	if err != nil {
 		h.failed(w, r, err)
 		return

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,9 @@ const (
 	maxAsking   = 8                // steps under way that ask it
 	askRate     = 5                // of them a second
 	askBurst    = 50
+	sourceMost  = 2 // codes under way that one source brings
+	sourceRate  = 1 // of them a second
+	sourceBurst = 10
 	rediscover  = time.Hour // after which its addresses are read again
 	maxSealed   = 1024      // bytes of the cookie
 	maxTokenAge = 10 * time.Minute
@@ -48,8 +52,11 @@ type Provider struct {
 	client *http.Client
 	sealer cipher.AEAD
 	now    func() time.Time
-	rates  tokenbucket.Buckets
+	rates  tokenbucket.Buckets // by what is asked
 	asking inflight.Limit
+
+	sources   tokenbucket.Buckets // by where codes come from
+	finishing inflight.Limit
 
 	mu    sync.Mutex
 	found *oidc.Provider
@@ -130,6 +137,13 @@ func (p *Provider) Origin() *url.URL {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}
 }
 
+// IsAt says whether the provider leads back to a host, and port, as a browser says it: in lower case, and without TLS's own port.
+func (p *Provider) IsAt(host string) bool {
+	return asBrowsersSay(p.Origin().Host) == asBrowsersSay(host)
+}
+
+func asBrowsersSay(host string) string { return strings.TrimSuffix(strings.ToLower(host), ":443") }
+
 // attempt is a sign-in under way, as its browser keeps it.
 type attempt struct {
 	State    string    `json:"s"`
@@ -140,14 +154,16 @@ type attempt struct {
 
 // Begin returns where a browser goes to sign in, and a cookie's value that it brings to the end.
 func (p *Provider) Begin(ctx context.Context) (to, cookie string, err error) {
-	ctx, done, err := p.enter(ctx)
-	if err != nil {
-		return "", "", err
-	}
-	defer done()
-	found, err := p.discover(ctx)
-	if err != nil {
-		return "", "", err
+	found := p.known()
+	if found == nil {
+		ctx, done, err := p.enter(ctx, toDiscover)
+		if err != nil {
+			return "", "", err
+		}
+		defer done()
+		if found, err = p.discover(ctx); err != nil {
+			return "", "", err
+		}
 	}
 	a := attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Begun: p.now().UTC()}
 	text, err := json.Marshal(a)
@@ -179,9 +195,9 @@ func (p *Provider) open(cookie string) (a attempt, err error) {
 	return a, nil
 }
 
-// Finish returns who has signed in: the provider has led the browser back with answer, and the browser has brought the
-// cookie of Begin.
-func (p *Provider) Finish(ctx context.Context, answer url.Values, cookie string) (Person, error) {
+// Finish returns who has signed in: the provider has led the browser back with answer, and the browser, which is of a source
+// as limits.SourceOf, has brought the cookie of Begin. What it refuses with ResourceExhausted may be tried again as it is.
+func (p *Provider) Finish(ctx context.Context, source string, answer url.Values, cookie string) (Person, error) {
 	a, err := p.open(cookie)
 	if err != nil {
 		return Person{}, err
@@ -199,7 +215,15 @@ func (p *Provider) Finish(ctx context.Context, answer url.Values, cookie string)
 	case answer.Get("code") == "":
 		return refused("the provider has sent no code: sign in again")
 	}
-	ctx, done, err := p.enter(ctx)
+	if !p.admit(source) {
+		return Person{}, errBusy
+	}
+	leave := p.finishing.Acquire(source, 0, sourceMost)
+	if leave == nil {
+		return Person{}, errBusy
+	}
+	defer leave()
+	ctx, done, err := p.enter(ctx, toExchange)
 	if err != nil {
 		return Person{}, err
 	}
@@ -256,28 +280,49 @@ func (p *Provider) exchange(ctx context.Context, found *oidc.Provider, code stri
 	return token, nil
 }
 
+// What is asked of the provider. Each has a bucket of its own: anybody can have a sign-in begin, and those who come to its
+// end do not wait for that.
+const (
+	toDiscover = "discovery"
+	toExchange = "exchange"
+)
+
+var errBusy = connect.NewError(connect.CodeResourceExhausted, errors.New("too many users sign in at once: load this page again in a moment"))
+
+// admit says whether a source may bring a code now: one that brings many leaves others their part of the rate.
+func (p *Provider) admit(source string) bool {
+	return p.sources.Take(source, sourceRate, sourceBurst, 1, p.now()) == 0
+}
+
 // enter takes a place of a step that asks the provider, and bounds its time.
-func (p *Provider) enter(ctx context.Context) (context.Context, func(), error) {
-	busy := connect.NewError(connect.CodeResourceExhausted, errors.New("too many users sign in at once: try again"))
+func (p *Provider) enter(ctx context.Context, what string) (context.Context, func(), error) {
 	leave := p.asking.Acquire("", maxAsking, 0)
 	if leave == nil {
-		return nil, nil, busy
+		return nil, nil, errBusy
 	}
-	if p.rates.Take("", askRate, askBurst, 1, p.now()) > 0 {
+	if p.rates.Take(what, askRate, askBurst, 1, p.now()) > 0 {
 		leave()
-		return nil, nil, busy
+		return nil, nil, errBusy
 	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, p.client), askTime)
 	return ctx, func() { cancel(); leave() }, nil
 }
 
+// known are the provider's addresses, if they were read lately.
+func (p *Provider) known() *oidc.Provider {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.found == nil || p.now().Sub(p.since) >= rediscover {
+		return nil
+	}
+	return p.found
+}
+
 // discover returns the provider's addresses and keys. Its newest keys are read when a token is signed by one that is not
 // known.
 func (p *Provider) discover(ctx context.Context) (*oidc.Provider, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found != nil && p.now().Sub(p.since) < rediscover {
-		return p.found, nil
+	if found := p.known(); found != nil {
+		return found, nil
 	}
 	found, err := oidc.NewProvider(ctx, p.cfg.Issuer)
 	if err != nil {
@@ -286,6 +331,8 @@ func (p *Provider) discover(ctx context.Context) (*oidc.Provider, error) {
 	if to, err := url.Parse(found.Endpoint().AuthURL); err != nil || !secure(to) {
 		return nil, p.unavailable(fmt.Errorf("it has users sign in at %.200q, which is not https", found.Endpoint().AuthURL))
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.found, p.since = found, p.now()
 	return found, nil
 }

@@ -129,7 +129,7 @@ func TestPersons(t *testing.T) {
 	l := newLiar(t)
 	p := l.provider()
 	answer, cookie := l.begin(p)
-	who, err := p.Finish(t.Context(), answer, cookie)
+	who, err := p.Finish(t.Context(), "192.0.2.1", answer, cookie)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestPersons(t *testing.T) {
 		}
 		answer, cookie := l.begin(p)
 		maps.Copy(l.claims, c.claims)
-		other, err := p.Finish(t.Context(), answer, cookie)
+		other, err := p.Finish(t.Context(), "192.0.2.1", answer, cookie)
 		if err != nil || !strings.HasPrefix(other.Name, c.want) || len(other.Name) > 63 {
 			t.Errorf("%s: %+v, %v", what, other, err)
 		}
@@ -176,7 +176,7 @@ func TestPersonsWithoutARole(t *testing.T) {
 	} {
 		answer, cookie := l.begin(p)
 		l.claims["groups"] = groups
-		if who, err := p.Finish(t.Context(), answer, cookie); err != nil || who.Subject == "" || len(who.Bindings) != 0 {
+		if who, err := p.Finish(t.Context(), "192.0.2.1", answer, cookie); err != nil || who.Subject == "" || len(who.Bindings) != 0 {
 			t.Errorf("%s: %+v, %v", what, who, err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	} {
 		answer, cookie := l.begin(p)
 		maps.Copy(l.claims, c.claims)
-		if who, err := p.Finish(t.Context(), answer, cookie); err == nil || !strings.Contains(err.Error(), c.want) {
+		if who, err := p.Finish(t.Context(), what, answer, cookie); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("a token of %s: %+v, %v", what, who, err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		l.answer = func(w http.ResponseWriter) {
 			json.NewEncoder(w).Encode(map[string]string{"access_token": "a", "token_type": "Bearer", "id_token": sign(string(text))}) //nolint:errcheck // the client says
 		}
-		if who, err := p.Finish(t.Context(), answer, cookie); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		if who, err := p.Finish(t.Context(), what, answer, cookie); connect.CodeOf(err) != connect.CodeUnauthenticated {
 			t.Errorf("a token signed by %s: %+v, %v", what, who, err)
 		}
 	}
@@ -259,12 +259,12 @@ func TestAnswersAreOfTheirSignIn(t *testing.T) {
 		"another provider's":       {p, change("iss", "https://evil.example"), cookie, "another provider"},
 		"a refusal":                {p, change("error", "access_denied"), cookie, "access_denied"},
 	} {
-		if who, err := c.by.Finish(t.Context(), c.answer, c.cookie); err == nil || !strings.Contains(err.Error(), c.want) {
+		if who, err := c.by.Finish(t.Context(), "192.0.2.1", c.answer, c.cookie); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v", what, who, err)
 		}
 	}
 	clock = clock.Add(MaxAttempt + time.Second)
-	if who, err := p.Finish(t.Context(), answer, cookie); err == nil || !strings.Contains(err.Error(), "took too long") {
+	if who, err := p.Finish(t.Context(), "192.0.2.1", answer, cookie); err == nil || !strings.Contains(err.Error(), "took too long") {
 		t.Errorf("an old sign-in: %+v, %v", who, err)
 	}
 	if n := l.asked.Load(); n != 0 {
@@ -290,7 +290,7 @@ func TestProvidersThatDoNotAnswerWell(t *testing.T) {
 		},
 	} {
 		l.answer = reply
-		_, err := p.Finish(t.Context(), answer, cookie)
+		_, err := p.Finish(t.Context(), "192.0.2.1", answer, cookie)
 		want := connect.CodeUnavailable
 		if what == "refuses the code" {
 			want = connect.CodeUnauthenticated
@@ -321,25 +321,51 @@ func TestProvidersThatDoNotAnswerWell(t *testing.T) {
 	}
 }
 
-// Strangers that begin and end sign-ins make a manager ask the provider so often, and no more.
+// Strangers that bring codes make a manager ask the provider so often, and no more, and each of them less often.
 func TestStrangersAskTheProviderInMeasure(t *testing.T) {
 	l := newLiar(t)
 	p := l.provider()
 	answer, cookie := l.begin(p)
 	l.answer = func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusBadRequest)
-		w.Write([]byte(`{"error": "invalid_grant"}`))
-	} //nolint:errcheck // the client says
+		w.Write([]byte(`{"error": "invalid_grant"}`)) //nolint:errcheck // the client says
+	}
 	clock := time.Now()
 	p.now = func() time.Time { return clock }
-	for range 3 * askBurst {
-		p.Finish(t.Context(), answer, cookie) //nolint:errcheck // it is refused
+	for range 3 * sourceBurst {
+		p.Finish(t.Context(), "192.0.2.1", answer, cookie) //nolint:errcheck // it is refused
 	}
-	if n := l.asked.Load(); n > askBurst {
-		t.Errorf("the provider was asked %d times at once", n)
+	if n := l.asked.Load(); n != sourceBurst {
+		t.Errorf("one stranger had the provider asked %d times at once, want %d", n, sourceBurst)
 	}
-	if _, _, err := p.Begin(t.Context()); connect.CodeOf(err) != connect.CodeResourceExhausted {
+	for i := range 3 * askBurst {
+		p.Finish(t.Context(), fmt.Sprintf("198.51.100.%d", i), answer, cookie) //nolint:errcheck // it is refused
+	}
+	if n := l.asked.Load(); n != askBurst {
+		t.Errorf("the provider was asked %d times at once, want %d", n, askBurst)
+	}
+	if _, err := p.Finish(t.Context(), "203.0.113.1", answer, cookie); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+// One stranger, who begins sign-ins without end and brings codes, keeps nobody else from signing in.
+func TestOneStrangerKeepsNobodyOut(t *testing.T) {
+	l := newLiar(t)
+	p := l.provider()
+	clock := time.Now()
+	p.now = func() time.Time { return clock }
+	answer, cookie := l.begin(p)
+	l.claims["nonce"] = "x"
+	for range 3 * askBurst {
+		if _, _, err := p.Begin(t.Context()); err != nil {
+			t.Fatalf("a beginning: %v", err)
+		}
+		p.Finish(t.Context(), "192.0.2.1", answer, cookie) //nolint:errcheck // it is refused
+	}
+	answer, cookie = l.begin(p)
+	if who, err := p.Finish(t.Context(), "198.51.100.7", answer, cookie); err != nil || who.Subject == "" {
+		t.Errorf("a user meanwhile: %+v, %v", who, err)
 	}
 }
 
