@@ -57,6 +57,9 @@ func TestWhatHostsAreTold(t *testing.T) {
 		return model.VIP{Name: "shop", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{e}}
 	}
 	a, b, c := backend(1), backend(2), backend(3)
+	for _, each := range []model.Backend{a, b, c} {
+		s.PutNode(model.Node{Name: each.Host, Role: model.RoleHost})
+	}
 	apply(shop(a, b))
 	vip := shop(a, b, c)
 	vip.Endpoints[0].Affinity, vip.Endpoints[0].IdleTimeout = model.AffinityClient, time.Minute
