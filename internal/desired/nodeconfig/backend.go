@@ -77,7 +77,7 @@ func EachBackend(s desired.State, vip model.VIP, do func(host string, b model.Ho
 				peers = admit(b.TunnelAddress(), chainPeers[slot], sources)
 			}
 			do(b.Host, model.HostBackend{
-				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+				Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: checkAt(s, b.Host, e.HealthCheck),
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: peers,
 				Homes:    homes,
