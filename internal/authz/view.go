@@ -16,9 +16,9 @@ func Redact(caller trust.Identity, response any) {
 	}
 	switch r := response.(type) {
 	case *weirv1.ListNodesResponse:
-		redactNodes(r.GetNodes())
+		r.Nodes = redactedNodes(r.GetNodes())
 	case *weirv1.GetNodeResponse:
-		redactNodes([]*weirv1.Node{r.GetNode()})
+		r.Node = RedactedNode(r.GetNode())
 	case *weirv1.ListAddressPoolsResponse:
 		for _, pool := range r.GetPools() {
 			redactPool(caller, pool)
@@ -26,7 +26,7 @@ func Redact(caller trust.Identity, response any) {
 	case *weirv1.GetAddressPoolResponse:
 		redactPool(caller, r.GetPool())
 	case *weirv1.GetStatusResponse:
-		redactNodes(r.GetNodes())
+		r.Nodes = redactedNodes(r.GetNodes())
 	}
 }
 
@@ -41,16 +41,26 @@ func redactPool(caller trust.Identity, pool *weirv1.AddressPool) {
 	pool.Tenants = seen
 }
 
-// redactNodes leaves what tells whether a change has reached the nodes.
-func redactNodes(nodes []*weirv1.Node) {
+func redactedNodes(nodes []*weirv1.Node) []*weirv1.Node {
+	redacted := make([]*weirv1.Node, 0, len(nodes))
 	for _, n := range nodes {
-		was := n.GetStatus()
-		n.Addresses, n.Version = nil, ""
-		n.Status = &weirv1.NodeStatus{Connected: was.GetConnected(), Generation: was.GetGeneration(), LastSeen: was.GetLastSeen()}
-		if r := was.GetRejection(); r != nil {
-			n.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
-		}
+		redacted = append(redacted, RedactedNode(n))
 	}
+	return redacted
+}
+
+// RedactedNode is what callers who are bound to tenants see of a node, all of them the same: whether a change has reached it.
+// The node stays as it is, for others.
+func RedactedNode(n *weirv1.Node) *weirv1.Node {
+	was := n.GetStatus()
+	redacted := &weirv1.Node{
+		Name: n.GetName(), Role: n.GetRole(), Drained: n.GetDrained(),
+		Status: &weirv1.NodeStatus{Connected: was.GetConnected(), Generation: was.GetGeneration(), LastSeen: was.GetLastSeen()},
+	}
+	if r := was.GetRejection(); r != nil {
+		redacted.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
+	}
+	return redacted
 }
 
 // CanView says whether the caller may see what belongs to the tenant. A context without a caller is of this

@@ -1,6 +1,6 @@
 // Package live streams what changes all the time: nodes, what needs attention, and rates of traffic.
 //
-//	WatchNodes   ─▶ look: all nodes, once for all watches ─▶ those that differ from what this watch was told
+//	WatchNodes   ─▶ look: all nodes, once for all watches, and redacted once ─▶ those that differ from what this watch was told
 //	WatchStatus  ─▶ the sums of GetStatus, and package warning ─▶ if they differ
 //	WatchRates   ─▶ muxrate.Meter: the samples of all managers ─▶ what the caller asks for, and may see
 //

@@ -63,13 +63,11 @@ func (s *Streams) EachNode(ctx context.Context, r *weirv1.WatchNodesRequest, sen
 
 // nodes are all nodes as a watch tells of them, by name, of what the caller may see. They are not written again.
 func (s *Streams) nodes(ctx context.Context) []*weirv1.Node {
+	now := s.look.get(s)
 	if authz.CanView(ctx, trust.AllTenants) {
-		_, quiet := s.look.get(s)
-		return quiet
+		return now.quiet
 	}
-	r := &weirv1.ListNodesResponse{Nodes: s.Nodes(s.View())}
-	authz.Redact(trust.FromContext(ctx), r)
-	return r.GetNodes()
+	return now.redacted
 }
 
 // toldNodes are what a watch was told of.
@@ -125,7 +123,7 @@ func unheard(n *weirv1.Node) *weirv1.Node {
 	status := n.GetStatus()
 	return &weirv1.Node{
 		Name: n.GetName(), Role: n.GetRole(), Addresses: n.GetAddresses(), Version: n.GetVersion(), Drained: n.GetDrained(),
-		NatPrefixes: n.GetNatPrefixes(), Aggregates: n.GetAggregates(),
+		NatPrefixes: n.GetNatPrefixes(), Aggregates: n.GetAggregates(), NeighborPrefixes: n.GetNeighborPrefixes(),
 		Status: &weirv1.NodeStatus{
 			Connected: true, Generation: status.GetGeneration(), Rejection: status.GetRejection(), Sync: status.GetSync(),
 			Mux: status.GetMux(), Host: status.GetHost(), Switch: status.GetSwitch(),
@@ -133,32 +131,46 @@ func unheard(n *weirv1.Node) *weirv1.Node {
 	}
 }
 
-// look is what all watches of callers who may see all tenants look at.
+// look is what all watches look at.
 type look struct {
-	mu    sync.Mutex
-	at    time.Time
-	all   []*weirv1.Node
-	quiet []*weirv1.Node // the same without counters; a node that is as it was is the same message as before
+	mu  sync.Mutex
+	at  time.Time
+	now seen
+}
+
+// seen are all nodes by name, as each kind of caller is told of them. They are not written again, and one of quiet or
+// redacted that is as it was is the same message as before.
+type seen struct {
+	all      []*weirv1.Node
+	quiet    []*weirv1.Node // without counters
+	redacted []*weirv1.Node // for callers who are bound to tenants
 }
 
 // get looks at the nodes, unless that was done just now.
-func (l *look) get(s *Streams) (all, quiet []*weirv1.Node) {
+func (l *look) get(s *Streams) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.at) < lookPause {
-		return l.all, l.quiet
+		return l.now
 	}
-	l.all = s.Nodes(s.View())
-	fresh := make([]*weirv1.Node, 0, len(l.all))
-	for _, n := range l.all {
-		next := withoutCounters(n)
-		if i, there := slices.BinarySearchFunc(l.quiet, next, func(a, b *weirv1.Node) int { return strings.Compare(a.GetName(), b.GetName()) }); there && isSame(l.quiet[i], next) {
-			next = l.quiet[i]
+	all := s.Nodes(s.View())
+	l.now = seen{all: all, quiet: told(l.now.quiet, all, withoutCounters), redacted: told(l.now.redacted, all, authz.RedactedNode)}
+	l.at = time.Now()
+	return l.now
+}
+
+// told are all nodes as callers are told of them, by those of before where they are the same.
+func told(before, all []*weirv1.Node, as func(*weirv1.Node) *weirv1.Node) []*weirv1.Node {
+	fresh := make([]*weirv1.Node, 0, len(all))
+	for _, n := range all {
+		next := as(n)
+		i, there := slices.BinarySearchFunc(before, next, func(a, b *weirv1.Node) int { return strings.Compare(a.GetName(), b.GetName()) })
+		if there && isSame(before[i], next) {
+			next = before[i]
 		}
 		fresh = append(fresh, next)
 	}
-	l.quiet, l.at = fresh, time.Now()
-	return l.all, l.quiet
+	return fresh
 }
 
 // withoutCounters is a node as a watch tells of it. What the node said is shared with others, and stays as it is.

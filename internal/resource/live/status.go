@@ -48,13 +48,12 @@ func (s *Streams) EachStatus(ctx context.Context, _ *weirv1.WatchStatusRequest, 
 // status is what the caller is told of.
 func (s *Streams) status(ctx context.Context) *weirv1.WatchStatusResponse {
 	stored := s.Store.State()
-	var status *weirv1.GetStatusResponse
-	if authz.CanView(ctx, trust.AllTenants) {
-		nodes, _ := s.look.get(s)
-		status = s.Status(ctx, stored, nodes)
-	} else {
-		status = s.Status(ctx, stored, s.Nodes(s.View()))
+	now := s.look.get(s)
+	status := s.Status(ctx, stored, now.all)
+	if !authz.CanView(ctx, trust.AllTenants) {
+		status.Nodes = nil // those that all callers of tenants share are redacted
 		authz.Redact(trust.FromContext(ctx), status)
+		status.Nodes = now.redacted
 	}
 	warnings, total := warning.Of(status, s.Now())
 	status.Nodes, status.VipWarnings, status.VipWarningsTotal = nil, nil, 0
