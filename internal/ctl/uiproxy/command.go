@@ -24,8 +24,9 @@ func Command(s *session.Session) *cobra.Command {
 		Long: `Open the web page of the managers, as the user of your configuration: the browser needs
 neither the cluster's CA nor a certificate or token of yours. This program listens on
 loopback alone, prints an address that is good for one browser, and sends what the page
-asks for to a manager, the next one when that is lost. It ends with Ctrl-C, or when you
-sign out.`,
+asks for to a manager, the next one when that is lost. It ends with Ctrl-C, or when a
+user with a bearer token signs out in the page; users with a certificate have no session to
+sign out of.`,
 		Example: `  weir ui
   weir ui --open=false --port 7480`,
 		Args:              session.Arguments(0, 0, ""),
