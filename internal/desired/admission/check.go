@@ -9,7 +9,7 @@ import (
 
 // checks holds that the hosts of a VIP know its checks. What was there before may stay: a host that joined later with an
 // older agent is told of another check.
-func (a *admission) checks(path string, was, vip model.VIP) {
+func checks(a *admission, path string, was, vip model.VIP) {
 	before := map[string]bool{} // endpoint, type and host
 	key := func(e model.Endpoint, host string) string {
 		return fmt.Sprintf("%s/%d %s %s", e.Protocol, e.Port, e.HealthCheck.Type, host)

@@ -40,7 +40,7 @@ func VIPs(s desired.State, vips []model.VIP, strict bool) ([]model.VIP, error) {
 		a.pooled(path, vip)
 		a.vip(path, vip)
 		a.attachments(path, s.VIPs.At(vip.Name), vip)
-		a.checks(path, s.VIPs.At(vip.Name), vip)
+		checks(&a, path, s.VIPs.At(vip.Name), vip)
 	}
 	a.roomForNetworks("vips", s.Networks)
 	a.roomForSteering(s)

@@ -350,7 +350,7 @@ func TestStrangersAskTheProviderInMeasure(t *testing.T) {
 }
 
 // One stranger, who begins sign-ins without end and brings codes, keeps nobody else from signing in.
-func TestOneStrangerKeepsNobodyOut(t *testing.T) {
+func TestOneSourceKeepsNobodyOut(t *testing.T) {
 	l := newLiar(t)
 	p := l.provider()
 	clock := time.Now()
