@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -157,12 +159,13 @@ func (asked *task) next(ctx context.Context, timeout <-chan time.Time) (*weirv1.
 	}
 }
 
-// AnswerTask takes a node's answer.
+// AnswerTask takes a node's answer. Users read its texts in a terminal.
 func (m *Service) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
 	asked := m.tasks.find(r.GetName(), r.GetId())
 	if asked == nil {
 		return &weirv1.AnswerTaskResponse{Gone: true}, nil
 	}
+	makePrintable(r.ProtoReflect())
 	select {
 	case asked.answers <- r:
 		return &weirv1.AnswerTaskResponse{}, nil
@@ -171,6 +174,28 @@ func (m *Service) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (
 	case <-ctx.Done():
 		return nil, apierr.ToConnect(ctx.Err())
 	}
+}
+
+// makePrintable makes all texts of a message printable, also in what it holds.
+func makePrintable(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap() || f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.MessageKind:
+		case f.IsList():
+			for i := range v.List().Len() {
+				if f.Kind() == protoreflect.MessageKind {
+					makePrintable(v.List().Get(i).Message())
+				} else {
+					v.List().Set(i, protoreflect.ValueOfString(events.Printable(v.List().Get(i).String())))
+				}
+			}
+		case f.Kind() == protoreflect.MessageKind:
+			makePrintable(v.Message())
+		default:
+			m.Set(f, protoreflect.ValueOfString(events.Printable(v.String())))
+		}
+		return true
+	})
 }
 
 // ExplainPacket runs a packet through the program of one mux.
