@@ -58,12 +58,7 @@ func subject(procedure string, message any) string {
 	case *weirv1.CaptureRequest:
 		add("mux", r.GetMux())
 	case *weirv1.ObserveRequest:
-		for _, mux := range r.GetMuxes() {
-			add("mux", mux)
-		}
-		if len(names) == 0 {
-			add("mux", "*")
-		}
+		addObserved(r, add)
 	case interface{ GetName() string }:
 		if noun := nounOf(procedure); noun != "" {
 			add(noun, r.GetName())
@@ -94,6 +89,16 @@ func addApplied(r *weirv1.ApplyVIPsRequest, add func(kind, name string)) {
 	}
 	for _, vip := range r.GetVips() {
 		add("vip", vip.GetName())
+	}
+}
+
+// addObserved adds the muxes that are observed.
+func addObserved(r *weirv1.ObserveRequest, add func(kind, name string)) {
+	for _, mux := range r.GetMuxes() {
+		add("mux", mux)
+	}
+	if len(r.GetMuxes()) == 0 {
+		add("mux", "*")
 	}
 }
 

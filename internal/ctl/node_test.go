@@ -117,7 +117,7 @@ func startHost(ts *testscript.TestScript, neg bool, args []string) {
 	told := map[string]bool{}
 	n := follow(ts, name,
 		func(ctx context.Context, c *rpc.Client) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
-			return c.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: args[1:], Version: "test"})
+			return c.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: args[1:], Version: "test", Multipath: true})
 		},
 		func(ctx context.Context, c *rpc.Client, m *weirv1.SyncHostResponse) error {
 			report := &weirv1.ReportHostRequest{Name: name, Generation: m.GetGeneration(), Status: &weirv1.HostStatus{Uplink: "eth0"}}

@@ -118,8 +118,11 @@ func TestConnectionsAreToldOnce(t *testing.T) {
 	}
 	var got []string
 	for _, c := range []struct{ mux, verdict, source string }{
-		{"mux1", "forward_syn", "198.51.100.7:1"}, {"mux1", "forward_syn", "198.51.100.7:1"}, {"mux1", "forward_bucket", "198.51.100.7:1"},
-		{"mux1", "forward_syn", "198.51.100.7:2"}, {"mux2", "forward_syn", "198.51.100.7:1"},
+		{"mux1", "forward_syn", "198.51.100.7:1"},
+		{"mux1", "forward_syn", "198.51.100.7:1"},
+		{"mux1", "forward_bucket", "198.51.100.7:1"},
+		{"mux1", "forward_syn", "198.51.100.7:2"},
+		{"mux2", "forward_syn", "198.51.100.7:1"},
 	} {
 		got = append(got, fmt.Sprint(told(c.mux, c.verdict, c.source, 3)))
 	}

@@ -24,7 +24,8 @@ func TestOlderAgentsAreToldOfChecksThatTheyKnow(t *testing.T) {
 		}
 		vip := model.VIP{Name: "shop", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{{
 			Protocol: model.TCP, Port: 80, HealthCheck: check, Backends: []model.Backend{
-				{Address: netip.MustParseAddr("10.3.1.1"), Port: 80, Host: "older"}, {Address: netip.MustParseAddr("10.3.2.1"), Port: 80, Host: "newer"},
+				{Address: netip.MustParseAddr("10.3.1.1"), Port: 80, Host: "older"},
+				{Address: netip.MustParseAddr("10.3.2.1"), Port: 80, Host: "newer"},
 				{Address: netip.MustParseAddr("10.3.3.1"), Port: 80, Host: "not-joined"},
 			},
 		}}}
