@@ -370,7 +370,7 @@ func TestWatchNodes(t *testing.T) {
 	f.trustedMux(t, admin, url)
 	eventually(t, "the mux has reported", func() bool {
 		n, err := admin.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux1"})
-		return err == nil && len(n.GetNode().GetStatus().GetMux().GetPeers()) == 1
+		return err == nil && n.GetNode().GetStatus().GetConnected() && len(n.GetNode().GetStatus().GetMux().GetPeers()) == 1
 	})
 	next, hers := watchingNodes(t, admin), watchingNodes(t, operator(t, m, admin, url, "rita", "default"))
 	both := map[string]func() *weirv1.WatchNodesResponse{"the admin": next, "a user": hers}
