@@ -195,7 +195,7 @@ func fill(t *testing.T, c *cluster, url string) {
 	_, killed := joinMux(t, admin, url, "mux2", "10.1.1.3", "test")
 	c.dos["/kill-mux2"] = func() error { killed(); return nil }
 	host := join(t, admin, url, "agent", trust.Host, "host1")
-	rules, err := host.SyncHost(t.Context(), &weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.2.1.1"}, Version: "test"})
+	rules, err := host.SyncHost(t.Context(), &weirv1.SyncHostRequest{Name: "host1", Addresses: []string{"10.2.1.1"}, Version: "test", Multipath: true})
 	if err != nil || !rules.Receive() {
 		t.Fatalf("the stream of a host: %v", err)
 	}
