@@ -95,7 +95,7 @@ func (f *meteredMux) report(ctx context.Context) {
 	}
 	all := n * uint64(len(f.vips))
 	r.Status.Verdicts = append(r.Status.Verdicts, &weirv1.NamedCounter{Name: "forward_flow", Packets: all, Bytes: 100 * all})
-	client.ReportMux(ctx, r) //nolint:errcheck // a manager that is gone takes none: the next one is newer
+	client.ReportMux(ctx, r) // a manager that is gone takes none: the next one is newer
 }
 
 // watchingRates opens a watch and returns what gives its next message.

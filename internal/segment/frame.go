@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 )
 
 // MAC is an Ethernet address.
@@ -59,7 +60,7 @@ func solicitedNode(address netip.Addr) netip.Addr {
 }
 
 func ethernet(to, from MAC, ethertype uint16) []byte {
-	frame := append(to[:], from[:]...)
+	frame := slices.Concat(to[:], from[:])
 	return binary.BigEndian.AppendUint16(frame, ethertype)
 }
 

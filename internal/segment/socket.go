@@ -116,4 +116,4 @@ func (s *Segment) Listen(ctx context.Context, heard func(Claim)) error {
 }
 
 // Close ends it.
-func (s *Segment) Close() error { return errors.Join(s.file.Close(), s.groups.close()) }
+func (s *Segment) Close() error { return errors.Join(s.file.Close(), s.close()) }

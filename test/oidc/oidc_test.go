@@ -51,7 +51,7 @@ func (p *provider) start(group string) (issuer string) {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.stop = func() { stdin.Close(); cmd.Wait() } //nolint:errcheck // it is over either way
+	p.stop = func() { stdin.Close(); cmd.Wait() } // it is over either way
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		p.t.Fatalf("the provider does not start: %v", err)

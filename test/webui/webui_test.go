@@ -319,7 +319,7 @@ func sends(t *testing.T, mux *rpc.Client, first *weirv1.ReportMuxRequest) {
 		for ticker := time.NewTicker(time.Second); ; {
 			select {
 			case <-ticker.C:
-				report(ctx) //nolint:errcheck // the next one tells the same and more
+				report(ctx) // the next one tells the same and more
 			case <-ctx.Done():
 				return
 			}

@@ -57,7 +57,7 @@ func newLiar(t *testing.T) *liar {
 			return
 		}
 		l.asked.Add(1)
-		r.ParseForm() //nolint:errcheck // it is looked at
+		r.ParseForm() // it is looked at
 		l.request = r.PostForm
 		w.Header().Set("Content-Type", "application/json")
 		if l.answer != nil {
@@ -65,7 +65,7 @@ func newLiar(t *testing.T) *liar {
 			return
 		}
 		text, _ := json.Marshal(l.claims)
-		json.NewEncoder(w).Encode(map[string]string{ //nolint:errcheck // the client says
+		json.NewEncoder(w).Encode(map[string]string{ // the client says
 			"access_token": "a", "token_type": "Bearer", "id_token": oidctest.SignIDToken(l.key, l.keyID, "RS256", string(text)),
 		})
 	}))
@@ -217,7 +217,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 		answer, cookie := l.begin(p)
 		text, _ := json.Marshal(l.claims)
 		l.answer = func(w http.ResponseWriter) {
-			json.NewEncoder(w).Encode(map[string]string{"access_token": "a", "token_type": "Bearer", "id_token": sign(string(text))}) //nolint:errcheck // the client says
+			json.NewEncoder(w).Encode(map[string]string{"access_token": "a", "token_type": "Bearer", "id_token": sign(string(text))}) // the client says
 		}
 		if who, err := p.Finish(t.Context(), what, answer, cookie); connect.CodeOf(err) != connect.CodeUnauthenticated {
 			t.Errorf("a token signed by %s: %+v, %v", what, who, err)
@@ -280,7 +280,7 @@ func TestProvidersThatDoNotAnswerWell(t *testing.T) {
 	for what, reply := range map[string]func(http.ResponseWriter){
 		"refuses the code": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusBadRequest)
-			w.Write([]byte(`{"error": "invalid_grant"}`)) //nolint:errcheck // the client says
+			w.Write([]byte(`{"error": "invalid_grant"}`)) // the client says
 		},
 		"fails": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 		"leads further": func(w http.ResponseWriter) {
@@ -333,13 +333,13 @@ func TestStrangersAskTheProviderInMeasure(t *testing.T) {
 	clock := time.Now()
 	p.now = func() time.Time { return clock }
 	for range 3 * sourceBurst {
-		p.Finish(t.Context(), "192.0.2.1", answer, cookie) //nolint:errcheck // it is refused
+		p.Finish(t.Context(), "192.0.2.1", answer, cookie) // it is refused
 	}
 	if n := l.asked.Load(); n != sourceBurst {
 		t.Errorf("one stranger had the provider asked %d times at once, want %d", n, sourceBurst)
 	}
 	for i := range 3 * askBurst {
-		p.Finish(t.Context(), fmt.Sprintf("198.51.100.%d", i), answer, cookie) //nolint:errcheck // it is refused
+		p.Finish(t.Context(), fmt.Sprintf("198.51.100.%d", i), answer, cookie) // it is refused
 	}
 	if n := l.asked.Load(); n != askBurst {
 		t.Errorf("the provider was asked %d times at once, want %d", n, askBurst)
@@ -361,7 +361,7 @@ func TestOneSourceKeepsNobodyOut(t *testing.T) {
 		if _, _, err := p.Begin(t.Context()); err != nil {
 			t.Fatalf("a beginning: %v", err)
 		}
-		p.Finish(t.Context(), "192.0.2.1", answer, cookie) //nolint:errcheck // it is refused
+		p.Finish(t.Context(), "192.0.2.1", answer, cookie) // it is refused
 	}
 	answer, cookie = l.begin(p)
 	if who, err := p.Finish(t.Context(), "198.51.100.7", answer, cookie); err != nil || who.Subject == "" {
