@@ -91,7 +91,9 @@ func (b *fabric) dump() {
 			}
 		}
 	}
-	b.Logf("the mux saw %d packets", b.mux.packets.Load())
+	if b.mux != nil { // else real muxes are there
+		b.Logf("the mux saw %d packets", b.mux.packets.Load())
+	}
 }
 
 // noDrops fails if a host has dropped a packet.
