@@ -287,10 +287,34 @@ func joinMux(t *testing.T, admin *rpc.Client, url, name, address, version string
 	if err != nil || !tables.Receive() {
 		t.Fatalf("the stream of a mux: %v", err)
 	}
+	go func() { // it ends with the stream
+		for tables.Receive() {
+			copyPackets(ctx, mux, name, tables.Msg().GetTasks())
+		}
+	}()
 	if _, err := mux.ReportMux(t.Context(), &weirv1.ReportMuxRequest{Name: name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
 	return mux, end
+}
+
+// copyPackets has a mux answer observations and captures: with a SYN as it came and as it left.
+func copyPackets(ctx context.Context, mux *rpc.Client, name string, tasks []*weirv1.NodeTask) {
+	frame := []byte{
+		2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
+		0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0x37, 0x65, 192, 0, 2, 1, 203, 0, 113, 10,
+		15, 160, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0,
+	}
+	for _, task := range tasks {
+		if task.GetCapture() == nil {
+			continue
+		}
+		at := timestamppb.New(time.Unix(1_795_000_000, 123_456_789))
+		mux.AnswerTask(ctx, &weirv1.AnswerTaskRequest{Name: name, Id: task.GetId(), Lost: 3, Done: true, Packets: []*weirv1.CapturedPacket{ //nolint:errcheck // who asked may be gone
+			{Time: at, Direction: "in", Frame: frame, Length: uint32(len(frame)), Verdict: "forward_syn", Comment: "bucket 7, " + markup},
+			{Time: at, Direction: "out", Frame: frame, Length: uint32(len(frame)), Verdict: "forward_syn", Comment: "bucket 7, " + markup},
+		}})
+	}
 }
 
 // sends has a mux report, until the test ends, that it forwards as many packets to red's VIP as sent says, and half of it to

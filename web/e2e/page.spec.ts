@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { expect, test, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -13,7 +14,7 @@ const pages = [
   ["#/overview", "Overview"], ["#/topology", "Topology"], ["#/topology?vip=red-shop", "Topology"], ["#/vips", "VIPs"], ["#/vips/red-shop", "red-shop"],
   ["#/nodes", "Nodes"], ["#/nodes/mux1", "mux1"], ["#/nodes/host1", "host1"],
   ["#/explain?protocol=TCP&from=192.0.2.1&fromPort=4000&to=203.0.113.10&toPort=80", "Explain"],
-  ["#/egress", "Egress"], ["#/egress/red-out", "red-out"], ["#/floods", "Floods"], ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
+  ["#/observe", "Observe"], ["#/egress", "Egress"], ["#/egress/red-out", "red-out"], ["#/floods", "Floods"], ["#/placement", "Placement"], ["#/networks", "Networks"], ["#/events", "Events"], ["#/access", "Access"],
 ] as const;
 
 async function signIn(page: Page, token: string) {
@@ -125,6 +126,30 @@ test("charts open with what has been, and rates are those that were sent", async
 async function samples(page: Page): Promise<number> {
   return Number(await page.locator(".chart").getAttribute("data-samples").catch(() => 0));
 }
+
+test("packets are observed, and a capture is a file that tshark reads", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/observe?mux=mux1&seconds=2", "Observe");
+  await page.getByLabel("VIP's address").fill("203.0.113.10");
+  await page.getByRole("button", { name: "Observe" }).click();
+  await expect(page.getByText("Ended after 1 packets, 3 lost")).toBeVisible();
+  const row = page.getByRole("row").filter({ hasText: "192.0.2.1:4000" });
+  await expect(row).toContainText("203.0.113.10:80");
+  await expect(row).toContainText("bucket 7, <img src=x onerror=");
+  expect(await page.evaluate(() => (window as never as { ran?: number }).ran)).toBe(undefined);
+  await expect(page.locator("code").first()).toHaveText("weir observe --mux mux1 --connections --vip 203.0.113.10 --duration 2s");
+  const downloading = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Download a capture" }).click();
+  const file = await downloading;
+  expect(file.suggestedFilename()).toBe("mux1.pcapng");
+  const fields = ["frame.interface_name", "frame.time_epoch", "frame.len", "ip.src", "tcp.dstport", "frame.comment"];
+  const read = execFileSync("tshark", ["-r", await file.path(), "-T", "fields", ...fields.flatMap((name) => ["-e", name])], { encoding: "utf8" });
+  const rows = read.trim().split("\n").map((line) => line.split("\t"));
+  expect(rows.map(([side]) => side)).toEqual(["mux1 in", "mux1 out"]);
+  expect(rows[0]?.[1]).toContain("1795000000.123456789");
+  expect(rows[0]?.slice(2, 5)).toEqual(["54", "192.0.2.1", "80"]);
+  expect(rows[0]?.[5]).toContain("forward_syn: bucket 7, <img");
+});
 
 test("a killed mux is seen at once", async ({ page }) => {
   await signIn(page, admin);

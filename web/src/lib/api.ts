@@ -7,6 +7,7 @@ import type {
   ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
   WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
   WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
+  CaptureRequestJson, CaptureResponseJson, ObserveRequestJson, ObserveResponseJson,
 } from "../gen/v1/weir_pb";
 import type { ListManagersResponseJson } from "../gen/v1/cluster_pb";
 import type {
@@ -50,6 +51,8 @@ type Streams = {
   "WeirService/WatchRates": [WatchRatesRequestJson, WatchRatesResponseJson];
   "WeirService/WatchStatus": [None, WatchStatusResponseJson];
   "WeirService/WatchEvents": [WatchEventsRequestJson, WatchEventsResponseJson];
+  "WeirService/Observe": [ObserveRequestJson, ObserveResponseJson];
+  "WeirService/Capture": [CaptureRequestJson, CaptureResponseJson];
 };
 
 const headers = { "Connect-Protocol-Version": "1" };
@@ -87,24 +90,28 @@ export async function call<M extends keyof Calls>(method: M, request: Calls[M][0
   }
 }
 
-/** Opens a stream and calls each for every message, until signal ends it or it fails. A frame is a flag, four bytes of length, JSON. */
+/** Opens a stream and calls each for every message, until signal ends it or it fails; a watch has no other end. A frame is a
+ * flag, four bytes of length, JSON. */
 export async function stream<M extends keyof Streams>(method: M, request: Streams[M][0], each: (message: Streams[M][1]) => void, signal: AbortSignal): Promise<void> {
   const text = new TextEncoder().encode(JSON.stringify(request));
   const body = new Uint8Array(5 + text.length);
   new DataView(body.buffer).setUint32(1, text.length);
   body.set(text, 5);
+  const watches = method.includes("/Watch"); // others may have nothing to tell for long
   const silent = new AbortController();
-  let watchdog = setTimeout(() => silent.abort(), callTime);
-  const heard = () => {
+  let watchdog = 0;
+  const wait = (time: number) => {
     clearTimeout(watchdog);
-    watchdog = setTimeout(() => silent.abort(), silence);
+    if (watches) watchdog = window.setTimeout(() => silent.abort(), time);
   };
+  wait(callTime);
   try {
     const response = await fetch(`/weir.v1.${method}`, {
       method: "POST", headers: { ...headers, "Content-Type": "application/connect+json" }, body, signal: AbortSignal.any([signal, silent.signal]),
     });
     if (!response.ok || !response.body) throw await failure(response);
-    await frames(response.body.getReader(), heard, (message) => each(message as Streams[M][1]));
+    await frames(response.body.getReader(), () => wait(silence), (message) => each(message as Streams[M][1]));
+    if (watches) throw new ApiError("unavailable", "the manager ended the stream");
   } catch (err) {
     if (silent.signal.aborted && !signal.aborted) throw new ApiError("unavailable", "the manager does not answer");
     throw err;
@@ -113,13 +120,13 @@ export async function stream<M extends keyof Streams>(method: M, request: Stream
   }
 }
 
-/** Reads the frames of a stream until it fails: it has no other end. */
-async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: () => void, each: (message: unknown) => void): Promise<never> {
+/** Reads the frames of a stream until it ends. */
+async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: () => void, each: (message: unknown) => void): Promise<void> {
   let left = new Uint8Array(0);
   for (;;) {
     heard();
     const { done, value } = await reader.read();
-    if (done) throw new ApiError("unavailable", "the manager ended the stream");
+    if (done) throw new ApiError("unavailable", "the manager's answer broke off");
     const all = new Uint8Array(left.length + value.length);
     all.set(left);
     all.set(value, left.length);
@@ -132,6 +139,7 @@ async function frames(reader: ReadableStreamDefaultReader<Uint8Array>, heard: ()
       left = left.slice(5 + size);
       if (!last) each(message);
       else if (message.error) throw new ApiError(message.error.code ?? "unknown", message.error.message ?? "");
+      else return;
     }
   }
 }
