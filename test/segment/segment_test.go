@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/lab/netload"
 	"github.com/weirlb/weir/internal/lab/stream"
+	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
@@ -113,7 +114,7 @@ func (l *lab) holds() {
 
 // fails has the mux fail that answers for the VIP, and come back.
 func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
-	owner := l.answers(w, "")
+	owner := l.settles(w)
 	l.begin()
 	began := time.Now()
 	fail(l, owner)
@@ -124,6 +125,18 @@ func (l *lab) fails(w *watcher, fail, restore func(l *lab, mux string)) {
 		l.t.Errorf("%s is back, and %s answers", owner, back)
 	}
 	l.holds()
+}
+
+// settles waits until the VIP's owner answers, and not the one that stood in for it while it was slow.
+func (l *lab) settles(w *watcher) (mux string) {
+	l.t.Helper()
+	testlab.Must(l.t, netlab.Poll(l.t.Context(), testlab.Bound, func() error {
+		if since := w.lasts(); since < 3*neighbor.Lease {
+			return fmt.Errorf("a mux answers for %s", since)
+		}
+		return nil
+	}))
+	return l.answers(w, "")
 }
 
 // leaderFails has the leader of the managers fail. Which mux answers stays, but for a while none may.

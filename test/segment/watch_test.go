@@ -26,6 +26,7 @@ type watcher struct {
 	mu      sync.Mutex
 	runs    []string  // MACs, each as long as no other answered
 	at      time.Time // of the newest answer
+	since   time.Time // of the newest run
 	silence time.Duration
 	fresh   bool // an answer came since next
 }
@@ -147,7 +148,7 @@ func (w *watcher) note(mac string) {
 	}
 	w.at, w.fresh = now, true
 	if n := len(w.runs); n == 0 || w.runs[n-1] != mac {
-		w.runs = append(w.runs, mac)
+		w.runs, w.since = append(w.runs, mac), now
 	}
 }
 
@@ -173,6 +174,16 @@ func (w *watcher) last() string {
 		return ""
 	}
 	return w.runs[len(w.runs)-1]
+}
+
+// lasts is for how long the same has answered; 0: nobody does.
+func (w *watcher) lasts() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.runs) == 0 || time.Since(w.at) > 10*askEvery {
+		return 0
+	}
+	return time.Since(w.since)
 }
 
 func (w *watcher) longestSilence() time.Duration {
