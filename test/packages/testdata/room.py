@@ -21,7 +21,7 @@ class Connection(ConnectionBase):
         return self
 
     def _run(self, *command, **how):
-        enter = ["nsenter", "--all", "--root", "--wd", "--target", self._play_context.remote_addr]
+        enter = ["nsenter", "--all", "--root", "--wd", "--target", str(self._play_context.remote_addr)]
         clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"]
         return subprocess.run([*enter, *clean, *command], stderr=subprocess.PIPE, **how)
 
