@@ -21,10 +21,10 @@ func withProvider(t *testing.T, back string) *Handler {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/token" {
 			w.WriteHeader(http.StatusBadRequest)
-			w.Write([]byte(`{"error": "invalid_grant"}`)) //nolint:errcheck // the client says
+			w.Write([]byte(`{"error": "invalid_grant"}`)) // the client says
 			return
 		}
-		json.NewEncoder(w).Encode(map[string]string{ //nolint:errcheck // the client says
+		json.NewEncoder(w).Encode(map[string]string{ // the client says
 			"issuer": at, "authorization_endpoint": at + "/authorize", "token_endpoint": at + "/token", "jwks_uri": at + "/keys",
 		})
 	}))

@@ -310,7 +310,7 @@ func copyPackets(ctx context.Context, mux *rpc.Client, name string, tasks []*wei
 			continue
 		}
 		at := timestamppb.New(time.Unix(1_795_000_000, 123_456_789))
-		mux.AnswerTask(ctx, &weirv1.AnswerTaskRequest{Name: name, Id: task.GetId(), Lost: 3, Done: true, Packets: []*weirv1.CapturedPacket{ //nolint:errcheck // who asked may be gone
+		mux.AnswerTask(ctx, &weirv1.AnswerTaskRequest{Name: name, Id: task.GetId(), Lost: 3, Done: true, Packets: []*weirv1.CapturedPacket{ // who asked may be gone
 			{Time: at, Direction: "in", Frame: frame, Length: uint32(len(frame)), Verdict: "forward_syn", Comment: "bucket 7, " + markup},
 			{Time: at, Direction: "out", Frame: frame, Length: uint32(len(frame)), Verdict: "forward_syn", Comment: "bucket 7, " + markup},
 		}})

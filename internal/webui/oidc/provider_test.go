@@ -328,7 +328,7 @@ func TestStrangersAskTheProviderInMeasure(t *testing.T) {
 	answer, cookie := l.begin(p)
 	l.answer = func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusBadRequest)
-		w.Write([]byte(`{"error": "invalid_grant"}`)) //nolint:errcheck // the client says
+		w.Write([]byte(`{"error": "invalid_grant"}`)) // the client says
 	}
 	clock := time.Now()
 	p.now = func() time.Time { return clock }
