@@ -16,7 +16,7 @@ BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/ag
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt ui ui-test screenshots clean
+.PHONY: help machine bare setup bpf build packages release site print-ldflags generate test unit datapath race e2e labs alone schemathesis faults demo bench-mux bench-agent bench-overlay bench-bypass bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-hardware bench-strangers bench-switch papers api-test fuzz fuzz-packets mutate lint lint-go linters fmt ui ui-test ansible-test screenshots clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -169,6 +169,9 @@ ui: ## Build the web page into internal/webui/dist, which is committed (Node 20 
 
 ui-test: ## Open the web page in a browser (Node 20 or later, chromium)
 	@scripts/ui.sh test
+
+ansible-test: ## Play the Ansible collection on machines under systemd (PyPI)
+	@scripts/ansible.sh
 
 screenshots: build ## Take the pictures of the web page in docs/images, in a lab (Node 20 or later, chromium)
 	@scripts/screenshots.sh

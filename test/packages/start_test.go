@@ -21,6 +21,7 @@ import (
 //	198.51.100.2   .1           10.0.0.1, 2001:db8:10::1
 type machines struct {
 	rooms  map[string]*room
+	pids   map[string]int // of the first processes
 	client *netns.NS
 	token  map[string]string // what weir token create told last
 }
@@ -56,7 +57,7 @@ func TestThreeServers(t *testing.T) {
 // raise boots the machines and wires them.
 func raise(t *testing.T) *machines {
 	t.Helper()
-	m := &machines{rooms: map[string]*room{}, client: netns.New(t, "start-client")}
+	m := &machines{rooms: map[string]*room{}, pids: map[string]int{}, client: netns.New(t, "start-client")}
 	router := m.boot(t, "router")
 	m.rooms["router"].run("ip link add br0 type bridge && ip link set br0 up && ip address add 10.0.0.1/24 dev br0 && ip address add 2001:db8:10::1/64 dev br0 nodad")
 	join(t, router, "out", m.client, "eth0")
@@ -92,7 +93,7 @@ func join(t *testing.T, a *netns.NS, aName string, b *netns.NS, bName string) {
 func (m *machines) boot(t *testing.T, name string) *netns.NS {
 	t.Helper()
 	r, pid := bootRoom(t, versions(t))
-	m.rooms[name] = r
+	m.rooms[name], m.pids[name] = r, pid
 	r.run("hostname " + name)
 	attached := "start-" + name
 	_ = exec.Command("ip", "netns", "delete", attached).Run() // of a test that crashed
