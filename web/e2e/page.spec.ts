@@ -151,6 +151,14 @@ test("packets are observed, and a capture is a file that tshark reads", async ({
   expect(rows[0]?.[5]).toContain("forward_syn: bucket 7, <img");
 });
 
+test("a command of a page runs nothing that a link holds", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/observe?vip=%24(id)%3Bid%27", "Observe");
+  await expect(page.locator("code").first()).toContainText("--vip '$(id);id'\\'''");
+  await open(page, "#/explain?from=%24(id)&fromPort=1&to=203.0.113.10&toPort=80", "Explain");
+  await expect(page.locator("code", { hasText: "weir explain" })).toContainText("weir explain '$(id):1' 203.0.113.10:80");
+});
+
 test("a killed mux is seen at once", async ({ page }) => {
   await signIn(page, admin);
   await open(page, "#/nodes", "Nodes");

@@ -26,3 +26,6 @@ export const port = (n: number | undefined) => (n ? String(n) : "all");
 
 /** An address with a port, IPv6 in brackets. */
 export const addrPort = (address = "", n: number | undefined) => (n ? (address.includes(":") ? `[${address}]:${n}` : `${address}:${n}`) : address);
+
+/** A word of a command for a shell: whoever copies it runs nothing that a link to the page, or a name, holds. */
+export const quoted = (text: string) => (/^[\w./:=,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);

@@ -1,5 +1,6 @@
 // An edit: what it would do is asked of the manager and shown, with the command that does the same, before it is done.
 
+import { quoted } from "../format";
 import { call } from "../api";
 import { addrPort } from "../format";
 import type { BindingJson, WhoAmIResponseJson } from "../../gen/v1/trust_pb";
@@ -26,9 +27,6 @@ export function may(role: Role, tenant = "*"): boolean {
   if (me.who?.method === "insecure") return true;
   return (me.who?.bindings ?? []).some((b: BindingJson) => (b.tenant === "*" || b.tenant === tenant) && rank(b.role) >= rank(role));
 }
-
-/** A word of a shell. */
-export const quoted = (text: string) => (/^[\w./:=,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
 /** What of a VIP its users write, as the API takes it. */
 function written(vip: VIPJson): VIPJson {
