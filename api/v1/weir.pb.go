@@ -6923,7 +6923,9 @@ type ExplainPathRequest struct {
 	// From the Ethernet header on, as the packet comes to a mux.
 	Frame []byte `protobuf:"bytes,1,opt,name=frame,proto3" json:"frame,omitempty"`
 	// Name of the mux. Left out: one that is connected.
-	Mux           string `protobuf:"bytes,2,opt,name=mux,proto3" json:"mux,omitempty"`
+	Mux string `protobuf:"bytes,2,opt,name=mux,proto3" json:"mux,omitempty"`
+	// Instead of a frame, a flow: then it is its first packet, a SYN or a datagram. In no network, and no subflow.
+	Flow          *ExplainRequest `protobuf:"bytes,3,opt,name=flow,proto3" json:"flow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6970,6 +6972,13 @@ func (x *ExplainPathRequest) GetMux() string {
 		return x.Mux
 	}
 	return ""
+}
+
+func (x *ExplainPathRequest) GetFlow() *ExplainRequest {
+	if x != nil {
+		return x.Flow
+	}
+	return nil
 }
 
 type ExplainPathResponse struct {
@@ -8052,10 +8061,11 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x03mux\x18\x01 \x01(\tR\x03mux\x12\x14\n" +
 	"\x05frame\x18\x02 \x01(\fR\x05frame\"U\n" +
 	"\x15ExplainPacketResponse\x12<\n" +
-	"\vexplanation\x18\x01 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\"<\n" +
+	"\vexplanation\x18\x01 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\"i\n" +
 	"\x12ExplainPathRequest\x12\x14\n" +
 	"\x05frame\x18\x01 \x01(\fR\x05frame\x12\x10\n" +
-	"\x03mux\x18\x02 \x01(\tR\x03mux\";\n" +
+	"\x03mux\x18\x02 \x01(\tR\x03mux\x12+\n" +
+	"\x04flow\x18\x03 \x01(\v2\x17.weir.v1.ExplainRequestR\x04flow\";\n" +
 	"\x13ExplainPathResponse\x12$\n" +
 	"\x04hops\x18\x01 \x03(\v2\x10.weir.v1.PathHopR\x04hops\"\x85\x01\n" +
 	"\aPathHop\x12\x12\n" +
@@ -8413,131 +8423,132 @@ var file_v1_weir_proto_depIdxs = []int32{
 	104, // 80: weir.v1.EndpointRate.rate:type_name -> weir.v1.Rate
 	133, // 81: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
 	139, // 82: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	116, // 83: weir.v1.ExplainPathResponse.hops:type_name -> weir.v1.PathHop
-	139, // 84: weir.v1.PathHop.explanation:type_name -> weir.v1.PacketExplanation
-	140, // 85: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	141, // 86: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	142, // 87: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	140, // 88: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
-	141, // 89: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
-	122, // 90: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
-	121, // 91: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
-	138, // 92: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
-	11,  // 93: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 94: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 95: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 96: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 97: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
-	27,  // 98: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	75,  // 99: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	77,  // 100: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	29,  // 101: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	79,  // 102: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	82,  // 103: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	31,  // 104: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	33,  // 105: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	35,  // 106: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	37,  // 107: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	39,  // 108: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	41,  // 109: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	43,  // 110: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	45,  // 111: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	47,  // 112: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	49,  // 113: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	51,  // 114: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	53,  // 115: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	55,  // 116: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	57,  // 117: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	59,  // 118: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	61,  // 119: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	63,  // 120: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	65,  // 121: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	67,  // 122: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	69,  // 123: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 124: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 125: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 126: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 127: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	143, // 128: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	144, // 129: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	145, // 130: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	71,  // 131: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	73,  // 132: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	84,  // 133: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	88,  // 134: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	86,  // 135: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
-	90,  // 136: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	92,  // 137: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
-	95,  // 138: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
-	97,  // 139: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	99,  // 140: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
-	102, // 141: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
-	110, // 142: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	112, // 143: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	114, // 144: weir.v1.WeirService.ExplainPath:input_type -> weir.v1.ExplainPathRequest
-	117, // 145: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	119, // 146: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
-	8,   // 147: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 148: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 149: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 150: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 151: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 152: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
-	28,  // 153: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	76,  // 154: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	78,  // 155: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	30,  // 156: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	80,  // 157: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	83,  // 158: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	32,  // 159: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	34,  // 160: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	36,  // 161: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	38,  // 162: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	40,  // 163: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	42,  // 164: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	44,  // 165: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	46,  // 166: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	48,  // 167: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	50,  // 168: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	52,  // 169: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	54,  // 170: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	56,  // 171: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	58,  // 172: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	60,  // 173: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	62,  // 174: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	64,  // 175: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	66,  // 176: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	68,  // 177: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	70,  // 178: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 179: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 180: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 181: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 182: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	146, // 183: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	147, // 184: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	148, // 185: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	72,  // 186: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	74,  // 187: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	85,  // 188: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	89,  // 189: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	87,  // 190: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
-	91,  // 191: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	93,  // 192: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
-	96,  // 193: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
-	98,  // 194: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	100, // 195: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
-	103, // 196: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
-	111, // 197: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	113, // 198: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	115, // 199: weir.v1.WeirService.ExplainPath:output_type -> weir.v1.ExplainPathResponse
-	118, // 200: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	120, // 201: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
-	9,   // 202: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	148, // [148:203] is the sub-list for method output_type
-	93,  // [93:148] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	110, // 83: weir.v1.ExplainPathRequest.flow:type_name -> weir.v1.ExplainRequest
+	116, // 84: weir.v1.ExplainPathResponse.hops:type_name -> weir.v1.PathHop
+	139, // 85: weir.v1.PathHop.explanation:type_name -> weir.v1.PacketExplanation
+	140, // 86: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	141, // 87: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	142, // 88: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	140, // 89: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
+	141, // 90: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
+	122, // 91: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
+	121, // 92: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
+	138, // 93: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
+	11,  // 94: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 95: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 96: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 97: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 98: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
+	27,  // 99: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	75,  // 100: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	77,  // 101: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	29,  // 102: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	79,  // 103: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	82,  // 104: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	31,  // 105: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	33,  // 106: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	35,  // 107: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	37,  // 108: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	39,  // 109: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	41,  // 110: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	43,  // 111: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	45,  // 112: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	47,  // 113: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	49,  // 114: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	51,  // 115: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	53,  // 116: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	55,  // 117: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	57,  // 118: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	59,  // 119: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	61,  // 120: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	63,  // 121: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	65,  // 122: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	67,  // 123: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	69,  // 124: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 125: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 126: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 127: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 128: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	143, // 129: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	144, // 130: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	145, // 131: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	71,  // 132: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	73,  // 133: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	84,  // 134: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	88,  // 135: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 136: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
+	90,  // 137: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	92,  // 138: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	95,  // 139: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	97,  // 140: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	99,  // 141: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
+	102, // 142: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
+	110, // 143: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	112, // 144: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	114, // 145: weir.v1.WeirService.ExplainPath:input_type -> weir.v1.ExplainPathRequest
+	117, // 146: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	119, // 147: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
+	8,   // 148: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 149: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 150: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 151: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 152: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 153: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
+	28,  // 154: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	76,  // 155: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	78,  // 156: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	30,  // 157: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	80,  // 158: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	83,  // 159: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	32,  // 160: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	34,  // 161: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	36,  // 162: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	38,  // 163: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	40,  // 164: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	42,  // 165: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	44,  // 166: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	46,  // 167: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	48,  // 168: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	50,  // 169: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	52,  // 170: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	54,  // 171: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	56,  // 172: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	58,  // 173: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	60,  // 174: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	62,  // 175: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	64,  // 176: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	66,  // 177: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	68,  // 178: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	70,  // 179: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 180: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 181: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 182: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 183: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	146, // 184: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	147, // 185: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	148, // 186: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	72,  // 187: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	74,  // 188: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	85,  // 189: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	89,  // 190: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 191: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
+	91,  // 192: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	93,  // 193: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	96,  // 194: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	98,  // 195: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	100, // 196: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
+	103, // 197: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
+	111, // 198: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	113, // 199: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	115, // 200: weir.v1.WeirService.ExplainPath:output_type -> weir.v1.ExplainPathResponse
+	118, // 201: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	120, // 202: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
+	9,   // 203: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	149, // [149:204] is the sub-list for method output_type
+	94,  // [94:149] is the sub-list for method input_type
+	94,  // [94:94] is the sub-list for extension type_name
+	94,  // [94:94] is the sub-list for extension extendee
+	0,   // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }

@@ -14,8 +14,10 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/look"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wire"
 )
@@ -26,14 +28,17 @@ const maxHosts = 4
 // ExplainPath runs a packet through the programs of a mux, and what leaves through those of the hosts that it comes to.
 func (m *Service) ExplainPath(ctx context.Context, r *weirv1.ExplainPathRequest) (*weirv1.ExplainPathResponse, error) {
 	state := m.Store.State()
+	frame, err := frameOf(r)
+	if err != nil {
+		return nil, apierr.ToConnect(err)
+	}
 	mux := r.GetMux()
 	if mux == "" {
-		var err error
-		if mux, err = m.anyMux(state); err != nil {
+		if mux, err = anyMux(state); err != nil {
 			return nil, err
 		}
 	}
-	first, err := m.explainAt(ctx, state, mux, r.GetFrame())
+	first, err := m.explainAt(ctx, state, mux, frame)
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +61,32 @@ func (m *Service) ExplainPath(ctx context.Context, r *weirv1.ExplainPathRequest)
 	return path, nil
 }
 
+// frameOf is the frame of a request, or the first packet of its flow.
+func frameOf(r *weirv1.ExplainPathRequest) ([]byte, error) {
+	of := r.GetFlow()
+	switch {
+	case of == nil:
+		return r.GetFrame(), nil
+	case len(r.GetFrame()) > 0:
+		return nil, &model.FieldError{Field: "flow", Reason: "is there beside a frame: leave one of them out"}
+	case of.GetNetwork() != "" || of.GetMultipathToken() != 0:
+		return nil, &model.FieldError{Field: "flow", Reason: "must be in no network, and no subflow: Explain tells of such flows"}
+	}
+	flow, err := wire.FlowFromProto(of)
+	if err != nil {
+		return nil, compile.Below("flow", err)
+	}
+	if flow.Protocol == model.UDP {
+		return pkt.UDP(flow.Source.String(), flow.Destination.String()).Frame(), nil
+	}
+	return pkt.TCP(flow.Source.String(), flow.Destination.String(), pkt.SYN, pkt.Payload(nil)).Frame(), nil
+}
+
 // anyMux is a mux that is connected: all have the same tables.
-func (m *Service) anyMux(s *store.State) (string, error) {
-	for name, node := range s.Nodes.All() {
-		if node.Role == model.RoleMux && (m.tasks.has(name) || s.Streams.At(name)) {
-			return name, nil
+func anyMux(s *store.State) (string, error) {
+	for mux := range s.MuxNodes() {
+		if s.Streams.At(mux.Name) {
+			return mux.Name, nil
 		}
 	}
 	return "", connect.NewError(connect.CodeFailedPrecondition, errors.New("no mux is connected: start one, or name one that is"))

@@ -20,7 +20,12 @@ func tunnelled(tunnel string) []byte {
 func path(t *testing.T, client *rpc.Client, mux string) string {
 	t.Helper()
 	frame := pkt.TCP("198.51.100.7:40000", "203.0.113.10:80", pkt.SYN).Frame()
-	p, err := client.ExplainPath(t.Context(), &weirv1.ExplainPathRequest{Frame: frame, Mux: mux})
+	return pathOf(t, client, &weirv1.ExplainPathRequest{Frame: frame, Mux: mux})
+}
+
+func pathOf(t *testing.T, client *rpc.Client, r *weirv1.ExplainPathRequest) string {
+	t.Helper()
+	p, err := client.ExplainPath(t.Context(), r)
 	if err != nil {
 		return err.Error()
 	}
@@ -57,6 +62,14 @@ func TestPathIsExplained(t *testing.T) {
 			const want = "mux mux1 forward_syn, host host1 chain_on, host host2 deliver_native"
 			eventually(t, url+" follows the packet", func() bool { return path(t, client, mux) == want })
 		}
+	}
+
+	flow := &weirv1.ExplainRequest{Protocol: "UDP", SourceAddress: "198.51.100.7", SourcePort: 40000, DestinationAddress: "203.0.113.10", DestinationPort: 80}
+	if got := pathOf(t, client, &weirv1.ExplainPathRequest{Flow: flow}); !strings.HasPrefix(got, "mux mux1 forward_syn, host host1") {
+		t.Errorf("of a flow: %s", got)
+	}
+	if got := pathOf(t, client, &weirv1.ExplainPathRequest{Flow: flow, Frame: make([]byte, 64)}); !strings.Contains(got, "leave one of them out") {
+		t.Errorf("of a flow and a frame: %s", got)
 	}
 
 	host2.explain("chain_back", "transmit", tunnelled("10.2.1.2"))
