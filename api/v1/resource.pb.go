@@ -5980,9 +5980,9 @@ func (x *EndpointKey) GetPort() uint32 {
 // What a mux's program did with a packet.
 type PacketExplanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "forward_cookie", "drop_no_backend", ...: the names of the mux's counters.
+	// "forward_cookie", "drop_no_backend", ...: the names of the mux's counters; of a host, of the agent's.
 	Verdict string `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
-	// "pass", "drop", "transmit" or "punt": what became of the frame.
+	// "pass", "drop", "transmit" or "punt": what became of the frame; of a host also "deliver".
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	// What chose the backend: "cookie", "flow table", "bucket", "source NAT range" or empty.
 	Layer string `protobuf:"bytes,3,opt,name=layer,proto3" json:"layer,omitempty"`
@@ -6008,7 +6008,11 @@ type PacketExplanation struct {
 	// The steps of the decision, one line each, in order.
 	Steps []string `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Address of the workload that has the port, of a VIP with source NAT; endpoint is then the packet's own.
-	Workload      string `protobuf:"bytes,17,opt,name=workload,proto3" json:"workload,omitempty"`
+	Workload string `protobuf:"bytes,17,opt,name=workload,proto3" json:"workload,omitempty"`
+	// Of a host: name of the interface that the workload is behind; empty: the host itself.
+	Interface string `protobuf:"bytes,18,opt,name=interface,proto3" json:"interface,omitempty"`
+	// Of a host that delivers the packet: what becomes of an answer of the workload.
+	Reply         *PacketExplanation `protobuf:"bytes,19,opt,name=reply,proto3" json:"reply,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6160,6 +6164,20 @@ func (x *PacketExplanation) GetWorkload() string {
 		return x.Workload
 	}
 	return ""
+}
+
+func (x *PacketExplanation) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetReply() *PacketExplanation {
+	if x != nil {
+		return x.Reply
+	}
+	return nil
 }
 
 // Which packets to capture: those that fit all that is said.
@@ -6893,7 +6911,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vEndpointKey\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
-	"\x04port\x18\x03 \x01(\rR\x04port\"\xdb\x03\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\"\xab\x04\n" +
 	"\x11PacketExplanation\x12\x18\n" +
 	"\averdict\x18\x01 \x01(\tR\averdict\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
@@ -6914,7 +6932,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"generation\x18\x0f \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05steps\x18\x10 \x03(\tR\x05steps\x12\x1a\n" +
-	"\bworkload\x18\x11 \x01(\tR\bworkload\"\xa4\x01\n" +
+	"\bworkload\x18\x11 \x01(\tR\bworkload\x12\x1c\n" +
+	"\tinterface\x18\x12 \x01(\tR\tinterface\x120\n" +
+	"\x05reply\x18\x13 \x01(\v2\x1a.weir.v1.PacketExplanationR\x05reply\"\xa4\x01\n" +
 	"\rCaptureFilter\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\tR\x06client\x12\x1f\n" +
 	"\vclient_port\x18\x02 \x01(\rR\n" +
@@ -7119,12 +7139,13 @@ var file_v1_resource_proto_depIdxs = []int32{
 	61, // 94: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
 	64, // 95: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
 	64, // 96: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	73, // 97: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	98, // [98:98] is the sub-list for method output_type
-	98, // [98:98] is the sub-list for method input_type
-	98, // [98:98] is the sub-list for extension type_name
-	98, // [98:98] is the sub-list for extension extendee
-	0,  // [0:98] is the sub-list for field type_name
+	65, // 97: weir.v1.PacketExplanation.reply:type_name -> weir.v1.PacketExplanation
+	73, // 98: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	99, // [99:99] is the sub-list for method output_type
+	99, // [99:99] is the sub-list for method input_type
+	99, // [99:99] is the sub-list for extension type_name
+	99, // [99:99] is the sub-list for extension extendee
+	0,  // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }

@@ -1808,7 +1808,7 @@ func (x *ListConnectionsTask) GetCount() uint32 {
 	return 0
 }
 
-// Runs a frame through the mux's program without sending it.
+// Runs a frame through the mux's program, or the host's, without sending it.
 type ExplainPacketTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From the Ethernet header on.

@@ -6822,7 +6822,7 @@ func (x *ExplainResponse) GetHolder() string {
 
 type ExplainPacketRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the mux.
+	// Name of the mux, or of the host: then the frame is as a mux or a switch sends it there.
 	Mux string `protobuf:"bytes,1,opt,name=mux,proto3" json:"mux,omitempty"`
 	// From the Ethernet header on.
 	Frame         []byte `protobuf:"bytes,2,opt,name=frame,proto3" json:"frame,omitempty"`
@@ -6918,6 +6918,186 @@ func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
 	return nil
 }
 
+type ExplainPathRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From the Ethernet header on, as the packet comes to a mux.
+	Frame []byte `protobuf:"bytes,1,opt,name=frame,proto3" json:"frame,omitempty"`
+	// Name of the mux. Left out: one that is connected.
+	Mux string `protobuf:"bytes,2,opt,name=mux,proto3" json:"mux,omitempty"`
+	// Instead of a frame, a flow: then it is its first packet, a SYN or a datagram. In no network, and no subflow.
+	Flow          *ExplainRequest `protobuf:"bytes,3,opt,name=flow,proto3" json:"flow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPathRequest) Reset() {
+	*x = ExplainPathRequest{}
+	mi := &file_v1_weir_proto_msgTypes[114]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPathRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPathRequest) ProtoMessage() {}
+
+func (x *ExplainPathRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[114]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPathRequest.ProtoReflect.Descriptor instead.
+func (*ExplainPathRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{114}
+}
+
+func (x *ExplainPathRequest) GetFrame() []byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *ExplainPathRequest) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *ExplainPathRequest) GetFlow() *ExplainRequest {
+	if x != nil {
+		return x.Flow
+	}
+	return nil
+}
+
+type ExplainPathResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The nodes that the packet passes, in order.
+	Hops          []*PathHop `protobuf:"bytes,1,rep,name=hops,proto3" json:"hops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPathResponse) Reset() {
+	*x = ExplainPathResponse{}
+	mi := &file_v1_weir_proto_msgTypes[115]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPathResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPathResponse) ProtoMessage() {}
+
+func (x *ExplainPathResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[115]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPathResponse.ProtoReflect.Descriptor instead.
+func (*ExplainPathResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{115}
+}
+
+func (x *ExplainPathResponse) GetHops() []*PathHop {
+	if x != nil {
+		return x.Hops
+	}
+	return nil
+}
+
+// What a node makes of a packet.
+type PathHop struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// "mux" or "host".
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Left out: the node can't be asked.
+	Explanation *PacketExplanation `protobuf:"bytes,3,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// Why it can't, or empty.
+	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PathHop) Reset() {
+	*x = PathHop{}
+	mi := &file_v1_weir_proto_msgTypes[116]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathHop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathHop) ProtoMessage() {}
+
+func (x *PathHop) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[116]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathHop.ProtoReflect.Descriptor instead.
+func (*PathHop) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{116}
+}
+
+func (x *PathHop) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PathHop) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *PathHop) GetExplanation() *PacketExplanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+func (x *PathHop) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type CaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the mux.
@@ -6935,7 +7115,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[114]
+	mi := &file_v1_weir_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6947,7 +7127,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[114]
+	mi := &file_v1_weir_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6960,7 +7140,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{114}
+	return file_v1_weir_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -7009,7 +7189,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[115]
+	mi := &file_v1_weir_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7021,7 +7201,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[115]
+	mi := &file_v1_weir_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7034,7 +7214,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{115}
+	return file_v1_weir_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -7069,7 +7249,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_v1_weir_proto_msgTypes[116]
+	mi := &file_v1_weir_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7081,7 +7261,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[116]
+	mi := &file_v1_weir_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7094,7 +7274,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{116}
+	return file_v1_weir_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *ObserveRequest) GetMuxes() []string {
@@ -7146,7 +7326,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_v1_weir_proto_msgTypes[117]
+	mi := &file_v1_weir_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7158,7 +7338,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[117]
+	mi := &file_v1_weir_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7171,7 +7351,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{117}
+	return file_v1_weir_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *ObserveResponse) GetPackets() []*ObservedPacket {
@@ -7206,7 +7386,7 @@ type ObservedMux struct {
 
 func (x *ObservedMux) Reset() {
 	*x = ObservedMux{}
-	mi := &file_v1_weir_proto_msgTypes[118]
+	mi := &file_v1_weir_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7218,7 +7398,7 @@ func (x *ObservedMux) String() string {
 func (*ObservedMux) ProtoMessage() {}
 
 func (x *ObservedMux) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[118]
+	mi := &file_v1_weir_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7231,7 +7411,7 @@ func (x *ObservedMux) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObservedMux.ProtoReflect.Descriptor instead.
 func (*ObservedMux) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{118}
+	return file_v1_weir_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *ObservedMux) GetName() string {
@@ -7272,7 +7452,7 @@ type ObservedPacket struct {
 
 func (x *ObservedPacket) Reset() {
 	*x = ObservedPacket{}
-	mi := &file_v1_weir_proto_msgTypes[119]
+	mi := &file_v1_weir_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7284,7 +7464,7 @@ func (x *ObservedPacket) String() string {
 func (*ObservedPacket) ProtoMessage() {}
 
 func (x *ObservedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[119]
+	mi := &file_v1_weir_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7297,7 +7477,7 @@ func (x *ObservedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObservedPacket.ProtoReflect.Descriptor instead.
 func (*ObservedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{119}
+	return file_v1_weir_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *ObservedPacket) GetTime() *timestamppb.Timestamp {
@@ -7881,7 +8061,18 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x03mux\x18\x01 \x01(\tR\x03mux\x12\x14\n" +
 	"\x05frame\x18\x02 \x01(\fR\x05frame\"U\n" +
 	"\x15ExplainPacketResponse\x12<\n" +
-	"\vexplanation\x18\x01 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\"\xc0\x01\n" +
+	"\vexplanation\x18\x01 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\"i\n" +
+	"\x12ExplainPathRequest\x12\x14\n" +
+	"\x05frame\x18\x01 \x01(\fR\x05frame\x12\x10\n" +
+	"\x03mux\x18\x02 \x01(\tR\x03mux\x12+\n" +
+	"\x04flow\x18\x03 \x01(\v2\x17.weir.v1.ExplainRequestR\x04flow\";\n" +
+	"\x13ExplainPathResponse\x12$\n" +
+	"\x04hops\x18\x01 \x03(\v2\x10.weir.v1.PathHopR\x04hops\"\x85\x01\n" +
+	"\aPathHop\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12<\n" +
+	"\vexplanation\x18\x03 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xc0\x01\n" +
 	"\x0eCaptureRequest\x12\x10\n" +
 	"\x03mux\x18\x01 \x01(\tR\x03mux\x12.\n" +
 	"\x06filter\x18\x02 \x01(\v2\x16.weir.v1.CaptureFilterR\x06filter\x12\x14\n" +
@@ -7918,7 +8109,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x06length\x18\t \x01(\rR\x06length\x12\x1b\n" +
 	"\ttcp_flags\x18\n" +
 	" \x01(\tR\btcpFlags\x12\x18\n" +
-	"\acomment\x18\v \x01(\tR\acomment2\xeb-\n" +
+	"\acomment\x18\v \x01(\tR\acomment2\xd5.\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -7978,7 +8169,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
 	"WatchRates\x12\x1a.weir.v1.WatchRatesRequest\x1a\x1b.weir.v1.WatchRatesResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/rates:watch0\x01\x12T\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
-	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12>\n" +
+	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12h\n" +
+	"\vExplainPath\x12\x1b.weir.v1.ExplainPathRequest\x1a\x1c.weir.v1.ExplainPathResponse\"\x1e\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/explain/path\x90\x02\x02\x12>\n" +
 	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01\x12>\n" +
 	"\aObserve\x12\x17.weir.v1.ObserveRequest\x1a\x18.weir.v1.ObserveResponse0\x01\x12{\n" +
 	"\x0fListConnections\x12\x1f.weir.v1.ListConnectionsRequest\x1a .weir.v1.ListConnectionsResponse\"%\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/vips/{vip}/connections\x90\x02\x02B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
@@ -7995,7 +8187,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_v1_weir_proto_goTypes = []any{
 	(*UpdateFabricRequest)(nil),          // 0: weir.v1.UpdateFabricRequest
 	(*UpdateFabricResponse)(nil),         // 1: weir.v1.UpdateFabricResponse
@@ -8111,109 +8303,112 @@ var file_v1_weir_proto_goTypes = []any{
 	(*ExplainResponse)(nil),              // 111: weir.v1.ExplainResponse
 	(*ExplainPacketRequest)(nil),         // 112: weir.v1.ExplainPacketRequest
 	(*ExplainPacketResponse)(nil),        // 113: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),               // 114: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),              // 115: weir.v1.CaptureResponse
-	(*ObserveRequest)(nil),               // 116: weir.v1.ObserveRequest
-	(*ObserveResponse)(nil),              // 117: weir.v1.ObserveResponse
-	(*ObservedMux)(nil),                  // 118: weir.v1.ObservedMux
-	(*ObservedPacket)(nil),               // 119: weir.v1.ObservedPacket
-	(*Fabric)(nil),                       // 120: weir.v1.Fabric
-	(*Connection)(nil),                   // 121: weir.v1.Connection
-	(*VIP)(nil),                          // 122: weir.v1.VIP
-	(*AddressPool)(nil),                  // 123: weir.v1.AddressPool
-	(*PrefixList)(nil),                   // 124: weir.v1.PrefixList
-	(*VirtualNetwork)(nil),               // 125: weir.v1.VirtualNetwork
-	(*Overlay)(nil),                      // 126: weir.v1.Overlay
-	(*PlacementMove)(nil),                // 127: weir.v1.PlacementMove
-	(*EndpointKey)(nil),                  // 128: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),              // 129: google.protobuf.Struct
-	(*Backend)(nil),                      // 130: weir.v1.Backend
-	(*Event)(nil),                        // 131: weir.v1.Event
-	(*SNATStatus)(nil),                   // 132: weir.v1.SNATStatus
-	(*SNATUse)(nil),                      // 133: weir.v1.SNATUse
-	(*Node)(nil),                         // 134: weir.v1.Node
-	(*timestamppb.Timestamp)(nil),        // 135: google.protobuf.Timestamp
-	(*PacketExplanation)(nil),            // 136: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),                // 137: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),          // 138: google.protobuf.Duration
-	(*CapturedPacket)(nil),               // 139: weir.v1.CapturedPacket
-	(*PlanPlacementRequest)(nil),         // 140: weir.v1.PlanPlacementRequest
-	(*OptimizePlacementRequest)(nil),     // 141: weir.v1.OptimizePlacementRequest
-	(*ExplainPlacementRequest)(nil),      // 142: weir.v1.ExplainPlacementRequest
-	(*PlanPlacementResponse)(nil),        // 143: weir.v1.PlanPlacementResponse
-	(*OptimizePlacementResponse)(nil),    // 144: weir.v1.OptimizePlacementResponse
-	(*ExplainPlacementResponse)(nil),     // 145: weir.v1.ExplainPlacementResponse
+	(*ExplainPathRequest)(nil),           // 114: weir.v1.ExplainPathRequest
+	(*ExplainPathResponse)(nil),          // 115: weir.v1.ExplainPathResponse
+	(*PathHop)(nil),                      // 116: weir.v1.PathHop
+	(*CaptureRequest)(nil),               // 117: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),              // 118: weir.v1.CaptureResponse
+	(*ObserveRequest)(nil),               // 119: weir.v1.ObserveRequest
+	(*ObserveResponse)(nil),              // 120: weir.v1.ObserveResponse
+	(*ObservedMux)(nil),                  // 121: weir.v1.ObservedMux
+	(*ObservedPacket)(nil),               // 122: weir.v1.ObservedPacket
+	(*Fabric)(nil),                       // 123: weir.v1.Fabric
+	(*Connection)(nil),                   // 124: weir.v1.Connection
+	(*VIP)(nil),                          // 125: weir.v1.VIP
+	(*AddressPool)(nil),                  // 126: weir.v1.AddressPool
+	(*PrefixList)(nil),                   // 127: weir.v1.PrefixList
+	(*VirtualNetwork)(nil),               // 128: weir.v1.VirtualNetwork
+	(*Overlay)(nil),                      // 129: weir.v1.Overlay
+	(*PlacementMove)(nil),                // 130: weir.v1.PlacementMove
+	(*EndpointKey)(nil),                  // 131: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),              // 132: google.protobuf.Struct
+	(*Backend)(nil),                      // 133: weir.v1.Backend
+	(*Event)(nil),                        // 134: weir.v1.Event
+	(*SNATStatus)(nil),                   // 135: weir.v1.SNATStatus
+	(*SNATUse)(nil),                      // 136: weir.v1.SNATUse
+	(*Node)(nil),                         // 137: weir.v1.Node
+	(*timestamppb.Timestamp)(nil),        // 138: google.protobuf.Timestamp
+	(*PacketExplanation)(nil),            // 139: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),                // 140: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),          // 141: google.protobuf.Duration
+	(*CapturedPacket)(nil),               // 142: weir.v1.CapturedPacket
+	(*PlanPlacementRequest)(nil),         // 143: weir.v1.PlanPlacementRequest
+	(*OptimizePlacementRequest)(nil),     // 144: weir.v1.OptimizePlacementRequest
+	(*ExplainPlacementRequest)(nil),      // 145: weir.v1.ExplainPlacementRequest
+	(*PlanPlacementResponse)(nil),        // 146: weir.v1.PlanPlacementResponse
+	(*OptimizePlacementResponse)(nil),    // 147: weir.v1.OptimizePlacementResponse
+	(*ExplainPlacementResponse)(nil),     // 148: weir.v1.ExplainPlacementResponse
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	120, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
-	120, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
-	120, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
-	120, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
-	121, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
+	123, // 0: weir.v1.UpdateFabricRequest.fabric:type_name -> weir.v1.Fabric
+	123, // 1: weir.v1.UpdateFabricResponse.fabric:type_name -> weir.v1.Fabric
+	123, // 2: weir.v1.ListFabricsResponse.fabrics:type_name -> weir.v1.Fabric
+	123, // 3: weir.v1.GetFabricResponse.fabric:type_name -> weir.v1.Fabric
+	124, // 4: weir.v1.ListConnectionsResponse.connections:type_name -> weir.v1.Connection
 	10,  // 5: weir.v1.ListConnectionsResponse.unanswered:type_name -> weir.v1.UnansweredHost
-	122, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	123, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	124, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
-	125, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
-	126, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
+	125, // 6: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	126, // 7: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	127, // 8: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	128, // 9: weir.v1.ApplyVIPsRequest.networks:type_name -> weir.v1.VirtualNetwork
+	129, // 10: weir.v1.ApplyVIPsRequest.overlays:type_name -> weir.v1.Overlay
 	15,  // 11: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	16,  // 12: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	17,  // 13: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
 	13,  // 14: weir.v1.ApplyVIPsResponse.networks:type_name -> weir.v1.AppliedVirtualNetwork
 	14,  // 15: weir.v1.ApplyVIPsResponse.overlays:type_name -> weir.v1.AppliedOverlay
 	18,  // 16: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	127, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
-	128, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	122, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	122, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	122, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	122, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	129, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	122, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	130, // 25: weir.v1.PatchBackendsRequest.set:type_name -> weir.v1.Backend
-	130, // 26: weir.v1.PatchBackendsRequest.remove:type_name -> weir.v1.Backend
-	122, // 27: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	122, // 28: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	123, // 29: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	123, // 30: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	123, // 31: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	123, // 32: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	123, // 33: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	123, // 34: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	124, // 35: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	124, // 36: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	124, // 37: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	124, // 38: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	124, // 39: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	124, // 40: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	124, // 41: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	125, // 42: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	125, // 43: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	125, // 44: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
-	125, // 45: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	129, // 46: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
-	125, // 47: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	125, // 48: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
-	125, // 49: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
-	126, // 50: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
-	126, // 51: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	126, // 52: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
-	131, // 53: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	131, // 54: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	122, // 55: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	132, // 56: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	130, // 17: weir.v1.AppliedVIP.move:type_name -> weir.v1.PlacementMove
+	131, // 18: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	125, // 19: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	125, // 20: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	125, // 21: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	125, // 22: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	132, // 23: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	125, // 24: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	133, // 25: weir.v1.PatchBackendsRequest.set:type_name -> weir.v1.Backend
+	133, // 26: weir.v1.PatchBackendsRequest.remove:type_name -> weir.v1.Backend
+	125, // 27: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	125, // 28: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	126, // 29: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	126, // 30: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	126, // 31: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	126, // 32: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	126, // 33: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	126, // 34: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	127, // 35: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	127, // 36: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	127, // 37: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	127, // 38: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	127, // 39: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	127, // 40: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	127, // 41: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	128, // 42: weir.v1.CreateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	128, // 43: weir.v1.CreateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	128, // 44: weir.v1.UpdateVirtualNetworkRequest.network:type_name -> weir.v1.VirtualNetwork
+	128, // 45: weir.v1.UpdateVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	132, // 46: weir.v1.PatchVirtualNetworkRequest.patch:type_name -> google.protobuf.Struct
+	128, // 47: weir.v1.PatchVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	128, // 48: weir.v1.ListVirtualNetworksResponse.networks:type_name -> weir.v1.VirtualNetwork
+	128, // 49: weir.v1.GetVirtualNetworkResponse.network:type_name -> weir.v1.VirtualNetwork
+	129, // 50: weir.v1.UpdateOverlayRequest.overlay:type_name -> weir.v1.Overlay
+	129, // 51: weir.v1.UpdateOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	129, // 52: weir.v1.GetOverlayResponse.overlay:type_name -> weir.v1.Overlay
+	134, // 53: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	134, // 54: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	125, // 55: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	135, // 56: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
 	81,  // 57: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	133, // 58: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	134, // 59: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	134, // 60: weir.v1.WatchNodesResponse.node:type_name -> weir.v1.Node
-	134, // 61: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	136, // 58: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	137, // 59: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	137, // 60: weir.v1.WatchNodesResponse.node:type_name -> weir.v1.Node
+	137, // 61: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
 	94,  // 62: weir.v1.DrainSwitchResponse.vips:type_name -> weir.v1.DrainedVIP
-	134, // 63: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	137, // 63: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
 	109, // 64: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
 	98,  // 65: weir.v1.WatchStatusResponse.status:type_name -> weir.v1.GetStatusResponse
 	101, // 66: weir.v1.WatchStatusResponse.warnings:type_name -> weir.v1.Warning
-	135, // 67: weir.v1.WatchRatesRequest.since:type_name -> google.protobuf.Timestamp
-	135, // 68: weir.v1.WatchRatesResponse.at:type_name -> google.protobuf.Timestamp
+	138, // 67: weir.v1.WatchRatesRequest.since:type_name -> google.protobuf.Timestamp
+	138, // 68: weir.v1.WatchRatesResponse.at:type_name -> google.protobuf.Timestamp
 	105, // 69: weir.v1.WatchRatesResponse.muxes:type_name -> weir.v1.MuxRate
 	106, // 70: weir.v1.WatchRatesResponse.verdicts:type_name -> weir.v1.NamedRate
 	107, // 71: weir.v1.WatchRatesResponse.vips:type_name -> weir.v1.VIPRate
@@ -8224,131 +8419,136 @@ var file_v1_weir_proto_depIdxs = []int32{
 	104, // 76: weir.v1.NamedRate.rate:type_name -> weir.v1.Rate
 	104, // 77: weir.v1.VIPRate.rate:type_name -> weir.v1.Rate
 	108, // 78: weir.v1.VIPRate.endpoints:type_name -> weir.v1.EndpointRate
-	128, // 79: weir.v1.EndpointRate.endpoint:type_name -> weir.v1.EndpointKey
+	131, // 79: weir.v1.EndpointRate.endpoint:type_name -> weir.v1.EndpointKey
 	104, // 80: weir.v1.EndpointRate.rate:type_name -> weir.v1.Rate
-	130, // 81: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	136, // 82: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	137, // 83: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	138, // 84: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	139, // 85: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	137, // 86: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
-	138, // 87: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
-	119, // 88: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
-	118, // 89: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
-	135, // 90: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
-	11,  // 91: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	19,  // 92: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	21,  // 93: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	23,  // 94: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	25,  // 95: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
-	27,  // 96: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	75,  // 97: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	77,  // 98: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	29,  // 99: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	79,  // 100: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	82,  // 101: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	31,  // 102: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	33,  // 103: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	35,  // 104: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	37,  // 105: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	39,  // 106: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	41,  // 107: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	43,  // 108: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	45,  // 109: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	47,  // 110: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	49,  // 111: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	51,  // 112: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	53,  // 113: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
-	55,  // 114: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
-	57,  // 115: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
-	59,  // 116: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
-	61,  // 117: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
-	63,  // 118: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
-	65,  // 119: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
-	67,  // 120: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
-	69,  // 121: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
-	0,   // 122: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
-	2,   // 123: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
-	4,   // 124: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
-	6,   // 125: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
-	140, // 126: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
-	141, // 127: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
-	142, // 128: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
-	71,  // 129: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	73,  // 130: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	84,  // 131: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	88,  // 132: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	86,  // 133: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
-	90,  // 134: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	92,  // 135: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
-	95,  // 136: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
-	97,  // 137: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	99,  // 138: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
-	102, // 139: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
-	110, // 140: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	112, // 141: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	114, // 142: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	116, // 143: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
-	8,   // 144: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
-	12,  // 145: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	20,  // 146: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	22,  // 147: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	24,  // 148: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	26,  // 149: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
-	28,  // 150: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	76,  // 151: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	78,  // 152: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	30,  // 153: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	80,  // 154: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	83,  // 155: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	32,  // 156: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	34,  // 157: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	36,  // 158: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	38,  // 159: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	40,  // 160: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	42,  // 161: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	44,  // 162: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	46,  // 163: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	48,  // 164: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	50,  // 165: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	52,  // 166: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	54,  // 167: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
-	56,  // 168: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
-	58,  // 169: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
-	60,  // 170: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
-	62,  // 171: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
-	64,  // 172: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
-	66,  // 173: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
-	68,  // 174: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
-	70,  // 175: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
-	1,   // 176: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
-	3,   // 177: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
-	5,   // 178: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
-	7,   // 179: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
-	143, // 180: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
-	144, // 181: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
-	145, // 182: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
-	72,  // 183: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	74,  // 184: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	85,  // 185: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	89,  // 186: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	87,  // 187: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
-	91,  // 188: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	93,  // 189: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
-	96,  // 190: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
-	98,  // 191: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	100, // 192: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
-	103, // 193: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
-	111, // 194: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	113, // 195: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	115, // 196: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	117, // 197: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
-	9,   // 198: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
-	145, // [145:199] is the sub-list for method output_type
-	91,  // [91:145] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	133, // 81: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	139, // 82: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	110, // 83: weir.v1.ExplainPathRequest.flow:type_name -> weir.v1.ExplainRequest
+	116, // 84: weir.v1.ExplainPathResponse.hops:type_name -> weir.v1.PathHop
+	139, // 85: weir.v1.PathHop.explanation:type_name -> weir.v1.PacketExplanation
+	140, // 86: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	141, // 87: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	142, // 88: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	140, // 89: weir.v1.ObserveRequest.filter:type_name -> weir.v1.CaptureFilter
+	141, // 90: weir.v1.ObserveRequest.duration:type_name -> google.protobuf.Duration
+	122, // 91: weir.v1.ObserveResponse.packets:type_name -> weir.v1.ObservedPacket
+	121, // 92: weir.v1.ObserveResponse.muxes:type_name -> weir.v1.ObservedMux
+	138, // 93: weir.v1.ObservedPacket.time:type_name -> google.protobuf.Timestamp
+	11,  // 94: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	19,  // 95: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	21,  // 96: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	23,  // 97: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	25,  // 98: weir.v1.WeirService.PatchBackends:input_type -> weir.v1.PatchBackendsRequest
+	27,  // 99: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	75,  // 100: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	77,  // 101: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	29,  // 102: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	79,  // 103: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	82,  // 104: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	31,  // 105: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	33,  // 106: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	35,  // 107: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	37,  // 108: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	39,  // 109: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	41,  // 110: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	43,  // 111: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	45,  // 112: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	47,  // 113: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	49,  // 114: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	51,  // 115: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	53,  // 116: weir.v1.WeirService.CreateVirtualNetwork:input_type -> weir.v1.CreateVirtualNetworkRequest
+	55,  // 117: weir.v1.WeirService.UpdateVirtualNetwork:input_type -> weir.v1.UpdateVirtualNetworkRequest
+	57,  // 118: weir.v1.WeirService.PatchVirtualNetwork:input_type -> weir.v1.PatchVirtualNetworkRequest
+	59,  // 119: weir.v1.WeirService.ListVirtualNetworks:input_type -> weir.v1.ListVirtualNetworksRequest
+	61,  // 120: weir.v1.WeirService.GetVirtualNetwork:input_type -> weir.v1.GetVirtualNetworkRequest
+	63,  // 121: weir.v1.WeirService.DeleteVirtualNetwork:input_type -> weir.v1.DeleteVirtualNetworkRequest
+	65,  // 122: weir.v1.WeirService.UpdateOverlay:input_type -> weir.v1.UpdateOverlayRequest
+	67,  // 123: weir.v1.WeirService.GetOverlay:input_type -> weir.v1.GetOverlayRequest
+	69,  // 124: weir.v1.WeirService.DeleteOverlay:input_type -> weir.v1.DeleteOverlayRequest
+	0,   // 125: weir.v1.WeirService.UpdateFabric:input_type -> weir.v1.UpdateFabricRequest
+	2,   // 126: weir.v1.WeirService.ListFabrics:input_type -> weir.v1.ListFabricsRequest
+	4,   // 127: weir.v1.WeirService.GetFabric:input_type -> weir.v1.GetFabricRequest
+	6,   // 128: weir.v1.WeirService.DeleteFabric:input_type -> weir.v1.DeleteFabricRequest
+	143, // 129: weir.v1.WeirService.PlanPlacement:input_type -> weir.v1.PlanPlacementRequest
+	144, // 130: weir.v1.WeirService.OptimizePlacement:input_type -> weir.v1.OptimizePlacementRequest
+	145, // 131: weir.v1.WeirService.ExplainPlacement:input_type -> weir.v1.ExplainPlacementRequest
+	71,  // 132: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	73,  // 133: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	84,  // 134: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	88,  // 135: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	86,  // 136: weir.v1.WeirService.WatchNodes:input_type -> weir.v1.WatchNodesRequest
+	90,  // 137: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	92,  // 138: weir.v1.WeirService.DrainSwitch:input_type -> weir.v1.DrainSwitchRequest
+	95,  // 139: weir.v1.WeirService.UndrainSwitch:input_type -> weir.v1.UndrainSwitchRequest
+	97,  // 140: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	99,  // 141: weir.v1.WeirService.WatchStatus:input_type -> weir.v1.WatchStatusRequest
+	102, // 142: weir.v1.WeirService.WatchRates:input_type -> weir.v1.WatchRatesRequest
+	110, // 143: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	112, // 144: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	114, // 145: weir.v1.WeirService.ExplainPath:input_type -> weir.v1.ExplainPathRequest
+	117, // 146: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	119, // 147: weir.v1.WeirService.Observe:input_type -> weir.v1.ObserveRequest
+	8,   // 148: weir.v1.WeirService.ListConnections:input_type -> weir.v1.ListConnectionsRequest
+	12,  // 149: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	20,  // 150: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	22,  // 151: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	24,  // 152: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	26,  // 153: weir.v1.WeirService.PatchBackends:output_type -> weir.v1.PatchBackendsResponse
+	28,  // 154: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	76,  // 155: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	78,  // 156: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	30,  // 157: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	80,  // 158: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	83,  // 159: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	32,  // 160: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	34,  // 161: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	36,  // 162: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	38,  // 163: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	40,  // 164: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	42,  // 165: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	44,  // 166: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	46,  // 167: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	48,  // 168: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	50,  // 169: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	52,  // 170: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	54,  // 171: weir.v1.WeirService.CreateVirtualNetwork:output_type -> weir.v1.CreateVirtualNetworkResponse
+	56,  // 172: weir.v1.WeirService.UpdateVirtualNetwork:output_type -> weir.v1.UpdateVirtualNetworkResponse
+	58,  // 173: weir.v1.WeirService.PatchVirtualNetwork:output_type -> weir.v1.PatchVirtualNetworkResponse
+	60,  // 174: weir.v1.WeirService.ListVirtualNetworks:output_type -> weir.v1.ListVirtualNetworksResponse
+	62,  // 175: weir.v1.WeirService.GetVirtualNetwork:output_type -> weir.v1.GetVirtualNetworkResponse
+	64,  // 176: weir.v1.WeirService.DeleteVirtualNetwork:output_type -> weir.v1.DeleteVirtualNetworkResponse
+	66,  // 177: weir.v1.WeirService.UpdateOverlay:output_type -> weir.v1.UpdateOverlayResponse
+	68,  // 178: weir.v1.WeirService.GetOverlay:output_type -> weir.v1.GetOverlayResponse
+	70,  // 179: weir.v1.WeirService.DeleteOverlay:output_type -> weir.v1.DeleteOverlayResponse
+	1,   // 180: weir.v1.WeirService.UpdateFabric:output_type -> weir.v1.UpdateFabricResponse
+	3,   // 181: weir.v1.WeirService.ListFabrics:output_type -> weir.v1.ListFabricsResponse
+	5,   // 182: weir.v1.WeirService.GetFabric:output_type -> weir.v1.GetFabricResponse
+	7,   // 183: weir.v1.WeirService.DeleteFabric:output_type -> weir.v1.DeleteFabricResponse
+	146, // 184: weir.v1.WeirService.PlanPlacement:output_type -> weir.v1.PlanPlacementResponse
+	147, // 185: weir.v1.WeirService.OptimizePlacement:output_type -> weir.v1.OptimizePlacementResponse
+	148, // 186: weir.v1.WeirService.ExplainPlacement:output_type -> weir.v1.ExplainPlacementResponse
+	72,  // 187: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	74,  // 188: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	85,  // 189: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	89,  // 190: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	87,  // 191: weir.v1.WeirService.WatchNodes:output_type -> weir.v1.WatchNodesResponse
+	91,  // 192: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	93,  // 193: weir.v1.WeirService.DrainSwitch:output_type -> weir.v1.DrainSwitchResponse
+	96,  // 194: weir.v1.WeirService.UndrainSwitch:output_type -> weir.v1.UndrainSwitchResponse
+	98,  // 195: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	100, // 196: weir.v1.WeirService.WatchStatus:output_type -> weir.v1.WatchStatusResponse
+	103, // 197: weir.v1.WeirService.WatchRates:output_type -> weir.v1.WatchRatesResponse
+	111, // 198: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	113, // 199: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	115, // 200: weir.v1.WeirService.ExplainPath:output_type -> weir.v1.ExplainPathResponse
+	118, // 201: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	120, // 202: weir.v1.WeirService.Observe:output_type -> weir.v1.ObserveResponse
+	9,   // 203: weir.v1.WeirService.ListConnections:output_type -> weir.v1.ListConnectionsResponse
+	149, // [149:204] is the sub-list for method output_type
+	94,  // [94:149] is the sub-list for method input_type
+	94,  // [94:94] is the sub-list for extension type_name
+	94,  // [94:94] is the sub-list for extension extendee
+	0,   // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -8365,7 +8565,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   120,
+			NumMessages:   123,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

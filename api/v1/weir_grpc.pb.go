@@ -72,6 +72,7 @@ const (
 	WeirService_WatchRates_FullMethodName           = "/weir.v1.WeirService/WatchRates"
 	WeirService_Explain_FullMethodName              = "/weir.v1.WeirService/Explain"
 	WeirService_ExplainPacket_FullMethodName        = "/weir.v1.WeirService/ExplainPacket"
+	WeirService_ExplainPath_FullMethodName          = "/weir.v1.WeirService/ExplainPath"
 	WeirService_Capture_FullMethodName              = "/weir.v1.WeirService/Capture"
 	WeirService_Observe_FullMethodName              = "/weir.v1.WeirService/Observe"
 	WeirService_ListConnections_FullMethodName      = "/weir.v1.WeirService/ListConnections"
@@ -178,8 +179,10 @@ type WeirServiceClient interface {
 	WatchRates(ctx context.Context, in *WatchRatesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
-	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	// Runs a packet through the programs of one mux or host, without sending it, and says what became of it.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
+	// Does so for each node that the packet passes: a mux, a host or several, and for the workload's answer.
+	ExplainPath(ctx context.Context, in *ExplainPathRequest, opts ...grpc.CallOption) (*ExplainPathResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error)
 	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
@@ -752,6 +755,16 @@ func (c *weirServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacket
 	return out, nil
 }
 
+func (c *weirServiceClient) ExplainPath(ctx context.Context, in *ExplainPathRequest, opts ...grpc.CallOption) (*ExplainPathResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainPathResponse)
+	err := c.cc.Invoke(ctx, WeirService_ExplainPath_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[5], WeirService_Capture_FullMethodName, cOpts...)
@@ -901,8 +914,10 @@ type WeirServiceServer interface {
 	WatchRates(*WatchRatesRequest, grpc.ServerStreamingServer[WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
-	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	// Runs a packet through the programs of one mux or host, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
+	// Does so for each node that the packet passes: a mux, a host or several, and for the workload's answer.
+	ExplainPath(context.Context, *ExplainPathRequest) (*ExplainPathResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error
 	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
@@ -1071,6 +1086,9 @@ func (UnimplementedWeirServiceServer) Explain(context.Context, *ExplainRequest) 
 }
 func (UnimplementedWeirServiceServer) ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ExplainPacket not implemented")
+}
+func (UnimplementedWeirServiceServer) ExplainPath(context.Context, *ExplainPathRequest) (*ExplainPathResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainPath not implemented")
 }
 func (UnimplementedWeirServiceServer) Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error {
 	return status.Error(codes.Unimplemented, "method Capture not implemented")
@@ -1984,6 +2002,24 @@ func _WeirService_ExplainPacket_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_ExplainPath_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainPathRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ExplainPath(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ExplainPath_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ExplainPath(ctx, req.(*ExplainPathRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_Capture_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(CaptureRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -2214,6 +2250,10 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExplainPacket",
 			Handler:    _WeirService_ExplainPacket_Handler,
+		},
+		{
+			MethodName: "ExplainPath",
+			Handler:    _WeirService_ExplainPath_Handler,
 		},
 		{
 			MethodName: "ListConnections",

@@ -29,6 +29,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent/session"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/model/steering"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
@@ -105,6 +106,8 @@ type Config struct {
 	Listeners        func() ([]netlink.Listener, error) // of the host's own stack
 	Ports            snat.Config
 	Log              *slog.Logger
+	// Explain runs a frame that comes in by the uplink through the programs, without sending, counting or remembering it.
+	Explain func(frame []byte) (look.Explanation, error)
 	// Networks runs bypass of virtual networks; nil: there is none.
 	Networks *overlay.Controller
 	// Telemetry exports metrics and traces; nil: there is none.

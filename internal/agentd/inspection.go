@@ -65,6 +65,8 @@ func (i *inspection) answer(ctx context.Context, task *weirv1.NodeTask) {
 		answer.Connections, answer.NextRow, err = i.connections(what.Connections)
 	case *weirv1.NodeTask_FindToken:
 		answer.Holder, err = i.holder(what.FindToken)
+	case *weirv1.NodeTask_Explain:
+		answer.Explanation, err = i.explain(what.Explain.GetFrame())
 	default:
 		err = errors.New("it does not know tasks of this kind: it is older than the manager")
 	}
@@ -102,6 +104,22 @@ func (i *inspection) holder(task *weirv1.FindTokenTask) (string, error) {
 		return "", err
 	}
 	return tunnel.String(), nil
+}
+
+// explain says what the host makes of a frame.
+func (i *inspection) explain(frame []byte) (*weirv1.PacketExplanation, error) {
+	if err := wire.CheckExplainFrame(frame); err != nil {
+		return nil, err
+	}
+	explanation, err := i.config.Explain(frame)
+	if err != nil {
+		return nil, err
+	}
+	generation, err := i.config.Datapath.Generation()
+	if err != nil {
+		return nil, err
+	}
+	return wire.ExplanationToProto(explanation, generation), nil
 }
 
 func connectionMessage(c overlay.Connection) *weirv1.Connection {

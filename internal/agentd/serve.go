@@ -72,7 +72,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Ports: ports, Sweep: func() (session.Report, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(session.Now()) }, KeepAliveInterval: keepAliveInterval,
 		EvacuateSessions: datapath.EvacuateSessions, Fastpath: datapath, Multipath: datapath, ControlMessages: controls, Send: sender.Send,
-		Networks: networks, Samples: datapath,
+		Networks: networks, Samples: datapath, Explain: datapath.Explain,
 	})
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceWatchStatusProcedure:          anyReads,
 	weirv1connect.WeirServiceWatchRatesProcedure:           anyReads,
 	weirv1connect.WeirServiceExplainPacketProcedure:        anyReads,
+	weirv1connect.WeirServiceExplainPathProcedure:          anyReads,
 	weirv1connect.WeirServiceCaptureProcedure:              anyReads,
 	weirv1connect.WeirServiceObserveProcedure:              anyReads,
 	weirv1connect.WeirServiceListConnectionsProcedure:      anyReads,

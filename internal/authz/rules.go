@@ -88,6 +88,7 @@ var rules = map[string]rule{
 	weirv1connect.WeirServiceDrainSwitchProcedure:          {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceUndrainSwitchProcedure:        {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {scope: inCluster, role: trust.Operator},
+	weirv1connect.WeirServiceExplainPathProcedure:          {scope: inCluster, role: trust.Operator},
 	weirv1connect.WeirServiceCaptureProcedure:              {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceObserveProcedure:              {scope: inCluster, role: trust.Operator, changes: true},
 	weirv1connect.WeirServiceListConnectionsProcedure:      {scope: inTenant, role: trust.Viewer},

@@ -198,11 +198,8 @@ func makePrintable(m protoreflect.Message) {
 	})
 }
 
-// ExplainPacket runs a packet through the program of one mux.
+// ExplainPacket runs a packet through the programs of one mux or host.
 func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
-	if err := wire.CheckExplainFrame(r.GetFrame()); err != nil {
-		return nil, apierr.ToConnect(err)
-	}
 	state := m.Store.State()
 	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
 		return nil, apierr.ToConnect(err)
@@ -213,24 +210,11 @@ func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 		}
 		return explained, nil
 	}
-	asked, done, err := m.tasks.ask(state, r.GetMux(), model.RoleMux, &weirv1.NodeTask{
-		Task: &weirv1.NodeTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: r.GetFrame()}},
-	})
+	explained, err := m.explainAt(ctx, state, r.GetMux(), r.GetFrame())
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	answer, err := asked.next(ctx, time.After(taskTime))
-	if err != nil {
-		return nil, apierr.ToConnect(err)
-	}
-	p := answer.GetExplanation()
-	if p == nil {
-		return nil, apierr.ToConnect(fmt.Errorf("mux %s answered nothing", r.GetMux()))
-	}
-	nameParts(m.Store.State(), p)
-	p.Steps = packetSteps(r.GetMux(), p)
-	return &weirv1.ExplainPacketResponse{Explanation: p}, nil
+	return &weirv1.ExplainPacketResponse{Explanation: explained}, nil
 }
 
 // Capture streams copies of a mux's packets.

@@ -264,6 +264,8 @@ var Fields = map[protoreflect.FullName]Field{
 	"ExplainRequest.network":                    {Text: name},
 	"ExplainPacketRequest.mux":                  {Text: name},
 	"ExplainPacketRequest.frame":                {Text: frame},
+	"ExplainPathRequest.mux":                    {Text: name},
+	"ExplainPathRequest.frame":                  {Text: frame},
 	"CaptureRequest.mux":                        {Text: name},
 	"ObserveRequest.muxes":                      {List: 64, Text: name},
 	"CaptureFilter.client":                      {Text: address},

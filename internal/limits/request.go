@@ -88,6 +88,7 @@ var Requests = map[string]Request{
 	weirv1connect.WeirServiceDrainSwitchProcedure:          {small, few, 10},
 	weirv1connect.WeirServiceUndrainSwitchProcedure:        {small, few, 10},
 	weirv1connect.WeirServiceExplainPacketProcedure:        {small, few, 5},
+	weirv1connect.WeirServiceExplainPathProcedure:          {small, few, 20},
 	weirv1connect.WeirServiceCaptureProcedure:              {small, few, 10},
 	weirv1connect.WeirServiceObserveProcedure:              {small, few, 10},
 	weirv1connect.WeirServiceListConnectionsProcedure:      {small, few, 10},

@@ -13,14 +13,21 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// answer does what an operator asks: the host has so many connections, in rows 10, 20, ...
+// answer does what an operator asks: the host has so many connections, in rows 10, 20, ...; explained it does with all frames.
 func (h *fakeHost) answer(tasks []*weirv1.NodeTask) error {
 	h.mu.Lock()
-	connections, mute, endless := h.connections, h.mute, h.endless
+	connections, mute, endless, explanation := h.connections, h.mute, h.endless, h.explanation
 	h.mu.Unlock()
 	for _, task := range tasks {
 		if token := task.GetFindToken(); token != nil && !mute {
 			answer := &weirv1.AnswerTaskRequest{Name: h.name, Id: task.GetId(), Done: true, Holder: holders[token.GetToken()]}
+			if _, err := h.client.AnswerTask(context.Background(), answer); err != nil {
+				return err
+			}
+			continue
+		}
+		if task.GetExplain() != nil && !mute {
+			answer := &weirv1.AnswerTaskRequest{Name: h.name, Id: task.GetId(), Done: true, Explanation: explanation}
 			if _, err := h.client.AnswerTask(context.Background(), answer); err != nil {
 				return err
 			}

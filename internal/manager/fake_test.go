@@ -51,6 +51,8 @@ type fakeMux struct {
 	moved      int               // buckets that named another backend too, when they were most
 	acks       rpc.Acknowledger
 	networks   muxNetworks
+
+	explanation *weirv1.PacketExplanation // of any packet; nil: it drops it
 }
 
 func startMux(t *testing.T, url, name, address string, change ...func(*fakeMux)) *fakeMux {
@@ -145,11 +147,17 @@ func (m *fakeMux) applyLists(p *weirv1.SyncMuxResponse, u wire.MuxUpdate) {
 
 // answer does what an operator asks.
 func (m *fakeMux) answer(tasks []*weirv1.NodeTask) error {
+	m.mu.Lock()
+	explanation := m.explanation
+	m.mu.Unlock()
+	if explanation == nil {
+		explanation = &weirv1.PacketExplanation{Verdict: "drop_of_" + m.name}
+	}
 	for _, task := range tasks {
 		answer := &weirv1.AnswerTaskRequest{Name: m.name, Id: task.GetId()}
 		switch {
 		case task.GetExplain() != nil:
-			answer.Explanation = &weirv1.PacketExplanation{Verdict: "drop_of_" + m.name}
+			answer.Explanation = explanation
 		case task.GetCapture() != nil:
 			answer.Packets, answer.Done = []*weirv1.CapturedPacket{{Verdict: "drop_of_" + m.name}}, true
 		default:
@@ -256,9 +264,10 @@ type fakeHost struct {
 	backlogs   []*weirv1.BackendBacklog // that it reports
 	unsteered  []string                 // VIPs that it has no room to steer
 
-	connections uint32 // that it has
-	mute        bool   // it answers no task
-	endless     bool   // its list has no end
+	connections uint32                    // that it has
+	mute        bool                      // it answers no task
+	explanation *weirv1.PacketExplanation // of any packet
+	endless     bool                      // its list has no end
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {

@@ -129,6 +129,7 @@ var goldenRules = map[string]struct {
 	"WeirService/DrainSwitch":          {&weirv1.DrainSwitchRequest{Name: "mux1"}, operatesAll},
 	"WeirService/UndrainSwitch":        {&weirv1.UndrainSwitchRequest{Name: "mux1"}, operatesAll},
 	"WeirService/ExplainPacket":        {&weirv1.ExplainPacketRequest{Mux: "mux1"}, operatesAll},
+	"WeirService/ExplainPath":          {&weirv1.ExplainPathRequest{Mux: "mux1"}, operatesAll},
 	"WeirService/Observe":              {&weirv1.ObserveRequest{Muxes: []string{"mux1"}, Count: 1 << 30}, operatesAll},
 	"WeirService/Capture":              {&weirv1.CaptureRequest{Mux: "mux1", Count: 1 << 30}, operatesAll},
 

@@ -151,6 +151,9 @@ func ExplanationToProto(e look.Explanation, generation model.Generation) *weirv1
 	if e.Workload.IsValid() {
 		p.Workload = e.Workload.String()
 	}
+	if p.Interface = e.Interface; e.Reply != nil {
+		p.Reply = ExplanationToProto(*e.Reply, generation)
+	}
 	return p
 }
 

@@ -189,7 +189,8 @@ func (p *plane) waitRoute(want bool) {
 	p.must(netlab.Poll(p.t.Context(), testlab.Bound, func() error {
 		route, err := p.Run(string(netlab.Router), "ip", "-4", "route", "show", p.VIPs[0].Address.String()+"/32")
 		if err == nil && strings.Contains(route, "via "+via.String()+" ") != want {
-			err = fmt.Errorf("the border's route to the VIP is %q", route)
+			own, _ := p.Run(core, "ip", "-4", "route", "show") // tells whose fault it is: BGP's or weir-switch's
+			err = fmt.Errorf("the border's route to the VIP is %q; %s has %q", route, core, own)
 		}
 		return err
 	}))

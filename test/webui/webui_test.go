@@ -306,6 +306,12 @@ func copyPackets(ctx context.Context, mux *rpc.Client, name string, tasks []*wei
 		15, 160, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0,
 	}
 	for _, task := range tasks {
+		if task.GetExplain() != nil { // who asked may be gone
+			mux.AnswerTask(ctx, &weirv1.AnswerTaskRequest{Name: name, Id: task.GetId(), Done: true, Explanation: &weirv1.PacketExplanation{
+				Verdict: "drop_" + markup, Action: "drop", Frame: task.GetExplain().GetFrame(),
+			}})
+			continue
+		}
 		if task.GetCapture() == nil {
 			continue
 		}

@@ -159,6 +159,15 @@ test("a command of a page runs nothing that a link holds", async ({ page }) => {
   await expect(page.locator("code", { hasText: "weir explain" })).toContainText("weir explain '$(id):1' 203.0.113.10:80");
 });
 
+test("a packet is followed through the programs", async ({ page }) => {
+  await signIn(page, admin);
+  await open(page, "#/explain?from=192.0.2.1&fromPort=4000&to=203.0.113.10&toPort=80", "Explain");
+  await page.getByRole("button", { name: "Follow its first packet" }).click();
+  await expect(page.getByRole("heading", { name: /^mux mux\d$/ })).toBeVisible();
+  await expect(page.getByText("verdict drop_<img")).toBeVisible();
+  await expect(page.locator("code", { hasText: "--hops" })).toHaveText("weir explain --hops 192.0.2.1:4000 203.0.113.10:80");
+});
+
 test("a killed mux is seen at once", async ({ page }) => {
   await signIn(page, admin);
   await open(page, "#/nodes", "Nodes");

@@ -164,6 +164,8 @@ const (
 	// WeirServiceExplainPacketProcedure is the fully-qualified name of the WeirService's ExplainPacket
 	// RPC.
 	WeirServiceExplainPacketProcedure = "/weir.v1.WeirService/ExplainPacket"
+	// WeirServiceExplainPathProcedure is the fully-qualified name of the WeirService's ExplainPath RPC.
+	WeirServiceExplainPathProcedure = "/weir.v1.WeirService/ExplainPath"
 	// WeirServiceCaptureProcedure is the fully-qualified name of the WeirService's Capture RPC.
 	WeirServiceCaptureProcedure = "/weir.v1.WeirService/Capture"
 	// WeirServiceObserveProcedure is the fully-qualified name of the WeirService's Observe RPC.
@@ -270,8 +272,10 @@ type WeirServiceClient interface {
 	WatchRates(context.Context, *v1.WatchRatesRequest) (*connect.ServerStreamForClient[v1.WatchRatesResponse], error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
-	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	// Runs a packet through the programs of one mux or host, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
+	// Does so for each node that the packet passes: a mux, a host or several, and for the workload's answer.
+	ExplainPath(context.Context, *v1.ExplainPathRequest) (*v1.ExplainPathResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error)
 	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
@@ -621,6 +625,13 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
+		explainPath: connect.NewClient[v1.ExplainPathRequest, v1.ExplainPathResponse](
+			httpClient,
+			baseURL+WeirServiceExplainPathProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ExplainPath")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
 		capture: connect.NewClient[v1.CaptureRequest, v1.CaptureResponse](
 			httpClient,
 			baseURL+WeirServiceCaptureProcedure,
@@ -696,6 +707,7 @@ type weirServiceClient struct {
 	watchRates           *connect.Client[v1.WatchRatesRequest, v1.WatchRatesResponse]
 	explain              *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	explainPacket        *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
+	explainPath          *connect.Client[v1.ExplainPathRequest, v1.ExplainPathResponse]
 	capture              *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
 	observe              *connect.Client[v1.ObserveRequest, v1.ObserveResponse]
 	listConnections      *connect.Client[v1.ListConnectionsRequest, v1.ListConnectionsResponse]
@@ -1140,6 +1152,15 @@ func (c *weirServiceClient) ExplainPacket(ctx context.Context, req *v1.ExplainPa
 	return nil, err
 }
 
+// ExplainPath calls weir.v1.WeirService.ExplainPath.
+func (c *weirServiceClient) ExplainPath(ctx context.Context, req *v1.ExplainPathRequest) (*v1.ExplainPathResponse, error) {
+	response, err := c.explainPath.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Capture calls weir.v1.WeirService.Capture.
 func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error) {
 	return c.capture.CallServerStream(ctx, connect.NewRequest(req))
@@ -1256,8 +1277,10 @@ type WeirServiceHandler interface {
 	WatchRates(context.Context, *v1.WatchRatesRequest, *connect.ServerStream[v1.WatchRatesResponse]) error
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
-	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	// Runs a packet through the programs of one mux or host, without sending it, and says what became of it.
 	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
+	// Does so for each node that the packet passes: a mux, a host or several, and for the workload's answer.
+	ExplainPath(context.Context, *v1.ExplainPathRequest) (*v1.ExplainPathResponse, error)
 	// Streams copies of packets on their way into and out of one mux. Not served as REST.
 	Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error
 	// Streams what comes to all muxes, or some of them, and what becomes of it, a row for each packet or connection. Not
@@ -1603,6 +1626,13 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceExplainPathHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceExplainPathProcedure,
+		svc.ExplainPath,
+		connect.WithSchema(weirServiceMethods.ByName("ExplainPath")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceCaptureHandler := connect.NewServerStreamHandlerSimple(
 		WeirServiceCaptureProcedure,
 		svc.Capture,
@@ -1726,6 +1756,8 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceExplainHandler.ServeHTTP(w, r)
 		case WeirServiceExplainPacketProcedure:
 			weirServiceExplainPacketHandler.ServeHTTP(w, r)
+		case WeirServiceExplainPathProcedure:
+			weirServiceExplainPathHandler.ServeHTTP(w, r)
 		case WeirServiceCaptureProcedure:
 			weirServiceCaptureHandler.ServeHTTP(w, r)
 		case WeirServiceObserveProcedure:
@@ -1943,6 +1975,10 @@ func (UnimplementedWeirServiceHandler) Explain(context.Context, *v1.ExplainReque
 
 func (UnimplementedWeirServiceHandler) ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ExplainPacket is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ExplainPath(context.Context, *v1.ExplainPathRequest) (*v1.ExplainPathResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ExplainPath is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error {

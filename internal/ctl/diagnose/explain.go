@@ -19,15 +19,8 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// ExplainCommand returns the command explain.
-func ExplainCommand(s *session.Session) *cobra.Command {
-	protocol, network := "tcp", ""
-	var token token
-	var packet shown
-	cmd := &cobra.Command{
-		Use:   "explain SOURCE:PORT DESTINATION:PORT",
-		Short: "Say which backend a flow gets, and why",
-		Long: `Say which backend a new flow gets, and why, from the tables that the muxes run.
+const (
+	explainHelp = `Say which backend a new flow gets, and why, from the tables that the muxes run.
 SOURCE is the client, DESTINATION the VIP. With --network, both are addresses of that
 virtual network. With --token, the flow is a subflow of Multipath TCP, and its SYN joins
 the connection that has the token.
@@ -35,22 +28,38 @@ the connection that has the token.
 With --mux, run a packet through the program that this mux runs, with its tables, and
 say what became of it: the verdict, what chose the backend, and the bytes that would
 leave. The packet is described, or taken from a file. Nothing is sent, counted or
-remembered.`,
-		Example: `  weir explain 198.51.100.7:40000 203.0.113.10:80
+remembered.
+
+With --hops, go on from the mux to the host, and through each program on the way: what
+the workload gets, and what becomes of its answer. --mux names the mux to begin at.`
+	explainExamples = `  weir explain 198.51.100.7:40000 203.0.113.10:80
   weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'
   weir explain --network prod 192.168.0.5:40000 10.99.0.1:80
   weir explain --token 0x1f5a2c07 198.51.100.7:40000 203.0.113.10:80
   weir explain --mux mux1 198.51.100.7:40000 203.0.113.10:80 --flags ack --tsecr 16385
-  weir explain --mux mux1 --pcap broken.pcapng --packet 3`,
+  weir explain --mux mux1 --pcap broken.pcapng --packet 3
+  weir explain --hops 198.51.100.7:40000 203.0.113.10:80`
+)
+
+// ExplainCommand returns the command explain.
+func ExplainCommand(s *session.Session) *cobra.Command {
+	protocol, network := "tcp", ""
+	var token token
+	var packet shown
+	cmd := &cobra.Command{
+		Use:               "explain SOURCE:PORT DESTINATION:PORT",
+		Short:             "Say which backend a flow gets, and why",
+		Long:              explainHelp,
+		Example:           explainExamples,
 		Args:              session.Arguments(0, 2, "SOURCE:PORT DESTINATION:PORT"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := packet.check(cmd, args); err != nil {
 				return session.NewUsageError(cmd, err)
 			}
-			if packet.mux != "" {
+			if packet.runs() {
 				if network != "" {
-					return session.NewUsageError(cmd, errors.New("--network is of flows: it can't be used with --mux"))
+					return session.NewUsageError(cmd, errors.New("--network is of flows: it can't be used with --mux or --hops"))
 				}
 				packet.packet.token = token
 				return explainPacket(s, cmd, &packet, protocol, args)

@@ -16,9 +16,10 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// shown is a packet that a mux's program is shown.
+// shown is a packet that programs are shown: a mux's, or those of all on its way.
 type shown struct {
 	mux    string
+	hops   bool
 	packet described
 	pcap   string
 	number int
@@ -28,23 +29,27 @@ func (p *shown) addFlags(s *session.Session, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&p.mux, "mux", "",
 		"run the packet through the program of this `mux`, which neither sends nor counts it")
-	flags.StringVar(&p.packet.flags, "flags", "syn", "with --mux: TCP `flags` of the packet, such as ack or syn|ack")
+	flags.BoolVar(&p.hops, "hops", false, "run the packet through all programs on its way, also that of the hosts, and an answer of the workload")
+	flags.StringVar(&p.packet.flags, "flags", "syn", "with --mux or --hops: TCP `flags` of the packet, such as ack or syn|ack")
 	flags.Int64Var(&p.packet.tsecr, "tsecr", -1,
-		"with --mux: timestamp that the TCP segment echoes; it names the backend in a cookie (default no timestamps)")
-	flags.IntVar(&p.packet.size, "size", 0, "with --mux: `bytes` of the IP packet (default its headers)")
+		"with --mux or --hops: timestamp that the TCP segment echoes; it names the backend in a cookie (default no timestamps)")
+	flags.IntVar(&p.packet.size, "size", 0, "with --mux or --hops: `bytes` of the IP packet (default its headers)")
 	flags.StringVar(&p.pcap, "pcap", "",
-		"with --mux: take the packet from this `file`, pcap or pcapng, instead of describing it")
+		"with --mux or --hops: take the packet from this `file`, pcap or pcapng, instead of describing it")
 	flags.IntVar(&p.number, "packet", 1, "with --pcap: `number` of the packet in the file, from 1 on")
 	cmd.RegisterFlagCompletionFunc("mux", s.CompleteMux) //nolint:errcheck // the flag stands above
 	session.CompleteFlag(cmd, "flags", "syn", "ack", "syn|ack", "fin|ack", "rst")
 }
 
+// runs says whether programs are to run.
+func (p *shown) runs() bool { return p.mux != "" || p.hops }
+
 // check refuses flags that do not belong together.
 func (p *shown) check(cmd *cobra.Command, args []string) error {
-	if p.mux == "" {
+	if !p.runs() {
 		for _, name := range []string{"flags", "tsecr", "size", "pcap", "packet"} {
 			if cmd.Flags().Changed(name) {
-				return fmt.Errorf("--%s has no effect without --mux", name)
+				return fmt.Errorf("--%s has no effect without --mux or --hops", name)
 			}
 		}
 	}
@@ -87,6 +92,9 @@ func explainPacket(s *session.Session, cmd *cobra.Command, p *shown, protocol st
 	frame, err := p.frame(protocol, args)
 	if err != nil {
 		return session.NewUsageError(cmd, err)
+	}
+	if p.hops {
+		return explainPath(s, cmd, p.mux, frame)
 	}
 	return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 		response, err := client.ExplainPacket(ctx, &weirv1.ExplainPacketRequest{Mux: p.mux, Frame: frame})

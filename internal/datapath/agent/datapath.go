@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/attachment"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
+	"github.com/weirlb/weir/internal/datapath/agent/explain"
 	"github.com/weirlb/weir/internal/datapath/agent/fastpath"
 	"github.com/weirlb/weir/internal/datapath/agent/multipath"
 	"github.com/weirlb/weir/internal/datapath/agent/natrule"
@@ -63,6 +64,7 @@ type Datapath struct {
 	*sample.Samples
 	*attachment.Uplink
 	*attachment.Workloads
+	*explain.Explainer
 
 	config  Config
 	folder  *pin.Folder
@@ -136,6 +138,7 @@ func newDatapath(config Config, folder *pin.Folder) *Datapath {
 	d.Connections = fastpath.New(&d.objects)
 	d.Samples = sample.New(&d.objects)
 	d.Steering = steer.New(&d.objects, &d.mu)
+	d.Explainer = explain.New(&d.objects)
 	interfaces := attachment.Config{
 		Uplink: config.Uplink, Settings: d.setSettings, Objects: &d.objects, Folder: folder, Lock: &d.mu, Log: config.Log,
 	}

@@ -148,11 +148,11 @@ func (c Config) neighbors(line func(format string, args ...any)) {
 		line(" neighbor %s timers connect 1", fabricGroup)
 		line(" neighbor %s bfd", fabricGroup)
 		line(" neighbor %s bfd profile weir", fabricGroup)
-		line(" neighbor %s graceful-restart-disable", fabricGroup)
 	}
 	for _, n := range c.Fabric {
 		line(" neighbor %s remote-as %d", n.Address, n.AS)
 		line(" neighbor %s peer-group %s", n.Address, fabricGroup)
+		line(" neighbor %s graceful-restart-disable", n.Address) // not by the group: its members do not take that from it
 		if n.Dials {
 			line(" neighbor %s passive", n.Address)
 		}

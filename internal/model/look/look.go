@@ -1,4 +1,4 @@
-// Package look names what a mux's program is asked for one packet, and what it answers. Layer 0, as package model.
+// Package look names what a mux's program, or a host's, is asked for one packet, and what it answers. Layer 0, as package model.
 package look
 
 import (
@@ -8,10 +8,10 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Explanation is what a mux's program makes of a packet that it was only shown.
+// Explanation is what a mux's program, or a host's, makes of a packet that it was only shown.
 type Explanation struct {
 	Verdict  string             // "forward_syn", "drop_no_backend": the names of the mux's counters
-	Action   string             // "pass", "drop", "transmit" or "punt": what would become of the frame
+	Action   string             // "pass", "drop", "transmit", "punt" or ActionDeliver: what would become of the frame
 	Layer    string             // what chose the backend: "cookie", "flow table", "bucket", LayerSNAT; empty: nothing did
 	Endpoint *model.EndpointKey // nil: the packet is for none
 	Hashed   bool               // Hash was computed, and Bucket follows from it
@@ -21,9 +21,16 @@ type Explanation struct {
 	Slot     model.Slot // of the chosen backend; 0: none
 	Previous model.Slot // that the packet names for chaining; 0: none
 	Tunnel   netip.Addr // of the chosen backend; invalid: none
-	Workload netip.Addr // that has the port, of a VIP with source NAT; invalid: none
+	Workload netip.Addr // that has the port, of a VIP with source NAT, or that the host delivers to; invalid: none
 	Frame    []byte     // as it leaves the program
+
+	// Of a host that delivers the packet.
+	Interface string       // that the workload is behind; empty: the host itself
+	Reply     *Explanation // of an answer of the workload; nil: none can be foretold
 }
+
+// ActionDeliver is the action of a host that hands the packet to a workload.
+const ActionDeliver = "deliver"
 
 // LayerSNAT is the layer of what goes back to a workload that left as a VIP.
 const LayerSNAT = "source NAT range"

@@ -3,7 +3,7 @@
 
 import type {
   ApplyVIPsRequestJson, ApplyVIPsResponseJson, PatchVIPRequestJson, PatchVIPResponseJson,
-  ExplainPacketResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
+  ExplainPacketResponseJson, ExplainPathRequestJson, ExplainPathResponseJson, ExplainRequestJson, ExplainResponseJson, GetSNATResponseJson, GetVIPResponseJson, ListEventsRequestJson,
   ListFabricsResponseJson, ListVIPsRequestJson, ListVIPsResponseJson, ListVirtualNetworksResponseJson,
   WatchEventsRequestJson, WatchEventsResponseJson, WatchNodesRequestJson, WatchNodesResponseJson, WatchRatesRequestJson, WatchRatesResponseJson,
   WatchStatusResponseJson, ListEventsResponseJson, GetNodeResponseJson, ListNodesResponseJson,
@@ -34,6 +34,7 @@ type Calls = {
   "WeirService/ListFabrics": [None, ListFabricsResponseJson];
   "WeirService/Explain": [ExplainRequestJson, ExplainResponseJson];
   "WeirService/ExplainPacket": [{ mux: string; frame: string }, ExplainPacketResponseJson];
+  "WeirService/ExplainPath": [ExplainPathRequestJson, ExplainPathResponseJson];
   "ClusterService/ListManagers": [None, ListManagersResponseJson];
   "TrustService/WhoAmI": [None, WhoAmIResponseJson];
   "TrustService/ListTenants": [None, ListTenantsResponseJson];
