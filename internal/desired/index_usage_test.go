@@ -3,6 +3,7 @@ package desired
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -46,6 +47,9 @@ func anyChange(t *rapid.T, s *State) {
 		case 2:
 			vip.Hardware = &model.Hardware{Placement: model.PlacementRequire, Switches: []string{"sw1", "sw2"}}
 		}
+		if rapid.Bool().Draw(t, "fastpath") {
+			vip.Fastpath = &model.Fastpath{}
+		}
 		s.PutVIP(vip)
 	case 3, 4: // of a VIP that is there, was there, or comes later
 		state := placementpolicy.State{VIP: fmt.Sprint("vip", i), Split: rapid.Bool().Draw(t, "split")}
@@ -79,12 +83,31 @@ func TestUsageIsWhatAWalkCounts(t *testing.T) {
 				t.Fatalf("%s has %+v, want %+v", tenant, got, want)
 			}
 		}
-		all := 0
+		for _, tenants := range [][]string{nil, {"red"}, {"blue", "red"}, {"red", "none", "red"}} {
+			for _, from := range []string{"", "vip1", "vip10"} {
+				var got, want []string
+				for vip := range VIPsOfTenants(s, tenants, from) {
+					got = append(got, vip.Name)
+				}
+				for name, vip := range s.VIPs.From(from) {
+					if slices.Contains(tenants, vip.Tenant) {
+						want = append(want, name)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Fatalf("%v have the VIPs %v from %q on, want %v", tenants, got, from, want)
+				}
+			}
+		}
+		all, fast := 0, false
 		for list := range s.PrefixLists.Values() {
 			all += list.Prefixes.Len()
 		}
-		if s.PrefixLists.Count("") != all {
-			t.Fatalf("%d prefixes, want %d", s.PrefixLists.Count(""), all)
+		for vip := range s.VIPs.Values() {
+			fast = fast || vip.Fastpath != nil
+		}
+		if s.PrefixLists.Count("") != all || WantsFastpath(s) != fast {
+			t.Fatalf("%d prefixes, want %d; Fastpath is wanted: %t, want %t", s.PrefixLists.Count(""), all, WantsFastpath(s), fast)
 		}
 	})
 }
