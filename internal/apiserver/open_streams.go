@@ -106,11 +106,15 @@ func sameBindings(a, b trust.Identity) bool {
 	return true
 }
 
-// run ends streams whenever trust changes, until ctx ends.
+// run ends streams whenever somebody lost a right, until ctx ends. All are looked at then, and not when a node joins.
 func (o *openStreams) run(ctx context.Context) {
+	looked := int64(-1)
 	for {
 		trusted, changed := o.trusted()
-		o.endRevoked(trusted)
+		if withdrawn := trusted.Withdrawn(); withdrawn != looked {
+			o.endRevoked(trusted)
+			looked = withdrawn
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():

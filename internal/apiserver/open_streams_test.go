@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -14,7 +15,7 @@ import (
 // other change of the store need come.
 func TestAStreamThatIsNotedLateEnds(t *testing.T) {
 	admin := []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}
-	now := &truststore.Trust{Accounts: map[string]trust.Account{"admin": {Name: "admin", Bindings: admin}}}
+	now := &truststore.Trust{Accounts: sorted.Of(map[string]trust.Account{"admin": {Name: "admin", Bindings: admin}})}
 	open := openStreams{trusted: func() (*truststore.Trust, <-chan struct{}) { return now, nil }}
 	caller := trust.Identity{Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Bindings: admin}
 	for what, bindings := range map[string][]trust.Binding{"": caller.Bindings, "what you may do has changed": {{Tenant: "default", Role: trust.Viewer}}} {

@@ -187,10 +187,8 @@ func permitDestination(caller trust.Identity, s *store.State, network, destinati
 		}
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP of yours has the address %s in network %.64q", address, network))
 	}
-	for vip := range s.VIPs.Values() {
-		if vip.Address == address.Unmap() && caller.May(trust.Viewer, vip.Tenant) {
-			return nil
-		}
+	if vip, there := s.VIPAt(address.Unmap()); there && caller.May(trust.Viewer, vip.Tenant) {
+		return nil
 	}
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP of yours has the address %s", address))
 }

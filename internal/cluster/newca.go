@@ -17,7 +17,8 @@ import (
 // makes another CA when it starts, and all join anew.
 func forgetCA() []clientv3.Op {
 	return []clientv3.Op{
-		clientv3.OpDelete(keyspace.CA), clientv3.OpDelete(keyspace.Tokens, clientv3.WithPrefix()), clientv3.OpDelete(keyspace.Principals, clientv3.WithPrefix()),
+		clientv3.OpDelete(keyspace.CA), clientv3.OpDelete(keyspace.Principals, clientv3.WithPrefix()),
+		clientv3.OpDelete(keyspace.Tokens, clientv3.WithPrefix()), clientv3.OpDelete(keyspace.TokenUses, clientv3.WithPrefix()),
 	}
 }
 

@@ -19,7 +19,7 @@ type index interface {
 
 // indexes are all of them.
 func (s *State) indexes() []index {
-	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.hostRooms, &s.multipathRooms, &s.Networks, &s.Placements}
+	return []index{&s.Addresses, &s.PrefixLists, &s.Ports, &s.places, &s.usage, &s.hostRooms, &s.multipathRooms, &s.Networks, &s.Placements, &s.fastpaths, &s.byTenant}
 }
 
 type none = struct{}
@@ -31,6 +31,7 @@ func (s State) Clone() State {
 	s.Networks, s.Placements = s.Networks.Clone(), s.Placements.Clone()
 	s.Addresses.uses, s.muxes = s.Addresses.uses.Clone(), s.muxes.Clone()
 	s.places.Map, s.usage.Map, s.hostRooms.Map = s.places.Clone(), s.usage.Clone(), s.hostRooms.Clone()
+	s.fastpaths.Map, s.byTenant.Map = s.fastpaths.Clone(), s.byTenant.Clone()
 	s.multipathRooms.Map, s.keptRooms = s.multipathRooms.Clone(), s.keptRooms.clone()
 	return s
 }
@@ -154,6 +155,61 @@ func (s State) VIPsOnFrom(host, name string) iter.Seq[model.VIP] {
 		}
 	}
 }
+
+// byTenant finds the VIPs of tenants.
+type byTenant struct{ sorted.Map[ofTenant, none] }
+
+type ofTenant struct{ tenant, vip string }
+
+// Compare orders them by tenant.
+func (o ofTenant) Compare(other ofTenant) int {
+	return cmp.Or(cmp.Compare(o.tenant, other.tenant), cmp.Compare(o.vip, other.vip))
+}
+
+// ReplaceVIP takes over whose vip is, in the place of old.
+func (t *byTenant) ReplaceVIP(old, vip model.VIP) {
+	replace(&t.Map, func(vip model.VIP, do func(ofTenant)) {
+		if vip.Name != "" {
+			do(ofTenant{vip.Tenant, vip.Name})
+		}
+	}, old, vip)
+}
+
+// VIPsOfTenants are the VIPs of some tenants, by name, from a name on.
+func VIPsOfTenants(s State, tenants []string, from string) iter.Seq[model.VIP] {
+	return func(yield func(model.VIP) bool) {
+		for {
+			first := ""
+			for _, tenant := range tenants {
+				for at := range s.byTenant.From(ofTenant{tenant, from}) {
+					if at.tenant == tenant && (first == "" || at.vip < first) {
+						first = at.vip
+					}
+					break
+				}
+			}
+			if first == "" || !yield(s.VIPs.At(first)) {
+				return
+			}
+			from = first + "\x00" // what follows it
+		}
+	}
+}
+
+// fastpaths are the VIPs with Fastpath, by name.
+type fastpaths struct{ sorted.Map[string, none] }
+
+// ReplaceVIP takes over whether vip has it, in the place of old.
+func (f *fastpaths) ReplaceVIP(old, vip model.VIP) {
+	if is := vip.Fastpath != nil; is != (old.Fastpath != nil) || old.Name != vip.Name {
+		if f.Delete(old.Name); is {
+			f.Set(vip.Name, none{})
+		}
+	}
+}
+
+// WantsFastpath says whether a VIP has Fastpath.
+func WantsFastpath(s State) bool { return s.fastpaths.Len() > 0 }
 
 // ordered are keys of an index.
 type ordered[K any] interface{ Compare(other K) int }

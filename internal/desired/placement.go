@@ -18,9 +18,27 @@ type Placements struct {
 	sorted.Map[netip.Addr, placementpolicy.State]
 	bySwitch sorted.Map[switchPlace, none]
 	byTIP    sorted.Map[tipPlace, none]
-	splits   sorted.Map[netip.Addr, none] // VIPs whose chosen switches have parts
-	required sorted.Map[string, none]     // VIPs that are to be in hardware, by name
-	auto     sorted.Map[string, none]     // VIPs whose switches managers choose, by name
+	required sorted.Map[string, none]   // VIPs that are to be in hardware, by name
+	auto     sorted.Map[string, none]   // VIPs whose switches managers choose, by name
+	asks     sorted.Map[autoPlace, ask] // of these
+	splits   sorted.Map[string, Usage]  // what they take beyond what they ask for, by tenant
+}
+
+// autoPlace is a VIP whose switches managers choose. While VIPs change their addresses two may have one.
+type autoPlace struct {
+	vip  netip.Addr
+	name string
+}
+
+// Compare orders them by address.
+func (p autoPlace) Compare(other autoPlace) int {
+	return cmp.Or(p.vip.Compare(other.vip), cmp.Compare(p.name, other.name))
+}
+
+// ask is what its owner asks for.
+type ask struct {
+	tenant            string
+	switches, tunnels int
 }
 
 // ReplaceVIP takes over whether vip is to be in hardware, and who says where, in the place of old.
@@ -34,6 +52,40 @@ func (p *Placements) ReplaceVIP(old, vip model.VIP) {
 		if p.auto.Delete(old.Name); is {
 			p.auto.Set(vip.Name, none{})
 		}
+	}
+	if old.ChosenSwitches() {
+		p.countSplit(old.Address, askOf(old), -1)
+		p.asks.Delete(autoPlace{old.Address, old.Name})
+	}
+	if vip.ChosenSwitches() {
+		p.asks.Set(autoPlace{vip.Address, vip.Name}, askOf(vip))
+		p.countSplit(vip.Address, askOf(vip), 1)
+	}
+}
+
+// countSplits is countSplit for whoever has the address.
+func (p *Placements) countSplits(vip netip.Addr, n int) {
+	for at, asked := range p.asks.From(autoPlace{vip: vip}) {
+		if at.vip != vip {
+			return
+		}
+		p.countSplit(vip, asked, n)
+	}
+}
+
+// countSplit adds what a VIP takes beyond what it asks for to what its tenant does, n times; n is 1 or -1.
+func (p *Placements) countSplit(vip netip.Addr, asked ask, n int) {
+	more := split(p.At(vip), asked)
+	if more == (Usage{}) {
+		return
+	}
+	each, has := uint32(n), p.splits.At(asked.tenant) // of -1: one less
+	has.SwitchHosts += each * more.SwitchHosts
+	has.SwitchTunnels += each * more.SwitchTunnels
+	if has == (Usage{}) {
+		p.splits.Delete(asked.tenant)
+	} else {
+		p.splits.Set(asked.tenant, has)
 	}
 }
 
@@ -62,7 +114,7 @@ func (p tipPlace) Compare(other tipPlace) int {
 
 // Clone returns Placements that may be written to.
 func (p Placements) Clone() Placements {
-	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.byTIP.Clone(), p.splits.Clone(), p.required.Clone(), p.auto.Clone()}
+	return Placements{p.Map.Clone(), p.bySwitch.Clone(), p.byTIP.Clone(), p.required.Clone(), p.auto.Clone(), p.asks.Clone(), p.splits.Clone()}
 }
 
 // Put takes over where a VIP is; an empty State is forgotten.
@@ -71,15 +123,13 @@ func (p *Placements) Put(vip netip.Addr, state placementpolicy.State) {
 		p.bySwitch.Delete(switchPlace{name, vip})
 		p.byTIP.Delete(tipPlace{place.TIP, vip})
 	}
+	p.countSplits(vip, -1)
 	p.Delete(vip)
-	p.splits.Delete(vip)
 	if state.Empty() {
 		return
 	}
 	p.Set(vip, state)
-	if state.Split {
-		p.splits.Set(vip, none{})
-	}
+	p.countSplits(vip, 1)
 	for name, place := range state.Places {
 		p.bySwitch.Set(switchPlace{name, vip}, none{})
 		if place.TIP.IsValid() {

@@ -15,10 +15,41 @@ import (
 type PrefixLists struct {
 	sorted.Map[string, model.PrefixList]
 	naming sorted.Map[naming, none]
+	counts sorted.Map[string, int] // prefixes, by tenant; of "" all
 }
 
 // Clone returns PrefixLists that may be written to.
-func (l PrefixLists) Clone() PrefixLists { return PrefixLists{l.Map.Clone(), l.naming.Clone()} }
+func (l PrefixLists) Clone() PrefixLists {
+	return PrefixLists{l.Map.Clone(), l.naming.Clone(), l.counts.Clone()}
+}
+
+// Set adds or replaces a list.
+func (l *PrefixLists) Set(name string, list model.PrefixList) {
+	l.count(l.At(name), -1)
+	l.Map.Set(name, list)
+	l.count(list, 1)
+}
+
+// Delete forgets a list.
+func (l *PrefixLists) Delete(name string) {
+	l.count(l.At(name), -1)
+	l.Map.Delete(name)
+}
+
+// count adds the prefixes of a list n times; n is 1 or -1.
+func (l *PrefixLists) count(list model.PrefixList, n int) {
+	tenants := []string{"", list.Tenant}
+	if list.Tenant == "" {
+		tenants = tenants[:1]
+	}
+	for _, tenant := range tenants {
+		if has := l.counts.At(tenant) + n*list.Prefixes.Len(); has != 0 {
+			l.counts.Set(tenant, has)
+		} else {
+			l.counts.Delete(tenant)
+		}
+	}
+}
 
 // ReplaceVIP takes over which lists vip names, in the place of old.
 func (l *PrefixLists) ReplaceVIP(old, vip model.VIP) { replace(&l.naming, eachNaming, old, vip) }
@@ -76,15 +107,7 @@ func (l PrefixLists) IsUsed(list string) bool {
 }
 
 // Count is how many prefixes are in the lists of a tenant, or in all lists.
-func (l PrefixLists) Count(tenant string) int {
-	n := 0
-	for list := range l.Values() {
-		if tenant == "" || list.Tenant == tenant {
-			n += list.Prefixes.Len()
-		}
-	}
-	return n
-}
+func (l PrefixLists) Count(tenant string) int { return l.counts.At(tenant) }
 
 // Prefixes are those of a list.
 func (l PrefixLists) Prefixes(list string) model.PrefixSet { return l.At(list).Prefixes }

@@ -29,6 +29,8 @@ type State struct {
 	muxes          sorted.Map[string, model.Node]
 	places         places
 	usage          usage
+	fastpaths      fastpaths
+	byTenant       byTenant
 	hostRooms      hostRooms
 	keptRooms      keptRooms
 	multipathRooms multipathRooms

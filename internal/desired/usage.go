@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/placementpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 )
 
@@ -67,7 +68,7 @@ func tunnels(vip model.VIP) int {
 	return len(all)
 }
 
-// usage is that of tenants, by name, but for prefixes.
+// usage is that of tenants, by name, but for prefixes and parts of switches.
 type usage struct{ sorted.Map[string, Usage] }
 
 // ReplaceVIP notes that its tenant has vip, and that of old has that no more.
@@ -89,35 +90,40 @@ func (u *usage) count(vip model.VIP, n int) {
 }
 
 // AddSplit adds what a VIP takes beyond what its owner asks for while the switches that managers chose for it have parts.
-func (u *Usage) AddSplit(s State, vip model.VIP) {
-	hosts, tunnels := split(s, vip)
-	u.SwitchHosts, u.SwitchTunnels = u.SwitchHosts+hosts, u.SwitchTunnels+tunnels
-}
+func (u *Usage) AddSplit(s State, vip model.VIP) { u.countSplit(s, vip, 1) }
 
 // RemoveSplit takes that away.
-func (u *Usage) RemoveSplit(s State, vip model.VIP) {
-	hosts, tunnels := split(s, vip)
-	u.SwitchHosts, u.SwitchTunnels = u.SwitchHosts-hosts, u.SwitchTunnels-tunnels
-}
+func (u *Usage) RemoveSplit(s State, vip model.VIP) { u.countSplit(s, vip, -1) }
 
-func split(s State, vip model.VIP) (moreHosts, moreTunnels uint32) {
-	state := s.Placements.At(vip.Address)
-	if !vip.ChosenSwitches() || !state.Split {
-		return 0, 0
+func (u *Usage) countSplit(s State, vip model.VIP, n int) {
+	if !vip.ChosenSwitches() {
+		return
 	}
-	asked, has, each := switches(vip), len(state.Chosen), tunnels(vip)
-	parts := each + has - 1 // members that a cut goes through are in two
-	return uint32(max(has-asked, 0)), uint32(max(parts-asked*each, 0))
+	each, more := uint32(n), split(s.Placements.At(vip.Address), askOf(vip))
+	u.SwitchHosts += each * more.SwitchHosts
+	u.SwitchTunnels += each * more.SwitchTunnels
 }
 
-// Usage is what the tenant has.
+func askOf(vip model.VIP) ask { return ask{vip.Tenant, switches(vip), tunnels(vip)} }
+
+// split is what a VIP with these places takes beyond what is asked for.
+func split(state placementpolicy.State, asked ask) (more Usage) {
+	if !state.Split {
+		return Usage{}
+	}
+	has := len(state.Chosen)
+	parts := asked.tunnels + has - 1 // members that a cut goes through are in two
+	return Usage{
+		SwitchHosts:   uint32(max(has-asked.switches, 0)),
+		SwitchTunnels: uint32(max(parts-asked.switches*asked.tunnels, 0)),
+	}
+}
+
+// Usage is what the tenant has. It is counted as VIPs, their places and prefix lists change.
 func (s State) Usage(tenant string) Usage {
-	u := s.usage.At(tenant)
-	for address := range s.Placements.splits.Keys() {
-		if vip, there := s.VIPAt(address); there && vip.Tenant == tenant {
-			u.AddSplit(s, vip)
-		}
-	}
+	u, split := s.usage.At(tenant), s.Placements.splits.At(tenant)
+	u.SwitchHosts += split.SwitchHosts
+	u.SwitchTunnels += split.SwitchTunnels
 	u.Prefixes = uint32(s.PrefixLists.Count(tenant))
 	return u
 }

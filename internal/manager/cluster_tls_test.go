@@ -178,8 +178,7 @@ func (c *trustedCluster) user(t *testing.T) string {
 	for i, m := range c.managers {
 		eventually(t, fmt.Sprintf("m%d knows the user", i+1), func() bool {
 			trusted, _ := m.store.Trust.Watch()
-			_, known := trusted.Accounts["rita"]
-			return known
+			return trusted.Accounts.Has("rita")
 		})
 	}
 	return made.GetToken()

@@ -127,7 +127,7 @@ func (c *trustedCluster) endsByUpdate(t *testing.T, h holder, next []*weirv1.Bin
 	eventually(t, "all managers know the user", func() bool {
 		for _, m := range c.managers {
 			now, _ := m.store.Trust.Watch()
-			if account := now.Accounts[h.name]; len(account.Bindings) != 1 || account.Bindings[0].Role != trust.Operator {
+			if account := now.Accounts.At(h.name); len(account.Bindings) != 1 || account.Bindings[0].Role != trust.Operator {
 				return false
 			}
 		}

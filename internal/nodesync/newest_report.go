@@ -26,11 +26,18 @@ type Reports struct {
 
 	mu     sync.Mutex
 	newest map[string]report
+	stored map[string]storedDetail // of nodes that report elsewhere
+}
+
+// storedDetail is what the store has of a report: it is read once, and not for each call of each viewer.
+type storedDetail struct {
+	text   *byte // where the text begins, which is never written to
+	detail *weirv1.NodeStatus
 }
 
 // NewReports makes them, without a report.
 func NewReports(log *slog.Logger) *Reports {
-	return &Reports{Switches: wake.New(), log: log, newest: map[string]report{}}
+	return &Reports{Switches: wake.New(), log: log, newest: map[string]report{}, stored: map[string]storedDetail{}}
 }
 
 type report struct {
@@ -74,21 +81,43 @@ func (r *Reports) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.newest, node)
+	delete(r.stored, node)
 }
 
 // Newest is the newest report of a node, to this manager or to another one, which the store has it from.
 func (r *Reports) Newest(s *store.State, node model.Node) (nodestatus.Status, *weirv1.NodeStatus) {
-	stored, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
+	stored := s.Status.At(node.Name)
 	if newest, ok := r.get(node.Name, stored); ok {
 		if node.Role == model.RoleMux {
 			newest.Generation = stored.Generation // it may report to another manager by now
 		}
 		return newest.Status, newest.detail
 	}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
-		r.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
+	return stored, r.read(node.Name, stored.Detail, s.Nodes.Len())
+}
+
+// read reads what the store has of a node, of so many.
+func (r *Reports) read(node string, text []byte, nodes int) *weirv1.NodeStatus {
+	if len(text) == 0 {
+		return &weirv1.NodeStatus{}
 	}
-	return stored, detail
+	r.mu.Lock()
+	known := r.stored[node]
+	r.mu.Unlock()
+	if known.text == &text[0] {
+		return known.detail
+	}
+	detail := &weirv1.NodeStatus{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, detail); err != nil {
+		r.log.Warn("can't read the status of a node", "node", node, "err", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.stored) > 2*nodes { // most are gone
+		clear(r.stored)
+	}
+	r.stored[node] = storedDetail{&text[0], detail}
+	return detail
 }
 
 // maxDetail bounds what the store has of a report besides counters of endpoints, in bytes.
@@ -119,9 +148,10 @@ func ofPorts(s *weirv1.SwitchStatus, do func(*weirv1.SwitchPort)) {
 // forStore encodes the report for the store: all of it, or, if that is large, the part that other managers decide on. Of a
 // switch's ports that is who is at their other ends, while there is room for it, whether they are up, and how often they changed.
 func (r report) forStore() ([]byte, error) {
-	text, err := protojson.Marshal(r.detail)
-	if err != nil || len(text) <= maxDetail {
-		return text, err
+	if proto.Size(r.detail) <= maxDetail { // the text is longer: a mux with a counter for each of many endpoints has megabytes
+		if text, err := protojson.Marshal(r.detail); err != nil || len(text) <= maxDetail {
+			return text, err
+		}
 	}
 	bare := proto.CloneOf(r.bare)
 	if host := bare.GetHost(); host != nil {
@@ -135,7 +165,7 @@ func (r report) forStore() ([]byte, error) {
 		kept.Neighbour, kept.NeighbourPort, kept.Changes = p.GetNeighbour(), p.GetNeighbourPort(), p.GetChanges()
 	}
 	for _, drop := range drops {
-		if text, err = protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
+		if text, err := protojson.Marshal(bare); err != nil || len(text) <= maxDetail {
 			return text, err
 		}
 		drop(bare.GetSwitch())

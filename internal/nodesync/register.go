@@ -64,7 +64,7 @@ func (n *Service) registerAtLeader(ctx context.Context, node model.Node) (model.
 // joinPrefixes are the prefixes that the join token of a node bounds its addresses to; none: any.
 func (n *Service) joinPrefixes(node model.Node) []netip.Prefix {
 	trusted, _ := n.Store.Trust.Watch()
-	return trusted.Principals[trust.Principal{Kind: trust.Kind(node.Role), Name: node.Name}.Key()].Addresses
+	return trusted.Principals.At(trust.Principal{Kind: trust.Kind(node.Role), Name: node.Name}.Key()).Addresses
 }
 
 // Register writes the node if it is new or changed, and returns a generation that holds it. Only the leader does so.

@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 
 	"github.com/weirlb/weir/internal/authz"
@@ -12,7 +13,6 @@ import (
 	"github.com/weirlb/weir/internal/resource/network"
 	"github.com/weirlb/weir/internal/resource/placed"
 	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/store/truststore"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -53,15 +53,15 @@ func (m *writer) Tenants() *admission.Tenants {
 	trusted, _ := m.Store.Trust.Watch()
 	m.indexed.mu.Lock()
 	defer m.indexed.mu.Unlock()
-	if m.indexed.of != trusted {
-		m.indexed.of, m.indexed.tenants = trusted, admission.NewTenants(trusted.Tenants)
+	if version := trusted.TenantsVersion(); m.indexed.tenants == nil || m.indexed.version != version {
+		m.indexed.version, m.indexed.tenants = version, admission.NewTenants(maps.Collect(trusted.Tenants.All()))
 	}
 	return m.indexed.tenants
 }
 
-// indexedTenants are those of a Trust, until there is another one.
+// indexedTenants are those of one version. Who joins meanwhile does not make another.
 type indexedTenants struct {
 	mu      sync.Mutex
-	of      *truststore.Trust
+	version int64
 	tenants *admission.Tenants
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/condition"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/resource/answering"
 	"github.com/weirlb/weir/internal/resource/query"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // anyNode holds for all nodes: tenants see that they are there.
@@ -30,7 +32,7 @@ func fits(ctx context.Context, f query.Filter, vip model.VIP) bool {
 const maxAddresses = 256
 
 // candidates are the VIPs to choose from, by name, from a name on: all of them, or those that an index finds.
-func candidates(s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Seq[model.VIP], error) {
+func candidates(ctx context.Context, s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Seq[model.VIP], error) {
 	switch {
 	case len(r.GetAddresses()) > maxAddresses:
 		return nil, &model.FieldError{Field: "addresses", Reason: fmt.Sprintf("must be at most %d, are %d", maxAddresses, len(r.GetAddresses()))}
@@ -55,13 +57,26 @@ func candidates(s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Se
 	case r.GetHost() != "":
 		return s.VIPsOnFrom(r.GetHost(), from), nil
 	}
-	return func(yield func(model.VIP) bool) {
-		for _, vip := range s.VIPs.From(from) {
-			if !yield(vip) {
-				return
+	return visible(ctx, s, r.GetTenant(), from), nil
+}
+
+// visible are the VIPs of a tenant, or of all that the caller may see, by name, from a name on.
+func visible(ctx context.Context, s *store.State, tenant, from string) iter.Seq[model.VIP] {
+	caller := trust.FromContext(ctx)
+	tenants, everywhere := caller.Tenants(trust.Viewer)
+	switch {
+	case tenant != "":
+		tenants = []string{tenant}
+	case everywhere || caller.Anonymous():
+		return func(yield func(model.VIP) bool) {
+			for _, vip := range s.VIPs.From(from) {
+				if !yield(vip) {
+					return
+				}
 			}
 		}
-	}, nil
+	}
+	return desired.VIPsOfTenants(s.State, tenants, from)
 }
 
 // warns says whether GetStatus warns of a VIP.
@@ -84,7 +99,7 @@ func (m *VIPs) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1
 	}
 	state := m.view()
 	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
-	named, err := candidates(state, r, f.From(p.After))
+	named, err := candidates(ctx, state, r, f.From(p.After))
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

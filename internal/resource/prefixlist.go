@@ -155,8 +155,7 @@ func (m *writer) admitLists(ctx context.Context, s *store.State, lists []model.P
 			return &model.FieldError{Field: field + "prefixes", Reason: fmt.Sprintf("must be at most %d, would be %d", model.MaxListed, n)}
 		}
 	}
-	trusted, _ := m.Store.Trust.Watch()
-	return admission.PrefixLists(s.State, lists, vips, trusted.Tenants)
+	return admission.PrefixLists(s.State, lists, vips, m.Tenants())
 }
 
 // happenedToLists tells of lists that were written.

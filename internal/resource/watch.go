@@ -105,7 +105,7 @@ func (m *VIPs) unchangedUntil(at uint64) uint64 {
 func (m *VIPs) sendAll(ctx context.Context, f query.Filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
 	state := m.view()
 	answered := answering.New(m.Reported, state)
-	for _, vip := range state.VIPs.From(f.From("")) {
+	for vip := range visible(ctx, state, f.Tenant(), f.From("")) {
 		if !f.InRange(vip.Name) {
 			break
 		}

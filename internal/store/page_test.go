@@ -41,14 +41,14 @@ func TestPagesAreTheWholeStore(t *testing.T) {
 	dir := t.TempDir()
 	s, end := open(t, etcd.Config{DataDir: dir})
 	many(t, s)
-	want, trusted, listed := dump(s.State()), len(trustOf(s).Tokens), s.State().PrefixLists.At("blocked").Prefixes.Len()
+	want, trusted, listed := dump(s.State()), trustOf(s).Tokens.Len(), s.State().PrefixLists.At("blocked").Prefixes.Len()
 	end()
 	for _, keys := range []int64{1, 7, etcd.DefaultPageKeys} {
 		s, end = open(t, etcd.Config{DataDir: dir, PageKeys: keys})
 		if got := dump(s.State()); !reflect.DeepEqual(got, want) {
 			t.Errorf("read by %d keys at a time as %v, want %v", keys, got, want)
 		}
-		if got := len(trustOf(s).Tokens); got != trusted || s.State().PrefixLists.At("blocked").Prefixes.Len() != listed {
+		if got := trustOf(s).Tokens.Len(); got != trusted || s.State().PrefixLists.At("blocked").Prefixes.Len() != listed {
 			t.Errorf("by %d keys at a time there are %d tokens, want %d, %d prefixes, want %d", keys, got, trusted,
 				s.State().PrefixLists.At("blocked").Prefixes.Len(), listed)
 		}

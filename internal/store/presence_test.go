@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store/keyspace"
@@ -103,4 +105,27 @@ func TestNotesOfAbleMuxesAreCounted(t *testing.T) {
 	reads("another manager notes it", true, narrow, 2)
 	b.Presence.SetAble(narrow)
 	reads("it does so again", true, narrow, 3)
+}
+
+// A manager that loses its lease notes on the next one all that it noted before.
+func TestAllIsNotedOnAnotherLease(t *testing.T) {
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
+	t.Cleanup(s.Presence.Open("mux1"))
+	s.Presence.SetReady(7, true)
+	lease := func(prefix string) clientv3.LeaseID {
+		r, err := s.etcd.Get(t.Context(), prefix, clientv3.WithPrefix())
+		if err != nil || len(r.Kvs) != 1 {
+			return 0
+		}
+		return clientv3.LeaseID(r.Kvs[0].Lease)
+	}
+	eventually(t, "both are noted", func() bool { return lease(keyspace.Streams) != 0 && lease(keyspace.Ready) != 0 })
+	lost := lease(keyspace.Streams)
+	if _, err := s.etcd.Revoke(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are noted on another lease", func() bool {
+		next := lease(keyspace.Streams)
+		return next != 0 && next != lost && lease(keyspace.Ready) == next
+	})
 }

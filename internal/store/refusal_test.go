@@ -2,6 +2,9 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -57,17 +60,28 @@ func TestRefusalsHoldWithTheirTransaction(t *testing.T) {
 // Trust is changed by any manager: one that has not heard of a token yet does not refuse who shows it.
 func TestTrustRefusesOnWhatTheStoreHolds(t *testing.T) {
 	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
+	another, err := truststore.Open(t.Context(), s.etcd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := another.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(running.Wait)
 	unknown, calls := errors.New("no such token"), 0
 	join := func(now *truststore.Trust) (truststore.Change, error) {
 		calls++
 		if calls == 1 { // another manager makes the token meanwhile
-			if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) {
+			if err := another.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) {
 				return truststore.Change{Tokens: []trust.JoinToken{{ID: "t1"}}}, nil
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, known := now.Tokens["t1"]; !known {
+		if !now.Tokens.Has("t1") {
 			return truststore.Change{}, unknown
 		}
 		return truststore.Change{}, nil
@@ -77,5 +91,27 @@ func TestTrustRefusesOnWhatTheStoreHolds(t *testing.T) {
 	}
 	if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) { return truststore.Change{}, unknown }); !errors.Is(err, unknown) {
 		t.Errorf("a refusal is %v", err)
+	}
+}
+
+// Nodes that join one manager at once are decided on once each: none decides again because another one was faster.
+func TestJoinsAtOnceAreDecidedOnce(t *testing.T) {
+	const joins = 50
+	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
+	var calls atomic.Int64
+	var joining sync.WaitGroup
+	for i := range joins {
+		joining.Go(func() {
+			if err := s.Trust.Update(t.Context(), func(*truststore.Trust) (truststore.Change, error) {
+				calls.Add(1)
+				return truststore.Change{Principals: []trust.Principal{{Kind: trust.Host, Name: fmt.Sprint("host", i)}}}, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	joining.Wait()
+	if n := trustOf(s).Principals.Len(); calls.Load() != joins || n != joins {
+		t.Errorf("%d joins were decided %d times, and %d have joined", joins, calls.Load(), n)
 	}
 }

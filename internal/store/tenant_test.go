@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weirlb/weir/internal/etcd"
@@ -43,7 +44,7 @@ func TestVIPsAreDecidedByTenantsAsTheyAre(t *testing.T) {
 			if calls++; calls == 1 {
 				putTenant(t, other, c.after)
 			}
-			if s.Usage("acme").VIPs >= *now.Tenants["acme"].Limits.VIPs {
+			if s.Usage("acme").VIPs >= *now.Tenants.At("acme").Limits.VIPs {
 				return Change{}, full
 			}
 			return Change{VIPs: []model.VIP{vip(c.what, "203.0.113.1")}}, nil
@@ -80,7 +81,7 @@ func TestTenantsAreDeletedInOrder(t *testing.T) {
 	there := false
 	second := &write{ctx: t.Context(), done: make(chan struct{}), decide: func(*State) (Change, error) {
 		now, _ := s.Trust.Watch()
-		_, there = now.Tenants["acme"]
+		there = now.Tenants.Has("acme")
 		return Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}, nil
 	}}
 	f, left := s.fold([]*write{first, second})
@@ -97,7 +98,7 @@ func TestTenantsAreDeletedInOrder(t *testing.T) {
 	}); err != nil || calls != 2 {
 		t.Errorf("got %v after %d decisions", err, calls)
 	}
-	if now, _ := s.Trust.Watch(); len(now.Tenants) != 0 {
-		t.Errorf("there is %v", now.Tenants)
+	if now, _ := s.Trust.Watch(); now.Tenants.Len() != 0 {
+		t.Errorf("there is %v", slices.Collect(now.Tenants.Keys()))
 	}
 }

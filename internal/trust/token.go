@@ -92,7 +92,7 @@ type JoinToken struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
 	Uses    uint32    `json:"uses"`
-	Used    []Use     `json:"used,omitempty"`
+	Used    []Use     `json:"used,omitempty"` // the first ones: truststore.Uses has all
 	By      string    `json:"by"`
 	// Addresses are prefixes that addresses of the nodes that join lie in; none: any that is nobody else's.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
@@ -147,26 +147,20 @@ func (t JoinToken) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Admit says whether secret lets a node of that role and name join by t, and whether it did so before
-// with the same key, in which case the answer was lost.
-func (t JoinToken) Admit(secret Secret, role Kind, name, key string, now time.Time) (again bool, err error) {
+// Admit says why secret does not let a node of that role and name join by t, which was used a number of times. again: it did
+// so before with the same key, and the answer was lost.
+func (t JoinToken) Admit(secret Secret, role Kind, name string, again bool, used int, now time.Time) error {
 	switch {
 	case !secret.Matches(t.Hash):
-		return false, errors.New("the join token is not valid: make another with weir token create")
+		return errors.New("the join token is not valid: make another with weir token create")
 	case !now.Before(t.Expires):
-		return false, fmt.Errorf("the join token expired at %s: make another with weir token create", t.Expires.UTC().Format(time.DateTime))
+		return fmt.Errorf("the join token expired at %s: make another with weir token create", t.Expires.UTC().Format(time.DateTime))
 	case t.Role != role:
-		return false, fmt.Errorf("the join token is for a %s, not for a %s", t.Role, role)
+		return fmt.Errorf("the join token is for a %s, not for a %s", t.Role, role)
 	case t.Name != "" && t.Name != name:
-		return false, fmt.Errorf("the join token is for %s, not for %s", t.Name, name)
+		return fmt.Errorf("the join token is for %s, not for %s", t.Name, name)
+	case !again && used >= int(t.Uses):
+		return errors.New("the join token was used already: make another with weir token create")
 	}
-	for _, use := range t.Used {
-		if use == (Use{Name: name, Key: key}) {
-			return true, nil
-		}
-	}
-	if len(t.Used) >= int(t.Uses) {
-		return false, errors.New("the join token was used already: make another with weir token create")
-	}
-	return false, nil
+	return nil
 }

@@ -34,16 +34,15 @@ func (t *Service) SignIn(ctx context.Context, who oidc.Person) (user trust.Ident
 		user, changed, without = trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByProvider}, false, nil
 		// A tenant that is not there may be made later, for others.
 		account.Bindings = slices.DeleteFunc(slices.Clone(who.Bindings), func(b trust.Binding) bool {
-			_, there := now.Tenants[b.Tenant]
-			return !there && b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant
+			return b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant && !now.Tenants.Has(b.Tenant)
 		})
-		principal := now.Principals[user.String()]
+		principal := now.Principals.At(user.String())
 		if len(account.Bindings) == 0 {
 			without = noRole(user)
 		} else if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
-		_, taken := now.Accounts[who.Name]
+		taken := now.Accounts.Has(who.Name)
 		switch {
 		case known && (was.Revoked || principal.Revoked):
 			return change, connect.NewError(connect.CodePermissionDenied,
@@ -83,7 +82,7 @@ func noRole(user trust.Identity) error {
 
 // ofSubject is the account of a person, whatever its name.
 func ofSubject(now *truststore.Trust, subject string) (account trust.Account, known bool) {
-	for _, account := range now.Accounts {
+	for account := range now.Accounts.Values() {
 		if account.Subject != "" && account.Subject == subject {
 			return account, true
 		}
@@ -92,7 +91,7 @@ func ofSubject(now *truststore.Trust, subject string) (account trust.Account, kn
 }
 
 func persons(now *truststore.Trust) (n int) {
-	for _, account := range now.Accounts {
+	for account := range now.Accounts.Values() {
 		if account.Subject != "" {
 			n++
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -50,17 +49,17 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		return nil, apierr.ToConnect(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
 	identity := trust.Identity{Kind: role, Name: r.GetName()}
-	key := trust.KeyHash(request)
+	use := truststore.TokenUse{Token: secret.ID, Use: trust.Use{Name: r.GetName(), Key: trust.KeyHash(request)}}
 	err = t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
-		token, known := now.Tokens[secret.ID]
+		token, known := now.Tokens.Get(secret.ID)
 		if !known {
 			return change, refused(errors.New("the join token is not valid: it was deleted, or has expired long ago"))
 		}
-		again, err := token.Admit(secret, role, identity.Name, key, t.Now())
-		if err != nil {
+		again := now.Uses.Has(use)
+		if err := token.Admit(secret, role, identity.Name, again, now.Uses.Count(token.ID), t.Now()); err != nil {
 			return change, refused(err)
 		}
-		principal, joined := now.Principals[identity.String()]
+		principal, joined := now.Principals.Get(identity.String())
 		identity.Issue = principal.Issue
 		if again {
 			return change, nil
@@ -72,11 +71,9 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		if joined && !principal.Revoked {
 			identity.Issue++ // whoever had the name before has it no longer
 		}
-		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
-		return truststore.Change{
-			Tokens:     []trust.JoinToken{token},
-			Principals: []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}},
-		}, nil
+		change = now.NoteUse(use)
+		change.Principals = []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}}
+		return change, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -135,8 +132,7 @@ func (t *Service) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.
 func (t *Service) ListPrincipals(context.Context, *weirv1.ListPrincipalsRequest) (*weirv1.ListPrincipalsResponse, error) {
 	now, _ := t.Store.Trust.Watch()
 	response := &weirv1.ListPrincipalsResponse{}
-	for _, key := range slices.Sorted(maps.Keys(now.Principals)) {
-		principal := now.Principals[key]
+	for principal := range now.Principals.Values() {
 		response.Principals = append(response.Principals, &weirv1.Principal{
 			Role: string(principal.Kind), Name: principal.Name, Joined: timestamppb.New(principal.Joined), Revoked: principal.Revoked,
 			Addresses: compile.PrefixTexts(principal.Addresses),
@@ -156,9 +152,9 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 	}
 	key := string(role) + "/" + r.GetName()
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (truststore.Change, error) {
-		principal, known := now.Principals[key]
+		principal, known := now.Principals.Get(key)
 		change := truststore.Change{DeleteTokens: tokensOf(now, role, r.GetName())}
-		if account, there := now.Accounts[r.GetName()]; role == trust.User && there {
+		if account, there := now.Accounts.Get(r.GetName()); role == trust.User && there {
 			// The first user has joined by nothing.
 			principal.Kind, principal.Name, known = role, r.GetName(), true
 			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
@@ -194,9 +190,8 @@ func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipal
 // tokensOf are the join tokens that a node is known to have had, and those that are for its name alone: with one of them
 // it could join again.
 func tokensOf(now *truststore.Trust, role trust.Kind, name string) (ids []string) {
-	for id, token := range now.Tokens {
-		joined := slices.ContainsFunc(token.Used, func(use trust.Use) bool { return use.Name == name })
-		if token.Role == role && (token.Name == name || joined) {
+	for id, token := range now.Tokens.All() {
+		if token.Role == role && (token.Name == name || now.Uses.HasName(id, name)) {
 			ids = append(ids, id)
 		}
 	}
@@ -244,7 +239,7 @@ func (t *Service) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest)
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.CreateTokenResponse{
-		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.Identity.Authority().Certificate),
+		Token: tokenToProto(token, 0), Text: secret.Text(), CaHash: trust.Hash(t.Identity.Authority().Certificate),
 	}, nil
 }
 
@@ -252,8 +247,8 @@ func (t *Service) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest)
 const keepExpired = 7 * 24 * time.Hour
 
 func longExpired(now *truststore.Trust, at time.Time) []string {
-	var ids []string
-	for id, token := range now.Tokens {
+	ids := now.LostTokens()
+	for id, token := range now.Tokens.All() {
 		if at.Sub(token.Expires) > keepExpired {
 			ids = append(ids, id)
 		}
@@ -261,10 +256,10 @@ func longExpired(now *truststore.Trust, at time.Time) []string {
 	return ids
 }
 
-func tokenToProto(token trust.JoinToken) *weirv1.Token {
+func tokenToProto(token trust.JoinToken, used int) *weirv1.Token {
 	return &weirv1.Token{
 		Id: token.ID, Role: string(token.Role), Name: token.Name, Created: timestamppb.New(token.Created),
-		Expires: timestamppb.New(token.Expires), Uses: token.Uses, Used: uint32(len(token.Used)), By: token.By,
+		Expires: timestamppb.New(token.Expires), Uses: token.Uses, Used: uint32(used), By: token.By,
 		Addresses: compile.PrefixTexts(token.Addresses),
 	}
 }
@@ -272,12 +267,12 @@ func tokenToProto(token trust.JoinToken) *weirv1.Token {
 // ListTokens lists join tokens, those that end first first.
 func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
 	now, _ := t.Store.Trust.Watch()
-	tokens := slices.SortedFunc(maps.Values(now.Tokens), func(a, b trust.JoinToken) int {
+	tokens := slices.SortedFunc(now.Tokens.Values(), func(a, b trust.JoinToken) int {
 		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
 	})
 	response := &weirv1.ListTokensResponse{}
 	for _, token := range tokens {
-		response.Tokens = append(response.Tokens, tokenToProto(token))
+		response.Tokens = append(response.Tokens, tokenToProto(token, now.Uses.Count(token.ID)))
 	}
 	return response, nil
 }
@@ -285,7 +280,7 @@ func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv
 // DeleteToken takes a join token back.
 func (t *Service) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequest) (*weirv1.DeleteTokenResponse, error) {
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (truststore.Change, error) {
-		if _, known := now.Tokens[r.GetId()]; !known {
+		if !now.Tokens.Has(r.GetId()) {
 			return truststore.Change{}, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no token %.40q", r.GetId()))
 		}
 		return truststore.Change{DeleteTokens: []string{r.GetId()}}, nil

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -104,7 +102,7 @@ func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsReques
 		response = &weirv1.ApplyTenantsResponse{}
 		for _, tenant := range tenants {
 			what := rpc.Created
-			if old, had := now.Tenants[tenant.Name]; had && reflect.DeepEqual(old, tenant) {
+			if old, had := now.Tenants.Get(tenant.Name); had && reflect.DeepEqual(old, tenant) {
 				what = rpc.Unchanged
 			} else if had {
 				what = rpc.Updated
@@ -128,9 +126,9 @@ func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest)
 	s := t.View()
 	rows := t.tenantRows(s)
 	response := &weirv1.ListTenantsResponse{}
-	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+	for name, tenant := range now.Tenants.All() {
 		if authz.CanView(ctx, name) {
-			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s, rows))
+			response.Tenants = append(response.Tenants, tenantToProto(tenant, s, rows))
 		}
 	}
 	return response, nil
@@ -139,7 +137,7 @@ func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest)
 // GetTenant returns one tenant.
 func (t *Service) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*weirv1.GetTenantResponse, error) {
 	now, _ := t.Store.Trust.Watch()
-	tenant, there := now.Tenants[r.GetName()]
+	tenant, there := now.Tenants.Get(r.GetName())
 	if !there {
 		return nil, noTenant(r.GetName())
 	}
@@ -168,7 +166,7 @@ func (t *Service) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantReques
 
 // admitTenantRemoval says why a tenant must stay.
 func admitTenantRemoval(s *store.State, now *truststore.Trust, name string) error {
-	if _, there := now.Tenants[name]; !there {
+	if !now.Tenants.Has(name) {
 		return noTenant(name)
 	}
 	if used := s.Usage(name); used.VIPs > 0 {
@@ -184,8 +182,8 @@ func admitTenantRemoval(s *store.State, now *truststore.Trust, name string) erro
 			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has prefix list %s: delete it first", name, list.Name))
 		}
 	}
-	for _, user := range slices.Sorted(maps.Keys(now.Accounts)) {
-		for _, b := range now.Accounts[user].Bindings {
+	for user, account := range now.Accounts.All() {
+		for _, b := range account.Bindings {
 			if b.Tenant == name {
 				return connect.NewError(connect.CodeFailedPrecondition,
 					fmt.Errorf("user %s is bound to tenant %s: delete or update the user first", user, name))

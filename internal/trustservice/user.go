@@ -3,8 +3,6 @@ package trustservice
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -43,7 +41,7 @@ func checkAccount(now *truststore.Trust, account trust.Account) error {
 		return err
 	}
 	for i, b := range account.Bindings {
-		if _, there := now.Tenants[b.Tenant]; !there && b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant {
+		if b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant && !now.Tenants.Has(b.Tenant) {
 			return &model.FieldError{Field: fmt.Sprintf("bindings[%d].tenant", i), Reason: fmt.Sprintf("there is no tenant %s: apply it first", b.Tenant)}
 		}
 	}
@@ -61,9 +59,9 @@ type credentials struct {
 // credentials makes a bearer token, or signs the request if there is one. All those before are void.
 func (t *Service) credentials(now *truststore.Trust, name string, request []byte) (c credentials, err error) {
 	identity := trust.Identity{Kind: trust.User, Name: name}
-	c.principal = now.Principals[identity.String()]
+	c.principal = now.Principals.At(identity.String())
 	// The first user has a certificate, and has joined by nothing.
-	if _, known := now.Accounts[name]; known || c.principal.Name != "" {
+	if now.Accounts.Has(name) || c.principal.Name != "" {
 		c.principal.Issue++
 	}
 	c.principal.Kind, c.principal.Name = trust.User, name
@@ -93,7 +91,7 @@ func (t *Service) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
-		if _, taken := now.Accounts[account.Name]; taken {
+		if now.Accounts.Has(account.Name) {
 			return change, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a user %s already", account.Name))
 		}
 		if made, err = t.credentials(now, account.Name, r.GetRequest()); err != nil {
@@ -117,7 +115,7 @@ func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (
 	}
 	var made credentials
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
-		account, known := now.Accounts[r.GetName()]
+		account, known := now.Accounts.Get(r.GetName())
 		switch {
 		case !known:
 			return change, noUser(r.GetName())
@@ -145,7 +143,7 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 	var account trust.Account
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
 		var known bool
-		if account, known = now.Accounts[r.GetName()]; !known {
+		if account, known = now.Accounts.Get(r.GetName()); !known {
 			return change, noUser(r.GetName())
 		}
 		if account.Subject != "" {
@@ -167,9 +165,9 @@ func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (
 func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
 	now, _ := t.Store.Trust.Watch()
 	response := &weirv1.ListUsersResponse{}
-	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
-		user := userToProto(now.Accounts[name])
-		if now.Accounts[name].Revoked || now.Principals[string(trust.User)+"/"+name].Revoked {
+	for name, account := range now.Accounts.All() {
+		user := userToProto(account)
+		if account.Revoked || now.HasRevoked(trust.User, name) {
 			user.Method = "revoked"
 		}
 		response.Users = append(response.Users, user)
@@ -180,10 +178,10 @@ func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.
 // DeleteUser ends a user and all its credentials.
 func (t *Service) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (*weirv1.DeleteUserResponse, error) {
 	err := t.Store.Trust.Update(ctx, func(now *truststore.Trust) (change truststore.Change, err error) {
-		if _, known := now.Accounts[r.GetName()]; !known {
+		if !now.Accounts.Has(r.GetName()) {
 			return change, noUser(r.GetName())
 		}
-		principal := now.Principals[string(trust.User)+"/"+r.GetName()]
+		principal := now.Principals.At(string(trust.User) + "/" + r.GetName())
 		principal.Kind, principal.Name, principal.Issue, principal.Revoked = trust.User, r.GetName(), principal.Issue+1, true
 		return truststore.Change{DeleteAccounts: []string{r.GetName()}, Principals: []trust.Principal{principal}}, keepAdmin(now, r.GetName(), nil, t.Now())
 	})
@@ -199,11 +197,10 @@ func keepAdmin(now *truststore.Trust, name string, bindings []trust.Binding, at 
 	isAdmin := func(bindings []trust.Binding) bool {
 		return (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants)
 	}
-	revoked := now.Principals[string(trust.User)+"/"+name].Revoked
-	if isAdmin(bindings) || revoked || !isAdmin(now.Accounts[name].Bindings) {
+	if isAdmin(bindings) || now.HasRevoked(trust.User, name) || !isAdmin(now.Accounts.At(name).Bindings) {
 		return nil // as many are left as before
 	}
-	for other, account := range now.Accounts {
+	for other, account := range now.Accounts.All() {
 		if other != name && isAdmin(account.Bindings) && canProve(now, account, at) {
 			return nil
 		}
@@ -213,7 +210,7 @@ func keepAdmin(now *truststore.Trust, name string, bindings []trust.Binding, at 
 
 // canProve says whether the user has a credential that is in force.
 func canProve(now *truststore.Trust, account trust.Account, at time.Time) bool {
-	principal := now.Principals[string(trust.User)+"/"+account.Name]
+	principal := now.Principals.At(string(trust.User) + "/" + account.Name)
 	switch {
 	case principal.Revoked:
 		return false

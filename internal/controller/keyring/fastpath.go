@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"time"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -28,8 +29,6 @@ const (
 func (c *Controller) RotateFastpathKeys(ctx context.Context) error {
 	ticker := time.NewTicker(fastpathLook)
 	defer ticker.Stop()
-	var seen model.Generation
-	wanted := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,10 +36,7 @@ func (c *Controller) RotateFastpathKeys(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		s := c.Store.State()
-		if s.Generation != seen {
-			seen, wanted = s.Generation, wantsFastpath(s)
-		}
-		if !wanted || nextKeys(s.FastpathKeys, c.Now(), c.KeyInterval) == nil {
+		if !desired.WantsFastpath(s.State) || nextKeys(s.FastpathKeys, c.Now(), c.KeyInterval) == nil {
 			continue
 		}
 		_, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
@@ -50,15 +46,6 @@ func (c *Controller) RotateFastpathKeys(ctx context.Context) error {
 			c.Log.Warn("can't change the keys of fastpath, trying again", "err", err)
 		}
 	}
-}
-
-func wantsFastpath(s *store.State) bool {
-	for _, vip := range s.VIPs.All() {
-		if vip.Fastpath != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // nextKeys are the keys that follow; nil: those that there are will do.

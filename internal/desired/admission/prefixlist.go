@@ -11,7 +11,7 @@ import (
 // PrefixLists says whether lists, each valid alone, fit with s, in which they replace those of the same names,
 // with the VIPs that are written with them, and with what their tenants may have. The paths of its field errors begin
 // with prefixLists[i].
-func PrefixLists(s desired.State, lists []model.PrefixList, vips []model.VIP, tenants map[string]model.Tenant) error {
+func PrefixLists(s desired.State, lists []model.PrefixList, vips []model.VIP, tenants *Tenants) error {
 	if len(lists) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func PrefixLists(s desired.State, lists []model.PrefixList, vips []model.VIP, te
 		refuse(last, "prefixes", "all prefix lists together may have %d prefixes, and would have %d", model.MaxListedOfAll, after)
 	}
 	for i, list := range lists {
-		limit := tenants[list.Tenant].Limits.Prefixes
+		limit := tenants.all[list.Tenant].Limits.Prefixes
 		if list.Tenant == "" || limit == nil {
 			continue
 		}

@@ -55,7 +55,7 @@ func (i *Identity) tellFirstSteps(managerURL string) {
 // if the CA is not the cluster's first.
 func adminIssue(from *store.Store) uint32 {
 	trusted, _ := from.Trust.Watch()
-	return trusted.Principals[string(trust.User)+"/"+admin].Issue
+	return trusted.Principals.At(string(trust.User) + "/" + admin).Issue
 }
 
 // writeAdminFile writes the first user's configuration, with a new certificate.

@@ -45,8 +45,8 @@ func (i *Identity) identified(certificate *x509.Certificate, trusted *truststore
 // InForce holds that what the caller has shown, a certificate or a bearer token, was not revoked or replaced, and says
 // what the caller may do. It is asked when a call begins, and of each open stream when Trust changes.
 func InForce(caller trust.Identity, trusted *truststore.Trust) (trust.Identity, error) {
-	principal := trusted.Principals[caller.String()]
-	account, known := trusted.Accounts[caller.Name]
+	principal := trusted.Principals.At(caller.String())
+	account, known := trusted.Accounts.Get(caller.Name)
 	certified := caller.Method == trust.ByCertificate
 	switch {
 	case caller.Kind != trust.User && caller.Issue >= principal.Issue:
@@ -74,14 +74,14 @@ func credential(m trust.Method) string {
 
 // ByToken is whose bearer token secret is, if it is in force.
 func ByToken(secret trust.Secret, trusted *truststore.Trust) (trust.Identity, error) {
-	account, known := trusted.Accounts[secret.ID]
+	account, known := trusted.Accounts.Get(secret.ID)
 	// The same work for users that are not there, so that time does not tell which ones are.
 	if matches := secret.Matches(account.Hash); !known || !matches {
 		return trust.Identity{}, &UnknownUserError{Reason: "the bearer token is not valid: it was replaced or revoked, or its user deleted: ask an admin for another"}
 	}
 	caller := trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken}
 	// The token that matches is the newest. Each later revocation, rotation and deletion counts the issue up.
-	caller.Issue = trusted.Principals[caller.String()].Issue
+	caller.Issue = trusted.Principals.At(caller.String()).Issue
 	return InForce(caller, trusted)
 }
 

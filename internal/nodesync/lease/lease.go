@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/neighbor"
 	"github.com/weirlb/weir/internal/store"
@@ -136,23 +137,29 @@ func (l *Leases) fill(s *store.State) {
 		return
 	}
 	l.filled = s.Generation
-	var prefixes neighbor.Mux
+	var prefixes []netip.Prefix // muxes have them in common
 	l.macs = nil
 	for node := range s.MuxNodes() {
 		if len(node.NeighborPrefixes) > 0 {
-			prefixes.Prefixes = append(prefixes.Prefixes, node.NeighborPrefixes...)
+			for _, p := range node.NeighborPrefixes {
+				if !slices.Contains(prefixes, p) {
+					prefixes = append(prefixes, p)
+				}
+			}
 			l.macs = append(l.macs, node.MAC)
 		}
 	}
 	slices.Sort(l.macs)
 	var vips []netip.Addr
-	for vip := range s.VIPs.Values() {
-		if vip.Address.IsValid() && prefixes.Covers(vip.Address) {
-			vips = append(vips, vip.Address)
+	for _, prefix := range prefixes { // most clusters have none: then nothing is looked at for a change
+		for u := range s.Addresses.In(prefix) {
+			if u.As == desired.AsVIP {
+				vips = append(vips, u.Address)
+			}
 		}
 	}
 	slices.SortFunc(vips, netip.Addr.Compare)
-	l.ledger.SetVIPs(vips, l.now())
+	l.ledger.SetVIPs(slices.Compact(vips), l.now())
 }
 
 // dropSilent takes back the notes of muxes that do not renew their leases.

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
@@ -24,7 +25,7 @@ type exclusion struct {
 }
 
 // check marks the feeds of silent muxes.
-func (e *exclusion) check(feeds map[*MuxFeed]bool, patience time.Duration, now time.Time) {
+func (e *exclusion) check(feeds iter.Seq[*MuxFeed], patience time.Duration, now time.Time) {
 	slept := e.suspendedFor(patience, now)
 	for f := range feeds {
 		if slept > 0 && !f.waits.IsZero() {
@@ -58,7 +59,7 @@ func (e *exclusion) suspendedFor(patience time.Duration, now time.Time) time.Dur
 
 // anotherServingMux is another mux that is connected, with any manager, and in the pool; empty: there is none. The last
 // mux is not excluded, because old tables are better than no routes.
-func (e *exclusion) anotherServingMux(feeds map[*MuxFeed]bool, mux string) string {
+func (e *exclusion) anotherServingMux(feeds iter.Seq[*MuxFeed], mux string) string {
 	s := e.store.State()
 	out := map[string]bool{mux: true} // which the State may not show yet
 	for f := range feeds {
@@ -75,7 +76,7 @@ func (e *exclusion) anotherServingMux(feeds map[*MuxFeed]bool, mux string) strin
 // notifyExcluded has muxes that were excluded withdraw their routes, and those that are in again announce them. A mux
 // that does not even read that has lost its BGP sessions, or loses them with its process.
 func (h *Hub) notifyExcluded(s *store.State) {
-	for f := range h.muxes {
+	for f := range h.muxes.all() {
 		if out := f.silent && s.Excluded.Has(f.mux); out != f.withdraw {
 			f.withdraw = out
 			f.schedule()
@@ -93,7 +94,7 @@ func (h *Hub) WatchMuxes(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			h.mu.Lock()
-			h.exclusion.check(h.muxes, h.Patience, h.now())
+			h.exclusion.check(h.muxes.all(), h.Patience, h.now())
 			h.notifyExcluded(h.store.State())
 			h.mu.Unlock()
 		}
@@ -107,10 +108,8 @@ func (h *Hub) NodeIsCurrent(name string) (current, there bool) {
 	for f := range h.hosts[name] {
 		return !f.late, true
 	}
-	for f := range h.muxes {
-		if f.mux == name {
-			return f.waits.IsZero() || h.now().Sub(f.waits) <= h.Grace, true
-		}
+	for f := range h.muxes[name] {
+		return f.waits.IsZero() || h.now().Sub(f.waits) <= h.Grace, true
 	}
 	return false, false
 }

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired/nodeconfig"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/progress"
 	"github.com/weirlb/weir/internal/nodesync/publish/steered"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/wake"
@@ -35,7 +36,8 @@ type Hub struct {
 	state  *store.State // newest that hosts are told; nil before the first
 	gate   *gate
 	hosts  map[string]map[*HostFeed]bool
-	muxes  map[*MuxFeed]bool
+	muxes  muxFeeds
+	here   progress.Slowest   // of muxes, those that are waited for
 	unsent map[*HostFeed]bool // feeds that wait for their first State
 	ready  model.Generation   // generation that the hosts here are ready for, as the other managers know it
 
@@ -73,7 +75,7 @@ func New(s *store.Store, published func(after model.Generation, s *store.State, 
 	return &Hub{
 		Progress: newProgress(), store: s, published: published, now: time.Now,
 		Grace: HostsGrace, Patience: muxPatience, gate: newGate(), recheck: wake.New(),
-		hosts: map[string]map[*HostFeed]bool{}, muxes: map[*MuxFeed]bool{}, unsent: map[*HostFeed]bool{},
+		hosts: map[string]map[*HostFeed]bool{}, muxes: muxFeeds{}, unsent: map[*HostFeed]bool{},
 		exclusion: exclusion{store: s}, snat: snatRelease{snapshots: map[*HostFeed]bool{}}, networks: networkRelease{},
 	}
 }
@@ -131,29 +133,29 @@ func (h *Hub) follow(s *store.State) time.Duration {
 		h.notifyExcluded(s)
 		h.notifyPool(members(s))
 	}
-	h.snat.confirm(h.updateFloor(s, h.pool), h.hosts)
+	h.snat.confirm(h.findFloor(s, h.pool), h.hosts)
 	h.networks.confirm(h.snat.confirmed)
 	return wait
 }
 
 // notifyManagers reports the progress of the nodes here to the other managers: by streams, or by the store.
 func (h *Hub) notifyManagers(s *store.State, ready model.Generation) {
-	own := nodesProgress{notes: h.store.Presence.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
+	own := progress.Nodes{Notes: h.store.Presence.Self(), Muxes: make(map[string]progress.Mux, len(h.muxes))}
 	if h.gate.hosts > 0 {
-		own.hostsReady = ready
+		own.HostsReady = ready
 	}
-	for f := range h.muxes {
-		at := muxProgress{runs: f.runs, answered: f.acked, joins: f.joins && !f.answered}
-		if before, twice := own.muxes[f.mux]; !twice || at.answered > before.answered {
-			own.muxes[f.mux] = at
-		}
-		if awaited := !at.joins && !f.silent; awaited && (own.floor == 0 || at.answered < own.floor) {
-			own.floor = at.answered
+	processed := map[string]model.Generation{}
+	for mux := range h.muxes {
+		at, generation, isAwaited := h.muxes.progress(mux)
+		if own.Muxes[mux] = at; isAwaited {
+			processed[mux] = generation
 		}
 	}
-	h.set(own, h.awaited(own.hostsReady))
-	h.ready = own.hostsReady
-	h.store.Presence.SetReady(own.hostsReady, !h.ReportsToAllManagers(s))
+	h.here = progress.NewSlowest(processed)
+	own.Floor, _ = h.here.Least()
+	h.set(own, h.awaited(own.HostsReady))
+	h.ready = own.HostsReady
+	h.store.Presence.SetReady(own.HostsReady, !h.ReportsToAllManagers(s))
 }
 
 // awaited says whether muxes may be waiting for the hosts here: not if only generations that need no host are held.
@@ -246,7 +248,7 @@ func (h *Hub) release(ready model.Generation) {
 	}
 	h.released = h.held[n-1].state
 	sent := h.released.Generation
-	for f := range h.muxes {
+	for f := range h.muxes.all() {
 		if !f.snapshotDue {
 			sent = min(sent, f.sent)
 		}
@@ -266,7 +268,7 @@ func (h *Hub) notifyPool(pool []model.PoolMember) {
 		return
 	}
 	h.pool, h.poolMessages = pool, wire.PoolToProto(pool)
-	for f := range h.muxes {
+	for f := range h.muxes.all() {
 		f.schedule()
 	}
 }
@@ -276,7 +278,7 @@ func (h *Hub) SetBacklogs(all []*weirv1.EndpointBacklog) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.backlogs = all
-	for f := range h.muxes {
+	for f := range h.muxes.all() {
 		f.schedule()
 	}
 }
@@ -327,11 +329,12 @@ func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, clo
 	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: setOf(chunks), snapshotDue: true, wake: wake.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.muxes[f] = true
+	h.muxes.add(f)
+	h.muxAnswered(name)
 	return f, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.muxes, f)
+		h.muxes.remove(f)
 		h.recheck.Set()
 	}
 }

@@ -3,6 +3,7 @@ package publish
 import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/progress"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -25,42 +26,51 @@ func (h *Hub) AckHost(name string, generation model.Generation) {
 func (h *Hub) AckMux(name string, runs, answered model.Generation) (here bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for f := range h.muxes {
-		if f.mux == name {
-			f.ack(runs, answered, h.now())
-			here = true
-		}
+	for f := range h.muxes[name] {
+		f.ack(runs, answered, h.now())
+		here = true
 	}
-	h.answered()
+	if here {
+		h.muxAnswered(name)
+	}
 	return here
 }
 
-// answered reports the progress of muxes to the other managers, and to callers of Await. The gate does not depend on
-// it, and is not checked.
-func (h *Hub) answered() {
+// muxAnswered reports the progress of a mux to the other managers, and to callers of Await. The gate does not depend on
+// it, and is not checked. Its cost does not grow with the number of muxes: each acknowledges each generation.
+func (h *Hub) muxAnswered(name string) {
 	if h.state == nil {
 		return
 	}
-	h.notifyManagers(h.state, h.ready)
-	h.snat.confirm(h.updateFloor(h.state, h.pool), h.hosts)
+	at, generation, isAwaited := h.muxes.progress(name)
+	if isAwaited {
+		h.here.Set(name, generation)
+	} else {
+		h.here.Remove(name)
+	}
+	least, _ := h.here.Least()
+	h.setMux(name, at, least)
+	h.snat.confirm(h.updateFloor(h.state, h.pool, name), h.hosts)
 }
 
 // SetPeerProgress records the progress of another manager's nodes; nil: its stream has ended. If the gate holds
 // something back, progress of hosts has it checked again.
 func (h *Hub) SetPeerProgress(manager string, message *weirv1.FollowProgressResponse) {
-	var said *nodesProgress
+	var said *progress.Nodes
 	if message != nil {
-		read := progressFromProto(message)
+		read := progress.FromProto(message)
 		said = &read
 	}
-	hosts := h.setOther(manager, said)
+	hosts, muxes := h.setOther(manager, said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if hosts && len(h.held) > 0 {
 		h.recheck.Set()
 		return
 	}
-	h.answered()
+	if h.state != nil {
+		h.snat.confirm(h.updateFloor(h.state, h.pool, muxes...), h.hosts)
+	}
 }
 
 // ReportsToAllManagers says whether every other manager has a stream of the progress of the nodes here.

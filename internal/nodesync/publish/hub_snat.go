@@ -167,11 +167,9 @@ func (h *Hub) DigestAt(generation model.Generation) (ranges int, digest uint64, 
 func (h *Hub) Resend(node string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for f := range h.muxes {
-		if f.mux == node {
-			f.snapshotDue = true
-			f.schedule()
-		}
+	for f := range h.muxes[node] {
+		f.snapshotDue = true
+		f.schedule()
 	}
 	for f := range h.hosts[node] {
 		f.snapshotSNAT()

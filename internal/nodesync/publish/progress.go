@@ -3,51 +3,26 @@ package publish
 import (
 	"context"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/progress"
 	"github.com/weirlb/weir/internal/store"
 )
 
 // Progress holds the generations that nodes have acknowledged, by manager: this one's, which it streams to the others,
 // and theirs. The store has the same, later: it is read for a manager without a stream to here.
 type Progress struct {
-	mu              sync.Mutex
-	own             nodesProgress
-	others          map[string]nodesProgress // by manager with an open stream to here
-	listeners       map[string]int           // managers with a stream from here
-	progressSignals progressSignals          // of own
-	floor           model.Generation         // generation that all healthy muxes have processed
-	waiting         map[*floorWait]bool
-}
-
-// nodesProgress is the progress of the nodes whose streams one manager holds. It is immutable.
-type nodesProgress struct {
-	notes      string           // key of the manager's notes in the store
-	hostsReady model.Generation // 0: it has no hosts
-	muxes      map[string]muxProgress
-	floor      model.Generation // that its muxes have processed, but for excluded ones; other managers compute it
-}
-
-// advances says whether the leader may act on the change since before: the slowest mux got on, or muxes came or went.
-func (n nodesProgress) advances(before nodesProgress) bool {
-	if n.floor != before.floor || len(n.muxes) != len(before.muxes) {
-		return true
-	}
-	for name, m := range n.muxes {
-		if was, there := before.muxes[name]; !there || was.joins != m.joins {
-			return true
-		}
-	}
-	return false
-}
-
-// muxProgress is the progress of a mux, as it acknowledged on its stream.
-type muxProgress struct {
-	runs     model.Generation
-	answered model.Generation // processed: it runs it, rejected it, or runs it except for pending prefix lists
-	joins    bool             // it has just started, and announces nothing before it acknowledges
+	mu        sync.Mutex
+	own       progress.Nodes            // Muxes are written by setMux
+	others    map[string]progress.Nodes // by manager with an open stream to here
+	listeners map[string]int            // managers with a stream from here
+	signals   progress.Signals          // of own
+	pool      progress.Slowest          // of the muxes of the pool, but for those that join
+	floor     model.Generation          // generation that all healthy muxes have processed
+	waiting   map[*floorWait]bool
 }
 
 // floorWait is a caller that waits until all healthy muxes have processed a generation.
@@ -58,75 +33,64 @@ type floorWait struct {
 
 func newProgress() *Progress {
 	return &Progress{
-		others: map[string]nodesProgress{}, listeners: map[string]int{}, waiting: map[*floorWait]bool{},
-		progressSignals: newProgressSignals(),
+		own: progress.Nodes{Muxes: map[string]progress.Mux{}}, others: map[string]progress.Nodes{}, listeners: map[string]int{}, waiting: map[*floorWait]bool{},
+		signals: progress.NewSignals(),
 	}
 }
 
-// progressSignals are channels that are closed when there is progress to send.
-type progressSignals struct {
-	hosts chan struct{} // of hosts that muxes may wait for
-	muxes chan struct{} // of the slowest mux
-	rest  chan struct{} // of hosts or muxes that nobody waits for
-}
-
-func newProgressSignals() progressSignals {
-	return progressSignals{make(chan struct{}), make(chan struct{}), make(chan struct{})}
-}
-
-// broadcast closes a channel, and replaces it.
-func broadcast(c *chan struct{}) {
-	close(*c)
-	*c = make(chan struct{})
-}
-
-// lazy bounds the delay of progress that the other manager does not act on: only the leader acts on muxes'.
-const lazy = 50 * time.Millisecond
-
 // set records the progress of this manager's nodes. awaited says whether muxes may wait for its hosts.
-func (p *Progress) set(own nodesProgress, awaited bool) {
+func (p *Progress) set(own progress.Nodes, awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	hosts := own.notes != p.own.notes || own.hostsReady != p.own.hostsReady
-	muxes := !maps.Equal(own.muxes, p.own.muxes)
+	hosts := own.Notes != p.own.Notes || own.HostsReady != p.own.HostsReady
+	muxes := !maps.Equal(own.Muxes, p.own.Muxes)
 	if !hosts && !muxes {
 		return
 	}
 	before := p.own
 	p.own = own
-	switch {
-	case hosts && awaited:
-		broadcast(&p.progressSignals.hosts)
-	case hosts:
-		broadcast(&p.progressSignals.rest)
+	if hosts {
+		p.signals.Hosts(awaited)
 	}
-	switch {
-	case muxes && own.advances(before):
-		broadcast(&p.progressSignals.muxes)
-	case muxes:
-		broadcast(&p.progressSignals.rest)
+	if muxes {
+		p.signals.Muxes(own.Advances(before))
 	}
+}
+
+// setMux records the progress of one mux of this manager, and that of the slowest of those that are waited for.
+func (p *Progress) setMux(name string, at progress.Mux, floor model.Generation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, there := p.own.Muxes[name]
+	if there && was == at && p.own.Floor == floor {
+		return
+	}
+	advances := !there || was.Joins != at.Joins || p.own.Floor != floor
+	p.own.Muxes[name], p.own.Floor = at, floor
+	p.signals.Muxes(advances)
 }
 
 // get returns the progress of this manager's nodes, and the channels that signal the next change.
-func (p *Progress) get() (own nodesProgress, next progressSignals) {
+func (p *Progress) get() (own progress.Nodes, next progress.Signals) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.own, p.progressSignals
+	own = p.own
+	own.Muxes = maps.Clone(own.Muxes) // setMux writes to it
+	return own, p.signals
 }
 
 // setOther records the progress of another manager's nodes; nil: its stream has ended. It says whether that of its
-// hosts changed.
-func (p *Progress) setOther(manager string, said *nodesProgress) (hosts bool) {
+// hosts changed, and of which muxes.
+func (p *Progress) setOther(manager string, said *progress.Nodes) (hosts bool, muxes []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.others[manager]
 	if said == nil {
 		delete(p.others, manager)
-		return known
+		return known, slices.Collect(maps.Keys(before.Muxes))
 	}
 	p.others[manager] = *said
-	return !known || before.notes != said.notes || before.hostsReady != said.hostsReady
+	return !known || before.Notes != said.Notes || before.HostsReady != said.HostsReady, before.Differing(*said)
 }
 
 // listen records that a manager gets the progress of this one's nodes, until the function returned is called.
@@ -164,24 +128,24 @@ func (p *Progress) hostsReady(s *store.State) map[string]model.Generation {
 		ready[notes] = generation
 	}
 	for _, other := range p.others {
-		switch stored, noted := ready[other.notes]; {
-		case other.hostsReady == 0:
-			delete(ready, other.notes)
-		case !noted || other.hostsReady > stored:
-			ready[other.notes] = other.hostsReady
+		switch stored, noted := ready[other.Notes]; {
+		case other.HostsReady == 0:
+			delete(ready, other.Notes)
+		case !noted || other.HostsReady > stored:
+			ready[other.Notes] = other.HostsReady
 		}
 	}
-	delete(ready, p.own.notes)
+	delete(ready, p.own.Notes)
 	return ready
 }
 
 // mux is the progress of a mux: from the manager that holds its stream, or else from the store. said is false for one
 // that joins.
-func (p *Progress) mux(s *store.State, name string) (at muxProgress, said bool) {
+func (p *Progress) mux(s *store.State, name string) (at progress.Mux, said bool) {
 	connected := false
-	look := func(of nodesProgress) {
-		if m, there := of.muxes[name]; there {
-			if connected, said = true, said || !m.joins; m.answered >= at.answered {
+	look := func(of progress.Nodes) {
+		if m, there := of.Muxes[name]; there {
+			if connected, said = true, said || !m.Joins; m.Answered >= at.Answered {
 				at = m
 			}
 		}
@@ -194,7 +158,7 @@ func (p *Progress) mux(s *store.State, name string) (at muxProgress, said bool) 
 		return at, said
 	}
 	stored := s.Status.At(name)
-	return muxProgress{runs: stored.Generation, answered: max(stored.Generation, stored.Rejected)}, true
+	return progress.Mux{Runs: stored.Generation, Answered: max(stored.Generation, stored.Rejected)}, true
 }
 
 // WithProgress is s with the generations that muxes have acknowledged since, which the store learns later.
@@ -205,27 +169,58 @@ func (p *Progress) WithProgress(s *store.State) *store.State {
 	for node := range s.MuxNodes() {
 		at, _ := p.mux(s, node.Name)
 		stored := s.Status.At(node.Name)
-		if at.answered == 0 || at.runs == stored.Generation {
+		if at.Answered == 0 || at.Runs == stored.Generation {
 			continue
 		}
 		if shown == s {
 			shown = s.Clone()
 		}
-		stored.Generation = at.runs
+		stored.Generation = at.Runs
 		shown.Status.Set(node.Name, stored)
 	}
 	return shown
 }
 
-// updateFloor computes the generation that all muxes of the pool have processed, and wakes callers that wait for it.
-func (p *Progress) updateFloor(s *store.State, pool []model.PoolMember) (floor model.Generation) {
+// findFloor computes the generation that all muxes of the pool have processed, and wakes callers that wait for it.
+func (p *Progress) findFloor(s *store.State, pool []model.PoolMember) model.Generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.floor = s.Generation
+	processed := make(map[string]model.Generation, len(pool))
 	for _, m := range pool {
 		if at, said := p.mux(s, m.Name); said {
-			p.floor = min(p.floor, at.answered)
+			processed[m.Name] = at.Answered
 		}
+	}
+	p.pool = progress.NewSlowest(processed)
+	return p.setFloor(s)
+}
+
+// updateFloor is findFloor when nothing but the progress of these muxes changed since.
+func (p *Progress) updateFloor(s *store.State, pool []model.PoolMember, muxes ...string) model.Generation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range muxes {
+		if !isMember(pool, name) {
+			continue
+		}
+		if at, said := p.mux(s, name); said {
+			p.pool.Set(name, at.Answered)
+		} else {
+			p.pool.Remove(name)
+		}
+	}
+	return p.setFloor(s)
+}
+
+// setFloor takes over the progress of the slowest mux of the pool.
+func (p *Progress) setFloor(s *store.State) model.Generation {
+	before := p.floor
+	p.floor = s.Generation
+	if least, there := p.pool.Least(); there {
+		p.floor = min(p.floor, least)
+	}
+	if p.floor <= before {
+		return p.floor // whoever waits does so for more
 	}
 	for w := range p.waiting {
 		if w.generation <= p.floor {
@@ -234,6 +229,12 @@ func (p *Progress) updateFloor(s *store.State, pool []model.PoolMember) (floor m
 		}
 	}
 	return p.floor
+}
+
+// isMember says whether a mux is of the pool, which is in order.
+func isMember(pool []model.PoolMember, name string) bool {
+	_, is := slices.BinarySearchFunc(pool, name, func(m model.PoolMember, name string) int { return strings.Compare(m.Name, name) })
+	return is
 }
 
 // Await returns when all healthy muxes have processed a generation: those with an open stream, with any manager, except
@@ -269,11 +270,11 @@ func (p *Progress) AcknowledgedByMuxes() model.Generation {
 func (p *Progress) StreamOwner(mux string) (manager string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, here := p.own.muxes[mux]; here {
+	if _, here := p.own.Muxes[mux]; here {
 		return "", false
 	}
 	for name, other := range p.others {
-		if _, there := other.muxes[mux]; there {
+		if _, there := other.Muxes[mux]; there {
 			return name, true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/nodesync/publish/progress"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/store/nodestatus"
@@ -31,9 +32,9 @@ func TestAwaitMuxes(t *testing.T) {
 		s, pool := poolOf("here", "there", "stored", "joins")
 		s.Status.Set("stored", nodestatus.Status{Generation: 12})
 		has := func(here, there model.Generation) {
-			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}}, true)
-			p.setOther("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
-			p.updateFloor(s, pool)
+			p.set(progress.Nodes{Muxes: map[string]progress.Mux{"here": {Runs: here, Answered: here}, "joins": {Joins: true}}}, true)
+			p.setOther("m2", &progress.Nodes{Muxes: map[string]progress.Mux{"there": {Runs: 9, Answered: there}}})
+			p.findFloor(s, pool)
 		}
 		has(10, 10)
 		reached := make(chan error, 1)
@@ -56,14 +57,14 @@ func TestAwaitMuxes(t *testing.T) {
 		<-reached
 		p.setOther("m2", nil)
 		s.Status.Set("stored", nodestatus.Status{Generation: 12, Rejected: 14})
-		p.updateFloor(s, pool)
+		p.findFloor(s, pool)
 		synctest.Wait()
 		if len(reached) != 0 {
 			t.Fatal("done without a word of there")
 		}
 		s = s.Clone()
 		s.Streams.Delete("there")
-		p.updateFloor(s, members(s))
+		p.findFloor(s, members(s))
 		if err := <-reached; err != nil {
 			t.Errorf("without there: %v", err)
 		}
@@ -77,24 +78,24 @@ func TestAwaitMuxes(t *testing.T) {
 // Other managers hear at once of hosts that muxes may wait for, and the leader of muxes when the slowest of them is
 // farther; the rest can wait.
 func TestWhatCanWaitIsToldSoon(t *testing.T) {
-	two := func(floor, other model.Generation, joins bool) nodesProgress {
-		return nodesProgress{floor: floor, muxes: map[string]muxProgress{"mux1": {answered: floor}, "mux2": {answered: other, joins: joins}}}
+	two := func(floor, other model.Generation, joins bool) progress.Nodes {
+		return progress.Nodes{Floor: floor, Muxes: map[string]progress.Mux{"mux1": {Answered: floor}, "mux2": {Answered: other, Joins: joins}}}
 	}
 	for _, c := range []struct {
 		name    string
-		before  nodesProgress
-		own     nodesProgress
+		before  progress.Nodes
+		own     progress.Nodes
 		awaited bool
 		leader  bool
 		wait    time.Duration
 	}{
-		{"hosts that muxes wait for", nodesProgress{}, nodesProgress{hostsReady: 2}, true, false, 0},
-		{"hosts that nobody waits for", nodesProgress{}, nodesProgress{hostsReady: 2}, false, false, lazy},
-		{"the same, to the leader", nodesProgress{}, nodesProgress{hostsReady: 2}, false, true, lazy},
-		{"muxes", two(1, 1, false), two(2, 2, false), false, false, lazy},
+		{"hosts that muxes wait for", progress.Nodes{}, progress.Nodes{HostsReady: 2}, true, false, 0},
+		{"hosts that nobody waits for", progress.Nodes{}, progress.Nodes{HostsReady: 2}, false, false, progress.Lazy},
+		{"the same, to the leader", progress.Nodes{}, progress.Nodes{HostsReady: 2}, false, true, progress.Lazy},
+		{"muxes", two(1, 1, false), two(2, 2, false), false, false, progress.Lazy},
 		{"muxes, to the leader", two(1, 1, false), two(2, 2, false), false, true, 0},
-		{"one of two muxes, to the leader", two(1, 1, false), two(1, 2, false), false, true, lazy},
-		{"a mux more, to the leader", nodesProgress{floor: 1, muxes: map[string]muxProgress{"mux1": {answered: 1}}}, two(1, 1, false), false, true, 0},
+		{"one of two muxes, to the leader", two(1, 1, false), two(1, 2, false), false, true, progress.Lazy},
+		{"a mux more, to the leader", progress.Nodes{Floor: 1, Muxes: map[string]progress.Mux{"mux1": {Answered: 1}}}, two(1, 1, false), false, true, 0},
 		{"a mux that joined, to the leader", two(1, 1, true), two(1, 1, false), false, true, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestWhatCanWaitIsToldSoon(t *testing.T) {
 			_, next := p.get()
 			p.set(c.own, c.awaited)
 			begun := time.Now()
-			if stopped, err := next.await(t.Context(), c.leader, nil); stopped || err != nil {
+			if stopped, err := next.Await(t.Context(), c.leader, nil); stopped || err != nil {
 				t.Error(stopped, err)
 			}
 			if took := time.Since(begun); took != c.wait {
@@ -117,11 +118,11 @@ func TestWhatCanWaitIsToldSoon(t *testing.T) {
 func TestHostsReady(t *testing.T) {
 	p := newProgress()
 	s := &store.State{Ready: sorted.Of(map[string]model.Generation{"self": 1, "old": 5, "quick": 5, "empty": 5, "slow": 5})}
-	p.set(nodesProgress{notes: "self"}, true)
-	p.setOther("m2", &nodesProgress{notes: "quick", hostsReady: 8})
-	p.setOther("m3", &nodesProgress{notes: "empty"})
-	p.setOther("m4", &nodesProgress{notes: "slow", hostsReady: 4})
-	p.setOther("m5", &nodesProgress{notes: "new", hostsReady: 7})
+	p.set(progress.Nodes{Notes: "self"}, true)
+	p.setOther("m2", &progress.Nodes{Notes: "quick", HostsReady: 8})
+	p.setOther("m3", &progress.Nodes{Notes: "empty"})
+	p.setOther("m4", &progress.Nodes{Notes: "slow", HostsReady: 4})
+	p.setOther("m5", &progress.Nodes{Notes: "new", HostsReady: 7})
 	got := p.hostsReady(s)
 	want := map[string]model.Generation{"old": 5, "quick": 8, "slow": 5, "new": 7}
 	if len(got) != len(want) {
@@ -141,7 +142,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 	for _, name := range []string{"on", "silent", "back"} {
 		s.Status.Set(name, nodestatus.Status{Generation: 10, Reason: "kept"})
 	}
-	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}}, true)
+	p.set(progress.Nodes{Muxes: map[string]progress.Mux{"on": {Runs: 12, Answered: 12}, "silent": {}, "back": {Runs: 0, Answered: 11}}}, true)
 	shown := p.WithProgress(s)
 	for name, want := range map[string]model.Generation{"on": 12, "silent": 10, "back": 0} {
 		if got := shown.Status.At(name); got.Generation != want || got.Reason != "kept" {

@@ -33,6 +33,9 @@ func NewFilter(tenant, labels, prefix string) (Filter, error) {
 // From is the first name that may fit and is not before after.
 func (f Filter) From(after string) string { return max(f.prefix, after) }
 
+// Tenant is whose resources are chosen; empty: those of all.
+func (f Filter) Tenant() string { return f.tenant }
+
 // InRange says whether names from this one on may fit, if this one is not before From.
 func (f Filter) InRange(name string) bool { return strings.HasPrefix(name, f.prefix) }
 

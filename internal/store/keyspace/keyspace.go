@@ -86,6 +86,7 @@ const (
 	TenantsVersion = TrustRoot + "tenants-version" // written with every change of tenants
 	CA             = TrustRoot + "ca"
 	Tokens         = TrustRoot + "tokens/"
+	TokenUses      = TrustRoot + "token-uses/" // TOKEN/NAME/KEY: a join by a token, beyond those that are in its document
 	Principals     = TrustRoot + "principals/"
 	Users          = TrustRoot + "users/"
 	Tenants        = TrustRoot + "tenants/"

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +36,8 @@ type Registry struct {
 	able     map[string]able      // muxes that renew their lease here, by name
 	ready    model.Generation     // 0: no host has its stream here
 	self     string               // this manager among those that use the store, by its lease
-	changed  chan struct{}        // closed when anything changes
+	due      map[string]bool      // keys that may have to be written
+	changed  chan struct{}        // closed when there are more
 }
 
 // streams are those that a node has with this manager: how many are open, and the number of the last one among those of all
@@ -65,62 +65,103 @@ type note struct {
 
 // New returns an empty registry.
 func New(client *etcd.Client, log *slog.Logger) *Registry {
-	return &Registry{etcd: client, log: log, open: map[string]streams{}, excluded: map[string]exclusion{}, able: map[string]able{}, changed: make(chan struct{})}
+	return &Registry{etcd: client, log: log, open: map[string]streams{}, excluded: map[string]exclusion{}, able: map[string]able{}, due: map[string]bool{}, changed: make(chan struct{})}
 }
 
-// change makes a change and has it noted.
-func (r *Registry) change(do func() (changed bool)) {
+// change makes a change of what keys shall hold, which it returns, and has these noted.
+func (r *Registry) change(do func() (keys []string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if do() {
+	keys := do()
+	for _, key := range keys {
+		r.due[key] = true
+	}
+	if len(keys) > 0 {
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
 }
 
-// notes are the keys that shall be there, with what their values hold.
-func (r *Registry) notes() (map[string]note, <-chan struct{}, error) {
+// takeDue are the keys that changed since it was called last, with what their values shall hold; nil: the key shall not be
+// there. A node that connects costs what is said of it, not of all.
+func (r *Registry) takeDue() (wanted map[string]*note, changed <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	notes := make(map[string]note, len(r.open))
+	wanted = make(map[string]*note, len(r.due))
 	var errs []error
-	put := func(key string, value string, err error) { notes[key], errs = note{value: value}, append(errs, err) }
-	none, err := codec.Encode(struct{}{})
-	errs = append(errs, err)
-	for node, are := range r.open {
-		notes[keyspace.Streams+node] = note{value: none, stream: are.last}
+	for key := range r.due {
+		note, err := r.wanted(key)
+		wanted[key], errs = note, append(errs, err)
 	}
-	for node, out := range r.excluded {
-		value, err := codec.Encode(out.reason)
-		notes[keyspace.Excluded+node], errs = note{value: value, serves: out.serves}, append(errs, err)
+	clear(r.due)
+	return wanted, r.changed, errors.Join(errs...)
+}
+
+// wanted is what the value of a key shall hold; nil: the key shall not be there.
+func (r *Registry) wanted(key string) (*note, error) {
+	var n note
+	var there bool
+	var err error
+	switch prefix, name := keyspace.Split(key); prefix {
+	case keyspace.Streams:
+		var are streams
+		are, there = r.open[name]
+		n.stream = are.last
+		n.value, err = codec.Encode(struct{}{})
+	case keyspace.Excluded:
+		var out exclusion
+		out, there = r.excluded[name]
+		n.serves = out.serves
+		n.value, err = codec.Encode(out.reason)
+	case keyspace.Neighbors:
+		var a able
+		a, there = r.able[name]
+		n.stream = a.note
+		n.value, err = codec.Encode(a.mux)
+	case keyspace.Ready:
+		there = r.ready > 0 && name == r.self // not of the lease before
+		n.value, err = codec.Encode(r.ready)
 	}
-	for name, a := range r.able {
-		value, err := codec.Encode(a.mux)
-		notes[keyspace.Neighbors+name], errs = note{value: value, stream: a.note}, append(errs, err)
+	if !there {
+		return nil, err
 	}
-	if r.ready > 0 {
-		value, err := codec.Encode(r.ready)
-		put(keyspace.Ready+r.self, value, err)
-	}
-	return notes, r.changed, errors.Join(errs...)
+	return &n, err
+}
+
+// begin has everything noted anew, on another lease.
+func (r *Registry) begin(lease clientv3.LeaseID) {
+	r.change(func() (keys []string) {
+		r.self = strconv.FormatInt(int64(lease), 16)
+		for node := range r.open {
+			keys = append(keys, keyspace.Streams+node)
+		}
+		for node := range r.excluded {
+			keys = append(keys, keyspace.Excluded+node)
+		}
+		for mux := range r.able {
+			keys = append(keys, keyspace.Neighbors+mux)
+		}
+		return append(keys, keyspace.Ready+r.self)
+	})
 }
 
 // Open notes that node has a stream with this manager, until the function returned is called.
 func (r *Registry) Open(node string) (closed func()) {
-	r.change(func() bool {
+	keys := []string{keyspace.Streams + node, keyspace.Excluded + node}
+	r.change(func() []string {
 		are := r.open[node]
 		r.opened++
 		r.open[node] = streams{are.open + 1, r.opened}
-		return true
+		return keys[:1]
 	})
 	return func() {
-		r.change(func() bool {
+		r.change(func() []string {
 			are := r.open[node]
 			if r.open[node] = (streams{are.open - 1, are.last}); are.open == 1 {
 				delete(r.open, node)
 				delete(r.excluded, node)
 			}
-			return true
+			return keys
 		})
 	}
 }
@@ -129,13 +170,12 @@ func (r *Registry) Open(node string) (closed func()) {
 // there are no such hosts. Where the other managers are told by streams the number need not be current: then
 // only that there are some is noted.
 func (r *Registry) SetReady(ready model.Generation, current bool) {
-	r.change(func() bool {
-		if !current && ready != 0 && r.ready != 0 {
-			return false
+	r.change(func() []string {
+		if !current && ready != 0 && r.ready != 0 || r.ready == ready {
+			return nil
 		}
-		changed := r.ready != ready
 		r.ready = ready
-		return changed
+		return []string{keyspace.Ready + r.self}
 	})
 }
 
@@ -143,39 +183,43 @@ func (r *Registry) SetReady(ready model.Generation, current bool) {
 // when that is written: two managers that give up on the last two nodes at the same moment leave one in. State
 // tells whether it was done; if not, it may be asked for again.
 func (r *Registry) Exclude(node, reason, serves string) {
-	r.change(func() bool {
+	r.change(func() []string {
 		if _, already := r.excluded[node]; already || r.open[node].open == 0 {
-			return false
+			return nil
 		}
 		r.excluded[node] = exclusion{reason, serves}
-		return true
+		return []string{keyspace.Excluded + node}
 	})
 }
 
 // Admit takes a node into the pool again.
 func (r *Registry) Admit(node string) {
-	r.change(func() bool {
-		_, out := r.excluded[node]
+	r.change(func() []string {
+		if _, out := r.excluded[node]; !out {
+			return nil
+		}
 		delete(r.excluded, node)
-		return out
+		return []string{keyspace.Excluded + node}
 	})
 }
 
 // SetAble notes that a mux can answer ARP and NDP, once more if it was noted already.
 func (r *Registry) SetAble(mux neighbor.Mux) {
-	r.change(func() bool {
+	r.change(func() []string {
 		r.opened++
 		r.able[mux.Name] = able{mux, r.opened}
-		return true
+		return []string{keyspace.Neighbors + mux.Name}
 	})
 }
 
 // SetUnable takes the note of a mux back.
 func (r *Registry) SetUnable(mux string) {
-	r.change(func() bool {
-		_, was := r.able[mux]
+	r.change(func() []string {
+		if _, was := r.able[mux]; !was {
+			return nil
+		}
 		delete(r.able, mux)
-		return was
+		return []string{keyspace.Neighbors + mux}
 	})
 }
 
@@ -254,10 +298,10 @@ func (r *Registry) holdLease(ctx context.Context, isShown func(node string) bool
 	if err != nil {
 		return etcd.Explain("keep the lease", err)
 	}
-	r.change(func() bool { r.self = strconv.FormatInt(int64(lease.ID), 16); return true })
+	r.begin(lease.ID)
 	noted := map[string]note{}
 	for {
-		wanted, changed, err := r.notes()
+		wanted, changed, err := r.takeDue()
 		if err == nil {
 			err = r.write(ctx, lease.ID, noted, wanted)
 		}
@@ -279,11 +323,17 @@ func (r *Registry) holdLease(ctx context.Context, isShown func(node string) bool
 	}
 }
 
-// write makes noted what is wanted.
-func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wanted map[string]note) error {
+// write makes noted what is wanted of the keys.
+func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted map[string]note, wanted map[string]*note) error {
 	var ops []clientv3.Op
 	for key, note := range wanted {
-		if before, there := noted[key]; note.serves == "" && (!there || before != note) {
+		before, there := noted[key]
+		switch {
+		case note == nil && there:
+			// A stream that moved to another manager is on that one's lease.
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)},
+				[]clientv3.Op{clientv3.OpDelete(key)}, nil))
+		case note != nil && note.serves == "" && (!there || before != *note):
 			put := []clientv3.Op{clientv3.OpPut(key, note.value, clientv3.WithLease(lease))}
 			if mux, is := strings.CutPrefix(key, keyspace.Neighbors); is {
 				put = append(put, clientv3.OpPut(keyspace.NeighborPuts+mux, note.value))
@@ -291,31 +341,26 @@ func (r *Registry) write(ctx context.Context, lease clientv3.LeaseID, noted, wan
 			ops = append(ops, clientv3.OpTxn(nil, put, nil))
 		}
 	}
-	for key := range noted {
-		if _, kept := wanted[key]; !kept {
-			// A stream that moved to another manager is on that one's lease.
-			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)},
-				[]clientv3.Op{clientv3.OpDelete(key)}, nil))
-		}
-	}
 	if err := r.commit(ctx, ops); err != nil {
 		return err
 	}
 	for key, note := range wanted {
-		if before, there := noted[key]; note.serves == "" || there && before == note {
-			continue
+		if before, there := noted[key]; note != nil && note.serves != "" && (!there || before != *note) {
+			done, err := r.noteExclusion(ctx, lease, key, *note)
+			if err != nil {
+				return etcd.Explain("take a node out of the pool", err)
+			}
+			if !done {
+				r.Admit(strings.TrimPrefix(key, keyspace.Excluded))
+				continue
+			}
 		}
-		done, err := r.noteExclusion(ctx, lease, key, note)
-		if err != nil {
-			return etcd.Explain("take a node out of the pool", err)
-		}
-		if !done {
-			delete(wanted, key)
-			r.Admit(strings.TrimPrefix(key, keyspace.Excluded))
+		if note == nil {
+			delete(noted, key)
+		} else {
+			noted[key] = *note
 		}
 	}
-	clear(noted)
-	maps.Copy(noted, wanted)
 	return nil
 }
 

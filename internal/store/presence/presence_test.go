@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -13,11 +14,14 @@ func TestANodeThatComesBackIsNotedAnew(t *testing.T) {
 	r := New(nil, slog.New(slog.DiscardHandler))
 	noted := func(node string) note {
 		t.Helper()
-		notes, _, err := r.notes()
+		is, err := r.wanted(keyspace.Streams + node)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return notes[keyspace.Streams+node]
+		if is == nil {
+			return note{}
+		}
+		return *is
 	}
 	r.Open("mux2")
 	closed, other := r.Open("mux1"), noted("mux2")
@@ -33,4 +37,31 @@ func TestANodeThatComesBackIsNotedAnew(t *testing.T) {
 	if again := noted("mux2"); again != other {
 		t.Errorf("the note of another one was %+v, is %+v", other, again)
 	}
+}
+
+// What a manager writes for a node that connects does not grow with those that are connected; on another lease it writes all.
+func TestOnlyWhatChangedIsNoted(t *testing.T) {
+	const nodes = 200
+	r := New(nil, slog.New(slog.DiscardHandler))
+	due := func(want int) {
+		t.Helper()
+		if wanted, _, err := r.takeDue(); err != nil || len(wanted) != want {
+			t.Fatalf("%d keys are due, want %d: %v", len(wanted), want, err)
+		}
+	}
+	var last func()
+	for i := range nodes {
+		last = r.Open(fmt.Sprint("host", i))
+		due(1)
+	}
+	r.SetReady(7, true)
+	r.SetReady(7, true)
+	due(1)
+	due(0)
+	r.Exclude("host0", "it did not answer", "host1")
+	due(1)
+	last()
+	due(2) // its stream, and its exclusion
+	r.begin(99)
+	due(nodes - 1 + 1 + 1) // streams, the exclusion, how far hosts are
 }

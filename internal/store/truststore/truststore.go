@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/etcd"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store/codec"
 	"github.com/weirlb/weir/internal/store/keyspace"
 	"github.com/weirlb/weir/internal/trust"
@@ -25,16 +25,18 @@ import (
 
 // Trust is what decides who may do what, as of one revision. It is read only.
 type Trust struct {
-	Authority  *trust.Authority           // nil: there is no CA yet
-	Tokens     map[string]trust.JoinToken // by id
-	Principals map[string]trust.Principal // by "mux/mux1"
-	Accounts   map[string]trust.Account   // users, by name
-	Tenants    map[string]model.Tenant    // by name
+	Authority  *trust.Authority                    // nil: there is no CA yet
+	Tokens     sorted.Map[string, trust.JoinToken] // by id
+	Uses       Uses                                // of tokens
+	Principals sorted.Map[string, trust.Principal] // by "mux/mux1"
+	Accounts   sorted.Map[string, trust.Account]   // users, by name
+	Tenants    sorted.Map[string, model.Tenant]    // by name
 
-	version  int64             // revision of keyspace.Trust
-	tenants  int64             // revision of keyspace.TenantsVersion
-	unknown  map[string][]byte // documents with fields of a newer release, by key
-	revision int64
+	version   int64                      // revision of keyspace.Trust
+	tenants   int64                      // revision of keyspace.TenantsVersion
+	withdrawn int64                      // revision at which somebody last lost a right
+	unknown   sorted.Map[string, []byte] // documents with fields of a newer release, by key
+	revision  int64
 }
 
 // CompareVersion holds in a transaction that no newer Trust is stored.
@@ -53,16 +55,22 @@ func (t *Trust) Revision() int64 { return t.revision }
 // Version grows with every change.
 func (t *Trust) Version() int64 { return t.version }
 
+// TenantsVersion grows with every change of tenants.
+func (t *Trust) TenantsVersion() int64 { return t.tenants }
+
+// Withdrawn grows whenever somebody may have lost a right. Whoever joins anew takes none.
+func (t *Trust) Withdrawn() int64 { return t.withdrawn }
+
 // HasRevoked says whether nobody has a credential of a principal that is in force.
 func (t *Trust) HasRevoked(kind trust.Kind, name string) bool {
-	return t.Principals[string(kind)+"/"+name].Revoked
+	return t.Principals.At(string(kind) + "/" + name).Revoked
 }
 
+// clone returns a Trust that may be written to. Its price does not depend on how many have joined.
 func (t *Trust) clone() *Trust {
 	next := *t
-	next.Tokens, next.Principals = maps.Clone(t.Tokens), maps.Clone(t.Principals)
-	next.Accounts, next.Tenants = maps.Clone(t.Accounts), maps.Clone(t.Tenants)
-	next.unknown = maps.Clone(t.unknown)
+	next.Tokens, next.Uses, next.Principals = t.Tokens.Clone(), t.Uses.clone(), t.Principals.Clone()
+	next.Accounts, next.Tenants, next.unknown = t.Accounts.Clone(), t.Tenants.Clone(), t.unknown.Clone()
 	return &next
 }
 
@@ -70,6 +78,7 @@ func (t *Trust) clone() *Trust {
 type Change struct {
 	Authority      *trust.Authority
 	Tokens         []trust.JoinToken
+	uses           []TokenUse
 	DeleteTokens   []string
 	Principals     []trust.Principal
 	Accounts       []trust.Account
@@ -80,7 +89,8 @@ type Change struct {
 // Store holds the newest Trust, and changes it.
 type Store struct {
 	etcd   *etcd.Client
-	asking shared // for the newest Trust
+	asking shared        // for the newest Trust
+	turn   chan struct{} // held by the call of Update that writes
 
 	mu      sync.Mutex
 	now     *Trust
@@ -89,7 +99,7 @@ type Store struct {
 
 // Open reads what etcd holds. It follows changes only while Run runs.
 func Open(ctx context.Context, client *etcd.Client) (*Store, error) {
-	s := &Store{etcd: client, changed: make(chan struct{})}
+	s := &Store{etcd: client, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	return s, s.load(ctx)
 }
 
@@ -109,8 +119,15 @@ func (s *Store) set(next *Trust) {
 
 // Update changes Trust by what decide makes of the newest one, all of it or nothing. If another
 // manager is faster, decide is called again: what it refuses or leaves as it is, it decided on what the store
-// holds. It returns when Trust shows the change.
+// holds. It returns when Trust shows the change. Calls of one manager take turns: of many that wrote at once one would
+// succeed, and all others decide again.
 func (s *Store) Update(ctx context.Context, decide func(*Trust) (Change, error)) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		now, _ := s.Watch()
 		change, refusal := decide(now)
@@ -230,19 +247,23 @@ func (c Change) operations(now *Trust) ([]clientv3.Op, error) {
 		put(keyspace.CA, value, err)
 	}
 	for _, t := range c.Tokens {
-		value, err := codec.EncodeOver(now.unknown[keyspace.Tokens+t.ID], t)
+		value, err := codec.EncodeOver(now.unknown.At(keyspace.Tokens+t.ID), t)
 		put(keyspace.Tokens+t.ID, value, err)
 	}
+	for _, u := range c.uses {
+		value, err := codec.Encode(struct{}{})
+		put(keyspace.TokenUses+u.path(), value, err)
+	}
 	for _, m := range c.Principals {
-		value, err := codec.EncodeOver(now.unknown[keyspace.Principals+m.Key()], m)
+		value, err := codec.EncodeOver(now.unknown.At(keyspace.Principals+m.Key()), m)
 		put(keyspace.Principals+m.Key(), value, err)
 	}
 	for _, a := range c.Accounts {
-		value, err := codec.EncodeOver(now.unknown[keyspace.Users+a.Name], a)
+		value, err := codec.EncodeOver(now.unknown.At(keyspace.Users+a.Name), a)
 		put(keyspace.Users+a.Name, value, err)
 	}
 	for _, t := range c.Tenants {
-		value, err := codec.EncodeMessage(now.unknown[keyspace.Tenants+t.Name], compile.TenantMessage(t))
+		value, err := codec.EncodeMessage(now.unknown.At(keyspace.Tenants+t.Name), compile.TenantMessage(t))
 		put(keyspace.Tenants+t.Name, value, err)
 	}
 	if len(c.Tenants) > 0 {
@@ -254,18 +275,16 @@ func (c Change) operations(now *Trust) ([]clientv3.Op, error) {
 			ops = append(ops, clientv3.OpDelete(prefix+name))
 		}
 	}
+	for _, id := range c.DeleteTokens {
+		ops = append(ops, clientv3.OpDelete(usesOf(id), clientv3.WithPrefix()))
+	}
 	return ops, errors.Join(errs...)
 }
 
 // load reads the whole of Trust.
 func (s *Store) load(ctx context.Context) error {
 	var next *Trust
-	revision, err := s.etcd.Pages(ctx, keyspace.TrustRoot, func() {
-		next = &Trust{
-			Tokens: map[string]trust.JoinToken{}, Principals: map[string]trust.Principal{},
-			Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
-		}
-	}, func(page []*mvccpb.KeyValue) error {
+	revision, err := s.etcd.Pages(ctx, keyspace.TrustRoot, func() { next = &Trust{} }, func(page []*mvccpb.KeyValue) error {
 		for _, kv := range page {
 			if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
 				return err
@@ -276,7 +295,7 @@ func (s *Store) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next.revision = revision
+	next.revision, next.withdrawn = revision, revision
 	s.set(next)
 	return nil
 }
@@ -295,15 +314,28 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 			t.Authority, err = trust.ParseAuthority([]byte(text))
 		}
 	case keyspace.Tokens[:len(keyspace.Tokens)-1]:
-		t.Tokens[name], err = decodeOf[trust.JoinToken](t, key, value)
+		var token trust.JoinToken
+		token, err = decodeOf[trust.JoinToken](t, key, value)
+		t.putToken(name, token)
+	case keyspace.TokenUses[:len(keyspace.TokenUses)-1]:
+		t.Uses.add(useOf(name))
 	case keyspace.Principals[:len(keyspace.Principals)-1]:
-		t.Principals[name], err = decodeOf[trust.Principal](t, key, value)
+		var principal trust.Principal
+		principal, err = decodeOf[trust.Principal](t, key, value)
+		if principal.Revoked || principal.Issue != t.Principals.At(name).Issue {
+			t.withdrawn = revision
+		}
+		t.Principals.Set(name, principal)
 	case keyspace.Users[:len(keyspace.Users)-1]:
-		t.Accounts[name], err = decodeOf[trust.Account](t, key, value)
+		var account trust.Account
+		account, err = decodeOf[trust.Account](t, key, value)
+		t.Accounts.Set(name, account)
+		t.withdrawn = revision
 	case keyspace.Tenants[:len(keyspace.Tenants)-1]:
-		var unknown bool
-		t.Tenants[name], unknown, err = codec.DecodeMessage(key, value, &weirv1.Tenant{}, compile.StoredTenant)
+		tenant, unknown, failed := codec.DecodeMessage(key, value, &weirv1.Tenant{}, compile.StoredTenant)
+		t.Tenants.Set(name, tenant)
 		t.noteUnknown(key, value, unknown)
+		err = failed
 	}
 	return err
 }
@@ -317,24 +349,28 @@ func decodeOf[T any](t *Trust, key string, data []byte) (T, error) {
 
 // noteUnknown keeps the document of a key if it has fields that this release does not know.
 func (t *Trust) noteUnknown(key string, data []byte, unknown bool) {
-	if delete(t.unknown, key); unknown {
-		t.unknown[key] = slices.Clone(data)
+	if t.unknown.Delete(key); unknown {
+		t.unknown.Set(key, slices.Clone(data))
 	}
 }
 
 // remove forgets one key.
-func (t *Trust) remove(key string) {
-	delete(t.unknown, key)
+func (t *Trust) remove(key string, revision int64) {
+	t.unknown.Delete(key)
 	kind, name, _ := strings.Cut(strings.TrimPrefix(key, keyspace.TrustRoot), "/")
 	switch keyspace.TrustRoot + kind + "/" {
 	case keyspace.Tokens:
-		delete(t.Tokens, name)
+		t.removeToken(name)
+	case keyspace.TokenUses:
+		t.Uses.remove(useOf(name))
 	case keyspace.Principals:
-		delete(t.Principals, name)
+		t.Principals.Delete(name)
+		t.withdrawn = revision
 	case keyspace.Users:
-		delete(t.Accounts, name)
+		t.Accounts.Delete(name)
+		t.withdrawn = revision
 	case keyspace.Tenants:
-		delete(t.Tenants, name)
+		t.Tenants.Delete(name)
 	}
 }
 
@@ -353,7 +389,7 @@ func (s *Store) take(events []*mvccpb.Event) error {
 	next := now.clone()
 	for _, event := range events {
 		if event.Type == mvccpb.Event_DELETE {
-			next.remove(string(event.Kv.Key))
+			next.remove(string(event.Kv.Key), event.Kv.ModRevision)
 		} else if err := next.put(string(event.Kv.Key), event.Kv.Value, event.Kv.ModRevision); err != nil {
 			return err
 		}
@@ -389,7 +425,7 @@ func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue ui
 	for {
 		now, _ := s.Watch()
 		principal := trust.Principal{Kind: trust.User, Name: account.Name}
-		principal.Issue = now.Principals[principal.Key()].Issue + 1
+		principal.Issue = now.Principals.At(principal.Key()).Issue + 1
 		ops, err := Change{Accounts: []trust.Account{account}, Principals: []trust.Principal{principal}}.operations(now)
 		if err != nil {
 			return 0, err

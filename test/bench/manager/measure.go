@@ -33,6 +33,7 @@ func (w *world) change(ctx context.Context, i, round int) (time.Duration, error)
 // changes times single changes, one after the other.
 func (w *world) changes(ctx context.Context, name string, n int) error {
 	var took []time.Duration
+	cpu := w.cpu()
 	for i := range n {
 		// Numbers that differ from those of bursts, spread over all VIPs.
 		d, err := w.change(ctx, i*7919, 1+i/w.vips)
@@ -41,7 +42,7 @@ func (w *world) changes(ctx context.Context, name string, n int) error {
 		}
 		took = append(took, d)
 	}
-	w.add(name, took)
+	w.add(name, took, w.since(cpu), func(r *result) { r.PerMux = r.Managers * 1e6 / float64(n*len(w.muxes)) })
 	return nil
 }
 
@@ -220,26 +221,30 @@ func (w *world) memory(ctx context.Context) error {
 	if err := w.changes(ctx, "one change", 50); err != nil {
 		return err
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.managers[0].command.Process.Pid))
-	if err != nil {
-		return err
-	}
-	for _, line := range strings.Split(string(status), "\n") {
-		field := strings.Fields(line)
-		if len(field) < 2 || field[0] != "VmRSS:" && field[0] != "VmHWM:" {
-			continue
-		}
-		kib, err := strconv.Atoi(field[1])
+	for _, of := range []struct{ name, field string }{{"memory", "VmRSS"}, {"memory at most", "VmHWM"}} {
+		kib, err := w.managers[0].memory(of.field)
 		if err != nil {
 			return err
 		}
-		name := map[string]string{"VmRSS:": "memory", "VmHWM:": "memory at most"}[field[0]]
 		w.results = append(w.results, result{
-			Name: name, Replicas: w.replicas, VIPs: w.vips, Muxes: w.size.muxes,
+			Name: of.name, Replicas: w.replicas, VIPs: w.vips, Muxes: w.size.muxes,
 			Agents: w.size.agents, MiB: kib / 1024,
 		})
 	}
 	return nil
+}
+
+// memory is what the process takes by a field of its status, in KiB.
+func (p *managerProcess) memory(field string) (kib int, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(status), "\n"+field+":")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0, fmt.Errorf("read %s of manager %s: %w", field, p.name, err)
+	}
+	return kib, nil
 }
 
 // add notes what was measured.

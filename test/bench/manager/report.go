@@ -26,6 +26,8 @@ type result struct {
 	Bytes    uint64  `json:"bytes,omitempty"`       // to hosts, for one
 	Managers float64 `json:"managersCPU,omitempty"` // seconds of CPU that the managers took meanwhile
 	Bench    float64 `json:"benchCPU,omitempty"`    // and the bench, with all simulated nodes and callers
+	PerMux   float64 `json:"cpuPerMux,omitempty"`   // microseconds of CPU that the managers took for a change and mux
+	PerVIP   float64 `json:"bytesPerVIP,omitempty"` // of the manager's memory
 
 	PageKiB  int     `json:"pageKiB,omitempty"`  // of the manager's memory, for each page that is open
 	LoadedKB float64 `json:"loadedKB,omitempty"` // of the page, scripts and style, compressed
@@ -45,6 +47,9 @@ func summarise(name string, took []time.Duration) result {
 
 // String is one line for people.
 func (r result) String() string {
+	if r.PerVIP > 0 {
+		return fmt.Sprintf("%s: %.0f bytes", r.Name, r.PerVIP)
+	}
 	if r.MiB > 0 {
 		return fmt.Sprintf("%s: %d MiB", r.Name, r.MiB)
 	}

@@ -28,8 +28,9 @@ import (
 type size struct {
 	replicas, vips, muxes, agents, switches int
 
-	alone bool   // the agents are away while the VIPs are loaded
-	weir  string // the command line that loads the VIPs; empty: the bench does by itself
+	tenants int    // with quotas, that the VIPs are of; 0: all are of the default one
+	alone   bool   // the agents are away while the VIPs are loaded
+	weir    string // the command line that loads the VIPs; empty: the bench does by itself
 }
 
 // String is "5 replicas, 1000 VIPs, 8 muxes, 1000 agents".
@@ -284,9 +285,31 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 		})
 	}
 	return &weirv1.VIP{
-		Name: fmt.Sprintf("vip%d", i), Address: fmt.Sprintf("172.%d.%d.%d", 16+i/62500, i/250%250, i%250+1),
+		Name: fmt.Sprintf("vip%d", i), Tenant: w.tenant(i), Address: fmt.Sprintf("172.%d.%d.%d", 16+i/62500, i/250%250, i%250+1),
 		Endpoints: []*weirv1.Endpoint{e},
 	}
+}
+
+// tenant is that of VIP number i.
+func (w *world) tenant(i int) string {
+	if w.tenants == 0 {
+		return ""
+	}
+	return fmt.Sprintf("tenant%d", i%w.tenants)
+}
+
+// makeTenants makes those that VIPs are of, each with a quota of everything.
+func (w *world) makeTenants(ctx context.Context) error {
+	most := uint32(1 << 30)
+	var all []*weirv1.Tenant
+	for i := range w.tenants {
+		all = append(all, &weirv1.Tenant{Name: w.tenant(i), Quotas: &weirv1.Quotas{Vips: &most, Endpoints: &most, Backends: &most, Ports: &most}})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := w.client.ApplyTenants(ctx, &weirv1.ApplyTenantsRequest{Tenants: all})
+	return err
 }
 
 // manifest is VIP number i as it is loaded.
@@ -300,6 +323,9 @@ func (w *world) manifest(i int) *weirv1.VIP {
 // load applies all VIPs and waits until the muxes run them.
 func (w *world) load(ctx context.Context) error {
 	begin := time.Now()
+	if err := w.makeTenants(ctx); err != nil {
+		return fmt.Errorf("make tenants: %w", err)
+	}
 	if w.weir != "" {
 		if err := w.loadByFile(ctx); err != nil {
 			return err

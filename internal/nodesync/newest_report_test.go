@@ -1,0 +1,66 @@
+package nodesync
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/store/nodestatus"
+)
+
+// What other managers stored of a node is read once for all that ask, again when it was written again, and kept for nodes
+// that are there.
+func TestStoredReportsAreReadOnce(t *testing.T) {
+	r, s := NewReports(slog.New(slog.DiscardHandler)), &store.State{}
+	says := func(name, uplink string) model.Node {
+		node := model.Node{Name: name, Role: model.RoleHost}
+		s.PutNode(node)
+		s.Status.Set(name, nodestatus.Status{Generation: 7, Detail: []byte(`{"host":{"uplink":"` + uplink + `"}}`)})
+		return node
+	}
+	node := says("host1", "eth0")
+	_, first := r.Newest(s, node)
+	if _, again := r.Newest(s.Clone(), node); first.GetHost().GetUplink() != "eth0" || again != first {
+		t.Errorf("%v was read, then again as %v", first, again)
+	}
+	says("host1", "eth1")
+	if said, is := r.Newest(s, node); is.GetHost().GetUplink() != "eth1" || said.Generation != 7 {
+		t.Errorf("it says %v now, and runs %d", is, said.Generation)
+	}
+	for i := range 50 { // nodes come and go
+		name := fmt.Sprint("other", i)
+		r.Newest(s, says(name, "eth0"))
+		s.RemoveNode(name)
+	}
+	if len(r.stored) > 5 {
+		t.Errorf("%d reports are kept, of 1 node", len(r.stored))
+	}
+	if _, none := r.Newest(s, model.Node{Name: "new"}); none == nil || none.GetHost() != nil {
+		t.Errorf("a node that said nothing says %v", none)
+	}
+}
+
+// Of a report that is too large for the store, as a mux's with a counter for each of many endpoints, only the part is encoded
+// that the store gets.
+func TestLargeReportsAreNotEncodedWhole(t *testing.T) {
+	allocated := func(endpoints int) float64 {
+		detail := &weirv1.NodeStatus{Mux: &weirv1.MuxStatus{XdpMode: "native"}}
+		for i := range endpoints {
+			detail.Mux.Endpoints = append(detail.Mux.Endpoints, &weirv1.EndpointCounter{
+				Endpoint: &weirv1.EndpointKey{Vip: fmt.Sprintf("203.0.113.%d", i%256), Protocol: "TCP", Port: 80}, Packets: 1 << 40, Bytes: 1 << 50,
+			})
+		}
+		r := report{detail: detail, bare: withoutCounters(detail)}
+		return testing.AllocsPerRun(5, func() {
+			if text, err := r.forStore(); err != nil || len(text) > maxDetail {
+				t.Fatalf("%d bytes are stored: %v", len(text), err)
+			}
+		})
+	}
+	if some, many := allocated(4000), allocated(16_384); many > some {
+		t.Errorf("16384 endpoints allocate %.0f times, 4000 %.0f times", many, some)
+	}
+}
