@@ -127,10 +127,9 @@ static __always_inline struct choice bucket_choice(__u64 slices, __u32 hash)
 	current = bpf_map_lookup_elem(&buckets, &row);
 	if (!current)
 		return none;
-	choice.slot = current->slots[bucket % BUCKETS_PER_ROW];
-	if (!(choice.slot & BUCKET_HAS_PREVIOUS))
+	choice.slot = current->slots[bucket % BUCKETS_PER_ROW] & SLOT_MASK;
+	if (!(current->slots[bucket % BUCKETS_PER_ROW] & BUCKET_HAS_PREVIOUS))
 		return choice;
-	choice.slot &= SLOT_MASK;
 	rows = (1U << bits) / BUCKETS_PER_ROW;
 	row += rows ? rows : 1;
 	previous = bpf_map_lookup_elem(&buckets, &row);
@@ -139,8 +138,8 @@ static __always_inline struct choice bucket_choice(__u64 slices, __u32 hash)
 	return choice;
 }
 
-/* The slot that the hash's bucket names now, or 0. */
-static __always_inline __u32 bucket_slot(__u64 slices, __u32 hash)
+/* The hash's bucket as it stands in its row: slot and flags. 0: the endpoint has none. */
+static __always_inline __u32 bucket_word(__u64 slices, __u32 hash)
 {
 	__u32 bits = slices >> ENDPOINT_BUCKET_BITS_SHIFT & 31;
 	__u32 bucket, row = slices & ((1U << ENDPOINT_BUCKET_BITS_SHIFT) - 1);
@@ -153,7 +152,13 @@ static __always_inline __u32 bucket_slot(__u64 slices, __u32 hash)
 	current = bpf_map_lookup_elem(&buckets, &row);
 	if (!current)
 		return 0;
-	return current->slots[bucket % BUCKETS_PER_ROW] & SLOT_MASK;
+	return current->slots[bucket % BUCKETS_PER_ROW];
+}
+
+/* The slot that the hash's bucket names now, or 0. */
+static __always_inline __u32 bucket_slot(__u64 slices, __u32 hash)
+{
+	return bucket_word(slices, hash) & SLOT_MASK;
 }
 
 /* The backend of the slot, or NULL when the endpoint has none there. */

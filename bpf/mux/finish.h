@@ -22,6 +22,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_FORWARD_SYN:
 	case VERDICT_FORWARD_COOKIE:
 	case VERDICT_FORWARD_FLOW:
+	case VERDICT_FORWARD_KNOWN:
 	case VERDICT_FORWARD_BUCKET:
 	case VERDICT_FORWARD_FAILOVER:
 	case VERDICT_FORWARD_UNTRACKED:

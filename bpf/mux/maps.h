@@ -13,6 +13,7 @@
 #include "abi/mux/bucket.h"
 #include "abi/mux/endpoint.h"
 #include "abi/mux/flow.h"
+#include "abi/mux/flow_filter.h"
 #include "abi/mux/next_hop.h"
 #include "abi/mux/settings.h"
 #include "abi/mux/endpoint_index.h"
@@ -49,7 +50,10 @@ struct {
 	__type(value, struct endpoint_row);
 } endpoint_rows SEC(".maps");
 
-/* Bucket tables, a slice for each endpoint. A slice that a row names is never written. */
+/*
+ * Bucket tables, a slice for each endpoint. Of a slice that a row names only BUCKET_MOVED is ever
+ * written: taken away.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 262144);
@@ -108,6 +112,21 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flow_set);
 } flows SEC(".maps");
+
+/* Bits of flows that `flows` has; a map of one row that needs no lookup. Written by packets. */
+struct flow_filter flow_filter SEC(".data.flow_filter");
+
+/*
+ * By an endpoint's id: parts of its buckets of which a flow was found at another slot than its
+ * bucket names. Packets set bits, user space clears them.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} flows_elsewhere SEC(".maps");
 
 /* How much of `flows` each VIP has. Written by packets and by user space, only by addition. */
 struct {

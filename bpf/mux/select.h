@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Chooses the backend of a packet: its cookie, what is remembered of its flow, its bucket, in
- * this order. docs/design/mux.md has the reasons.
+ * this order. Of a bucket that has not moved the latter two are one, and a filter of bits may say
+ * so without a look into the flow table. docs/design/mux.md has the reasons.
  */
 #pragma once
 
 #include "net/flowhash.h"
 #include "mux/tcp_cookie.h"
 #include "mux/endpoint.h"
+#include "mux/flow_filter.h"
 #include "mux/flow_table.h"
 #include "mux/flow_syn.h"
 #include "mux/syn_ctx.h"
@@ -71,6 +73,7 @@ struct ask {
 	struct flow_claim claim;
 	__u64 slices;
 	__u32 bucket_hash;
+	__u32 endpoint; /* its id */
 	__u32 cookie; /* of an endpoint with ENDPOINT_COOKIES_WARMING; 0: none */
 	__u32 l4; /* of a TCP segment whose flow's cell may note a SYN, else 0 */
 };
@@ -105,6 +108,21 @@ static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forwar
 	return chosen(choice.slot, forward);
 }
 
+/* A flow was found at a slot. Where that is its bucket's, its next packets need not look. */
+__noinline int flow_found(const struct ask *a, __u32 slot)
+{
+	__u32 word;
+
+	if (!a || trace_only())
+		return 0;
+	word = bucket_word(a->slices, a->bucket_hash);
+	if (slot != (word & SLOT_MASK))
+		flow_is_elsewhere(a->endpoint, a->bucket_hash);
+	else if (word == slot && flow_filter_suits(a->claim.idle))
+		flow_filter_add(a->claim.tag, a->claim.now);
+	return 0;
+}
+
 /* Chooses by the flow table, then by the cookie of an endpoint whose cookies warm up, then by the
  * bucket. */
 __noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
@@ -116,6 +134,8 @@ __noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
 	slot = flow_recall(&a->claim);
 	if (!slot && a->l4)
 		slot = flow_after_syn(ctx, &a->claim, a->l4);
+	if (slot)
+		flow_found(a, slot);
 	if (slot && backend_alive(a->slices, slot))
 		return chosen(slot, VERDICT_FORWARD_FLOW);
 	if (a->cookie && backend_alive(a->slices, a->cookie))
@@ -160,6 +180,7 @@ static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct 
 		.claim.now = flow_now(),
 		.slices = w->slices,
 		.bucket_hash = bucket_hash(w),
+		.endpoint = e->id,
 		.cookie = cookie,
 		.l4 = e->flags & ENDPOINT_REMAPPED && w->packet.protocol == IPPROTO_TCP
 			      ? w->packet.l4
@@ -167,6 +188,27 @@ static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct 
 	};
 
 	return choose_by_flow(ctx, &ask);
+}
+
+/*
+ * Chooses by the filter and the bucket, if these are certain: false when the flow table must be
+ * asked. While cookies warm up, a flow that the table does not know may be where its cookie says.
+ */
+static __always_inline bool choose_by_filter(struct mux_ctx *w)
+{
+	const struct endpoint *e = w->endpoint;
+	__u32 word;
+
+	if (e->flags & ENDPOINT_COOKIES_WARMING || !flow_filter_suits(e->idle) ||
+	    !flow_filter_has(flow_tag(w->hash, e->salt), flow_now()))
+		return false;
+	word = bucket_word(w->slices, bucket_hash(w));
+	if (word & ~SLOT_MASK)
+		return false; /* it moves, or has moved */
+	w->slot = word;
+	w->backend = backend_alive(w->slices, word);
+	w->forward = VERDICT_FORWARD_KNOWN;
+	return w->backend;
 }
 
 static __always_inline enum verdict choose_snat(struct mux_ctx *w)
@@ -204,6 +246,8 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w
 		if (join == JOIN_DROP)
 			return VERDICT_DROP_JOIN_LIMITED;
 	}
+	if (!syn && choose_by_filter(w))
+		return VERDICT_NONE;
 	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
 	w->slot = choice & SLOT_MASK;

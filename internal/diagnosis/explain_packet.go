@@ -42,6 +42,9 @@ func packetSteps(mux string, p *weirv1.PacketExplanation) (steps []string) {
 	case "flow table":
 		step("the flow table remembers slot %d for it", p.GetSlot())
 	case "bucket":
+		if p.GetVerdict() == "forward_known" {
+			step("a flow with its bit was found in the flow table lately, and its bucket has not moved: the table is not asked")
+		}
 		step("bucket %d of %d names slot %d", p.GetBucket(), p.GetBuckets(), p.GetSlot())
 	}
 	if n := p.GetPreviousSlot(); n != 0 {

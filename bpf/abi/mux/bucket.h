@@ -13,6 +13,12 @@ enum bucket_layout {
 	 * further on as the endpoint has rows of buckets.
 	 */
 	BUCKET_HAS_PREVIOUS = 1 << SLOT_BITS,
+	/*
+	 * A flow of the bucket may be remembered at another slot than the bucket names: it moved.
+	 * User space takes the mark away once no such flow was seen for as long as one lasts.
+	 */
+	BUCKET_MOVED = 1 << (SLOT_BITS + 1),
+	ELSEWHERE_PARTS = 64, /* bits of a row of `flows_elsewhere`, by the bucket's hash */
 };
 ABI_ENUM(bucket_layout);
 

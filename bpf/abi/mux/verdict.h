@@ -22,6 +22,7 @@ enum verdict {
 	VERDICT_FORWARD_SYN, /* a new connection: chosen by its bucket */
 	VERDICT_FORWARD_COOKIE, /* to the backend that its timestamp names */
 	VERDICT_FORWARD_FLOW, /* to the backend that the flow table remembers */
+	VERDICT_FORWARD_KNOWN, /* to its bucket's: a flow with its bit was found lately */
 	VERDICT_FORWARD_BUCKET, /* not remembered: chosen by its bucket, remembered from now on */
 	VERDICT_FORWARD_FAILOVER, /* what was remembered is down or gone: chosen by its bucket */
 	VERDICT_FORWARD_UNTRACKED, /* by its bucket, and there is no room to remember it */

@@ -81,7 +81,7 @@ func newDatapath(sizes bpf.Sizes, log *slog.Logger) *Datapath {
 	d.Services, d.SYNCookies = endpoint.NewServices(&d.mu, d.endpoints, d.members, d.full), endpoint.NewSYNCookies(&d.mu, d.endpoints)
 	d.PrefixLists = acl.NewPrefixLists(&d.mu, d.endpoints.Lists)
 	d.Pool = pool.New(&d.mu, row, d.members)
-	d.Flows = flow.NewFlows(&d.mu, flows)
+	d.Flows = flow.NewFlows(&d.mu, flows, endpoint.Marks{Table: d.endpoints}.Settle)
 	d.Shares = share.NewShares(&d.mu, d.shares)
 	d.Ranges = snat.NewRanges(&d.mu, d.endpoints.SNAT)
 	d.Networks, d.NAT = overlay.New(&d.mu, tables, d.full), nat.NewNAT(&d.mu, d.full)

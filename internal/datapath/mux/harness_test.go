@@ -206,6 +206,16 @@ func difference(before, after map[string]uint64) map[string]uint64 {
 	return more
 }
 
+// looked are verdicts as if packets asked the flow table each time: which of them need not, the filter in front of it says,
+// until its epoch ends.
+func looked(verdicts map[string]uint64) map[string]uint64 {
+	if n := verdicts["forward_known"]; n > 0 {
+		verdicts["forward_flow"] += n
+		delete(verdicts, "forward_known")
+	}
+	return verdicts
+}
+
 func randomTuple(seed uint32, i int) netip.AddrPort {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], seed+uint32(i)*2654435761)

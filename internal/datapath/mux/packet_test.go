@@ -73,6 +73,7 @@ func forwardCases() []packetCase {
 		{name: "not a SYN", packet: pkt.TCP(client4, vip4, pkt.ACK), verdict: "forward_bucket"},
 		{name: "SYN and ACK", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.ACK), verdict: "forward_bucket"},
 		{name: "remembered", packet: pkt.TCP(client4, vip4, pkt.ACK), change: remember, verdict: "forward_flow"},
+		{name: "found lately", packet: pkt.TCP(client4, vip4, pkt.ACK), change: rememberTwice, verdict: "forward_known"},
 		{name: "remembered, now down", packet: pkt.TCP(client4, vip4, pkt.ACK), change: rememberThenDown, verdict: "forward_failover"},
 	}
 	for i := range cases {
@@ -88,6 +89,12 @@ func forwardCases() []packetCase {
 
 func remember(t *testing.T, d *Datapath) {
 	run(t, d, pkt.TCP(client4, vip4, pkt.ACK).Frame())
+}
+
+func rememberTwice(t *testing.T, d *Datapath) {
+	(&filtered{Datapath: d}).midEpoch(t)
+	remember(t, d)
+	remember(t, d)
 }
 
 func rememberThenDown(t *testing.T, d *Datapath) {

@@ -130,6 +130,9 @@ func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
 		if c.Backend == nil {
 			return Outcome{Verdict: "drop_no_backend"}, true
 		}
+		if c.Seen != nil {
+			c.Seen("") // all that is told is that it is a fragment
+		}
 		t.slot = c.Backend.Slot
 		if c.Previous != nil {
 			t.previous = c.Previous.Slot

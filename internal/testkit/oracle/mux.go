@@ -34,6 +34,9 @@ type Outcome struct {
 	Verdict string // as the mux counts it
 	Frame   []byte // what is sent, or handed to user space; nil when the frame stays as it came
 	L3      int    // of a frame for user space: where its IP header stands
+
+	Or   []string             // verdicts that are as right
+	Seen func(verdict string) // nil, or to be told which of them it was: see flowstate.Choice
 }
 
 // Set brings the endpoint to what e says. Flows that are remembered live on.
@@ -91,6 +94,11 @@ func (m *Mux) whole(p *packet) Outcome {
 		w = &weir{ask: c.Previous.Tunnel}
 	}
 	out := m.send(p, c.Backend.Tunnel, w, c.Verdict)
+	if out.Verdict == c.Verdict {
+		out.Or, out.Seen = c.Or, c.Seen
+	} else if c.Seen != nil {
+		c.Seen("")
+	}
 	if out.Verdict == "drop_too_big" {
 		return m.tooBig(p, c.Backend.Tunnel.Is6())
 	}

@@ -26,6 +26,7 @@ const (
 	benchMapEndpointRows           = "endpoint_rows"
 	benchMapEndpoints              = "endpoints"
 	benchMapFlows                  = "flows"
+	benchMapFlowsElsewhere         = "flows_elsewhere"
 	benchMapFragments              = "fragments"
 	benchMapHeavyHitters           = "heavy_hitters"
 	benchMapHostKeys               = "host_keys"
@@ -108,6 +109,7 @@ const (
 	benchVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	benchVarAbiEndpointLayout      = "abi_endpoint_layout"
 	benchVarAbiFbtFormat           = "abi_fbt_format"
+	benchVarAbiFlowFilterLayout    = "abi_flow_filter_layout"
 	benchVarAbiFlowLayout          = "abi_flow_layout"
 	benchVarAbiGueControlFormat    = "abi_gue_control_format"
 	benchVarAbiGueFormat           = "abi_gue_format"
@@ -131,6 +133,7 @@ const (
 	benchVarAbiVxlanFormat         = "abi_vxlan_format"
 	benchVarCfgDatagramLife        = "cfg_datagram_life"
 	benchVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
+	benchVarCfgFlowEpochShift      = "cfg_flow_epoch_shift"
 	benchVarCfgFlowSetMask         = "cfg_flow_set_mask"
 	benchVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows               = "cfg_flows"
@@ -143,11 +146,14 @@ const (
 	benchVarCfgV6                  = "cfg_v6"
 	benchVarCookieAt               = "cookie_at"
 	benchVarFlow                   = "flow"
+	benchVarFlowFilter             = "flow_filter"
 	benchVarLease                  = "lease"
 	benchVarNat                    = "nat"
 	benchVarOverlay                = "overlay"
 	benchVarPoolMembers            = "pool_members"
 	benchVarRatelimitTat           = "ratelimit_tat"
+	benchVarRepeated               = "repeated"
+	benchVarRepeats                = "repeats"
 	benchVarRequests               = "requests"
 	benchVarSettings               = "settings"
 	benchVarSunk                   = "sunk"
@@ -248,6 +254,7 @@ type benchMapSpecs struct {
 	EndpointRows   *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	FlowsElsewhere *ebpf.MapSpec `ebpf:"flows_elsewhere"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
@@ -304,6 +311,7 @@ type benchVariableSpecs struct {
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
 	AbiFbtFormat           *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
+	AbiFlowFilterLayout    *ebpf.VariableSpec `ebpf:"abi_flow_filter_layout"`
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
@@ -327,6 +335,7 @@ type benchVariableSpecs struct {
 	AbiVxlanFormat         *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowEpochShift      *ebpf.VariableSpec `ebpf:"cfg_flow_epoch_shift"`
 	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows               *ebpf.VariableSpec `ebpf:"cfg_flows"`
@@ -339,11 +348,14 @@ type benchVariableSpecs struct {
 	CfgV6                  *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                   *ebpf.VariableSpec `ebpf:"flow"`
+	FlowFilter             *ebpf.VariableSpec `ebpf:"flow_filter"`
 	Lease                  *ebpf.VariableSpec `ebpf:"lease"`
 	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
 	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
+	Repeated               *ebpf.VariableSpec `ebpf:"repeated"`
+	Repeats                *ebpf.VariableSpec `ebpf:"repeats"`
 	Requests               *ebpf.VariableSpec `ebpf:"requests"`
 	Settings               *ebpf.VariableSpec `ebpf:"settings"`
 	Sunk                   *ebpf.VariableSpec `ebpf:"sunk"`
@@ -384,6 +396,7 @@ type benchMaps struct {
 	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowsElsewhere *ebpf.Map `ebpf:"flows_elsewhere"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
@@ -441,6 +454,7 @@ func (m *benchMaps) Close() error {
 		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
+		m.FlowsElsewhere,
 		m.Fragments,
 		m.HeavyHitters,
 		m.HostKeys,
@@ -498,6 +512,7 @@ type benchVariables struct {
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
 	AbiFbtFormat           *ebpf.Variable `ebpf:"abi_fbt_format"`
+	AbiFlowFilterLayout    *ebpf.Variable `ebpf:"abi_flow_filter_layout"`
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
@@ -521,6 +536,7 @@ type benchVariables struct {
 	AbiVxlanFormat         *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowEpochShift      *ebpf.Variable `ebpf:"cfg_flow_epoch_shift"`
 	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows               *ebpf.Variable `ebpf:"cfg_flows"`
@@ -533,11 +549,14 @@ type benchVariables struct {
 	CfgV6                  *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt               *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                   *ebpf.Variable `ebpf:"flow"`
+	FlowFilter             *ebpf.Variable `ebpf:"flow_filter"`
 	Lease                  *ebpf.Variable `ebpf:"lease"`
 	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`
 	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
 	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
+	Repeated               *ebpf.Variable `ebpf:"repeated"`
+	Repeats                *ebpf.Variable `ebpf:"repeats"`
 	Requests               *ebpf.Variable `ebpf:"requests"`
 	Settings               *ebpf.Variable `ebpf:"settings"`
 	Sunk                   *ebpf.Variable `ebpf:"sunk"`

@@ -57,14 +57,3 @@ func (c *core) quiet() bool {
 	c.best = min(c.best, took)
 	return float64(took) <= tolerance*float64(c.best)
 }
-
-// waitQuiet polls until the core is quiet or the deadline has passed.
-func (c *core) waitQuiet(deadline time.Time) bool {
-	for !c.quiet() {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return true
-}

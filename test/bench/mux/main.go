@@ -25,9 +25,10 @@ func main() {
 	only := flag.String("only", "", "measure this alone: packets, live, batches, sizes, memory or connections")
 	plots := flag.String("plots", "", "folder for the drawings; empty: none")
 	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
+	burst := flag.Int("burst", 50_021, "packets of a burst; odd, so that bursts begin at all flows in turn")
 	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
-	bench := func() error { return run(*out, *plots, *only, *class, *budget) }
+	bench := func() error { return run(*out, *plots, *only, measurement{*class, *burst, *budget}) }
 	if *cpu >= 0 {
 		bench = func() error { return takeTurns(*cpu) }
 	}
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-func run(out, plots, only, class string, budget time.Duration) error {
+func run(out, plots, only string, packets measurement) error {
 	var all report
 	wanted := func(part string) bool { return only == "" || only == part }
 	if wanted("memory") { // before the thread is bound to a core
@@ -52,7 +53,7 @@ func run(out, plots, only, class string, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := measureWorld(core, wanted, class, budget, &all); err != nil {
+	if err := measureWorld(core, wanted, packets, &all); err != nil {
 		return err
 	}
 	if wanted("connections") {
@@ -67,7 +68,7 @@ func run(out, plots, only, class string, budget time.Duration) error {
 }
 
 // measureWorld measures packets and live frames.
-func measureWorld(core *core, wanted func(string) bool, class string, budget time.Duration, all *report) (err error) {
+func measureWorld(core *core, wanted func(string) bool, packets measurement, all *report) (err error) {
 	if !slices.ContainsFunc([]string{"packets", "live", "batches", "sizes"}, wanted) {
 		return nil
 	}
@@ -77,7 +78,7 @@ func measureWorld(core *core, wanted func(string) bool, class string, budget tim
 	}
 	defer func() { err = errors.Join(err, world.Close()) }()
 	if wanted("packets") {
-		if all.Packets, err = measurePackets(core, world, class, budget); err != nil {
+		if all.Packets, err = measurePackets(core, world, packets); err != nil {
 			return err
 		}
 		printTable(os.Stdout, all.Packets)
@@ -104,13 +105,18 @@ func measureWorld(core *core, wanted func(string) bool, class string, budget tim
 	return nil
 }
 
-func measurePackets(core *core, world *world, class string, budget time.Duration) ([]result, error) {
-	families, flows := []family{v4, v6}, []int{1, 1_000_000}
-	share := budget / time.Duration(len(families)*len(flows))
+func measurePackets(core *core, world *world, of measurement) ([]result, error) {
+	families, flows := []family{v4, v6}, []int{1, manyFlows}
+	of.budget /= time.Duration(len(families) * len(flows))
 	var results []result
-	for _, family := range families {
+	for i, family := range families {
+		if i > 0 {
+			if err := world.forget(); err != nil {
+				return nil, err
+			}
+		}
 		for _, n := range flows {
-			measured, err := world.measure(core, family, n, class, share)
+			measured, err := world.measure(core, family, n, of)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s with %d flows: %w", family, n, err)
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,9 +17,11 @@ import (
 )
 
 const (
-	burst      = 50_021 // packets; odd, so that bursts begin at all flows in turn
-	wantBursts = 41
-	noisyPairs = 11
+	wantTurns = 41
+
+	// knownShare is the least part of a class's packets that must be of flows that the mux remembers: a set of the flow
+	// table has room for six, and hardly any has more.
+	knownShare = 0.995
 )
 
 // XDP's actions.
@@ -41,21 +44,31 @@ type class struct {
 	gue      bool        // in a pool that encapsulates in GUE
 	snat     bool        // on a mux with source NAT
 	action   uint32
-	nanos    []float64 // of bursts on a quiet core
-	noisy    *noisy    // instead of nanos, when the core was never quiet
+	known    bool              // all of its flows are to be remembered
+	verdicts map[string]uint64 // of its bursts, where known
+	bursts   []burst           // one of each turn
 
 	run      *ebpf.Program
 	cookie   *ebpf.Variable
+	repeats  *ebpf.Variable
+	filter   *ebpf.Map
 	template *ebpf.Variable // of a harness that writes each frame anew; else nil
 	datapath *mux.Datapath
 
 	handshake *ebpf.Program // of connections with full NAT
 }
 
-// noisy is what bursts on a busy core tell, in turns with those of what it is compared with.
-type noisy struct {
-	ns    float64
-	ratio float64
+// burst is packets of a class, one after the other.
+type burst struct {
+	ns    float64 // of a packet
+	quiet bool    // the core was, before and after
+}
+
+// measurement is of packets.
+type measurement struct {
+	class  string // these, with commas between them; empty: all
+	burst  int    // packets
+	budget time.Duration
 }
 
 const (
@@ -96,8 +109,8 @@ func classes(of family) []class {
 		{name: "harness-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynEmpty, action: xdpPass},
 		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, action: xdpTX},
 		{name: "tcp-syn-cookie-flooded", packet: linuxSYN(from(28), at(portFlooded)), program: benchProgBenchSyn, action: xdpTX},
-		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
-		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
+		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), known: true, action: xdpTX},
+		{name: "tcp-known", packet: tcp(16, portCookies), known: true, action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
 		{name: "tcp-cookie-gue", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, gue: true, action: xdpTX},
 		// The upper byte of the port stands for a cookie: so ports of many ranges take turns.
@@ -153,8 +166,9 @@ func timestamps(padding int) func(*pkt.Packet) {
 	})...)
 }
 
-// measure times all classes, or some, for one family and number of flows, and what they are compared with.
-func (w *world) measure(c *core, of family, flows int, only string, budget time.Duration) ([]result, error) {
+// measure times all classes, or some, for one family and number of flows, and what they are compared with. Their bursts take
+// turns, each turn begins with the next class, and ratios are of bursts of one turn: what slows one slows the others.
+func (w *world) measure(c *core, of family, flows int, m measurement) ([]result, error) {
 	if err := endSessions(w.datapath); err != nil {
 		return nil, err
 	}
@@ -166,10 +180,10 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 		return nil, err
 	}
 	defer h.Close()
-	deadline := time.Now().Add(budget)
+	deadline := time.Now().Add(m.budget)
 	all := classes(of)
-	if only != "" {
-		if all, err = alone(all, only); err != nil {
+	if m.class != "" {
+		if all, err = alone(all, m.class); err != nil {
 			return nil, err
 		}
 	}
@@ -182,27 +196,50 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 				return nil, err
 			}
 		}
-		// Every flow twice: from here on the flow table remembers those that it should.
-		if _, err := all[i].burst(2*flows + 1000); err != nil {
+		if err := all[i].begin(); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(all[i].warm(flows), all[i].set(false)); err != nil {
 			return nil, err
 		}
 	}
-	for turn := 0; turn < wantBursts && time.Now().Before(deadline); turn++ {
+	for turn := 0; turn < wantTurns && (turn == 0 || time.Now().Before(deadline)); turn++ {
 		for i := range all {
-			if err := all[i].measureOnce(c, deadline); err != nil {
+			if err := all[(turn+i)%len(all)].measureOnce(c, flows, m.burst); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for i := range all {
-		beside := all[i].besides(all)
-		if len(beside.nanos) == 0 || len(all[i].nanos) == 0 {
-			if err := all[i].measureNoisy(beside); err != nil {
-				return nil, err
-			}
+		if err := all[i].checkVerdicts(); err != nil {
+			return nil, err
 		}
 	}
 	return summarise(all, of, flows), nil
+}
+
+// warm has each flow send two packets in a row: from here on the flow table remembers those that it should. If they came
+// apart, flows of a set could evict one another before they are seen twice. The filter in front of the table is emptied
+// again and again, for behind the bits of others a part of the flows would be remembered some epochs later.
+func (k *class) warm(flows int) (err error) {
+	const chunk = 20_000
+	if err := k.repeats.Set(uint32(2)); err != nil {
+		return fmt.Errorf("have flows send twice: %w", err)
+	}
+	for left := 2*flows + 1000; left > 0 && err == nil; left -= chunk {
+		if err = k.emptyFilter(); err == nil {
+			_, err = k.time(min(left, chunk))
+		}
+	}
+	return errors.Join(err, k.repeats.Set(uint32(1)))
+}
+
+// emptyFilter has no flow have a bit.
+func (k *class) emptyFilter() error {
+	if err := k.filter.Put(uint32(0), make([]byte, k.filter.ValueSize())); err != nil {
+		return fmt.Errorf("empty the filter in front of the flow table: %w", err)
+	}
+	return nil
 }
 
 // alone leaves the classes named, with commas between them, what they are compared with, and the floor.
@@ -229,38 +266,55 @@ func named(all []class, name string) *class {
 	return &all[slices.IndexFunc(all, func(c class) bool { return c.name == name })]
 }
 
-// measureOnce takes one burst that ran on a quiet core, or none when the time is over.
-func (k *class) measureOnce(c *core, deadline time.Time) error {
-	for c.waitQuiet(deadline) {
-		took, err := k.burst(burst)
-		if err != nil {
+// measureOnce takes a burst. Flows that are to be known send once before it, and are alone in the filter in front of the flow
+// table: with the bursts of other classes between, they would come less often than in its epochs, and share it.
+func (k *class) measureOnce(c *core, flows, packets int) error {
+	if k.known {
+		if err := k.emptyFilter(); err != nil {
 			return err
 		}
-		if c.quiet() {
-			k.nanos = append(k.nanos, float64(took.Nanoseconds()))
-			return nil
+		if _, err := k.burst(flows); err != nil {
+			return err
+		}
+	}
+	before, err := k.datapath.Verdicts()
+	if err != nil {
+		return err
+	}
+	quiet := c.quiet()
+	took, err := k.burst(packets)
+	if err != nil {
+		return err
+	}
+	k.bursts = append(k.bursts, burst{ns: float64(took.Nanoseconds()), quiet: quiet && c.quiet()})
+	if !k.known {
+		return nil
+	}
+	after, err := k.datapath.Verdicts()
+	if err != nil {
+		return err
+	}
+	if k.verdicts == nil {
+		k.verdicts = map[string]uint64{}
+	}
+	for name, counter := range after {
+		if n := counter.Packets - before[name].Packets; n > 0 {
+			k.verdicts[name] += n
 		}
 	}
 	return nil
 }
 
-// measureNoisy times pairs of bursts, its own and those of what it is compared with, on a core that is not quiet. What slows
-// one slows the other, so the median of their ratios still tells something.
-func (k *class) measureNoisy(other *class) error {
-	var own, ratios []float64
-	for range noisyPairs {
-		beside, err := other.burst(burst)
-		if err != nil {
-			return err
-		}
-		took, err := k.burst(burst)
-		if err != nil {
-			return err
-		}
-		own = append(own, float64(took.Nanoseconds()))
-		ratios = append(ratios, float64(took.Nanoseconds())/float64(beside.Nanoseconds()))
+// checkVerdicts wants packets of flows that are to be remembered to be known.
+func (k *class) checkVerdicts() error {
+	var all uint64
+	for _, n := range k.verdicts {
+		all += n
 	}
-	k.noisy = &noisy{ns: median(own), ratio: median(ratios)}
+	known := k.verdicts["forward_flow"] + k.verdicts["forward_known"]
+	if k.known && float64(known) < knownShare*float64(all) {
+		return fmt.Errorf("of %d packets of %s, %d are of flows that the mux knows, want %.1f %%: %v", all, k.name, known, 100*knownShare, k.verdicts)
+	}
 	return nil
 }
 
@@ -320,27 +374,45 @@ func encapsulateInGUE(d *mux.Datapath, yes bool) error {
 	return d.SetSettings(settings)
 }
 
-// nanoseconds is what a packet takes.
-func (k *class) nanoseconds() float64 {
-	if k.noisy != nil {
-		return k.noisy.ns
+// nanoseconds is what a packet takes: on a quiet core, if it ever was.
+func (k *class) nanoseconds() (ns float64, quiet bool) {
+	var all, best []float64
+	for _, b := range k.bursts {
+		all = append(all, b.ns)
+		if b.quiet {
+			best = append(best, b.ns)
+		}
 	}
-	return median(k.nanos)
+	if len(best) > 0 {
+		return median(best), true
+	}
+	return median(all), false
+}
+
+// ratio is what a packet takes to one of beside, of the same turn, both without what a packet of less takes; nil: nothing.
+func (k *class) ratio(beside, less *class) float64 {
+	var ratios []float64
+	for turn := range k.bursts {
+		base := 0.0
+		if less != nil {
+			base = less.bursts[turn].ns
+		}
+		ratios = append(ratios, (k.bursts[turn].ns-base)/(beside.bursts[turn].ns-base))
+	}
+	return median(ratios)
 }
 
 func summarise(all []class, of family, flows int) []result {
 	var results []result
-	for _, k := range all {
+	for i := range all {
+		k := &all[i]
 		beside := k.besides(all)
-		r := result{Class: k.name, Family: of, Flows: flows, Beside: beside.name}
-		r.NS, r.Noisy = k.nanoseconds(), k.noisy != nil
-		r.Ratio = r.NS / beside.nanoseconds()
-		if r.Noisy {
-			r.Ratio = k.noisy.ratio
-		}
+		r := result{Class: k.name, Family: of, Flows: flows, Beside: beside.name, Ratio: k.ratio(beside, nil)}
+		var quiet bool
+		r.NS, quiet = k.nanoseconds()
+		r.Noisy = !quiet
 		if k.empty != "" {
-			h := named(all, k.empty).nanoseconds()
-			r.WithoutHarness = (r.NS - h) / (beside.nanoseconds() - h)
+			r.WithoutHarness = k.ratio(beside, named(all, k.empty))
 		}
 		results = append(results, r)
 	}

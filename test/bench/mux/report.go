@@ -13,10 +13,10 @@ type result struct {
 	Flows  int     `json:"flows"`
 	NS     float64 `json:"ns"`
 	Beside string  `json:"beside"` // the class that it is compared with
-	Ratio  float64 `json:"ratio"`  // to that class's of the same family, flows and run
+	Ratio  float64 `json:"ratio"`  // to that class's of the same family, flows and turn: the median
 	// WithoutHarness is the ratio less what the harness takes of both, where that is measured.
 	WithoutHarness float64 `json:"ratio_without_harness,omitempty"`
-	Noisy          bool    `json:"noisy,omitempty"` // the core was never quiet: see class.measureNoisy
+	Noisy          bool    `json:"noisy,omitempty"` // the core was never quiet: ns is of a busy one
 }
 
 // report is all that a run found; what it left out is empty.
@@ -40,11 +40,11 @@ func printTable(w io.Writer, results []result) {
 		if r.Noisy {
 			mark, noisy = "*", true
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%.0f\t%.2f%s\t\n", r.Class, r.Family, r.Flows, r.NS, r.Ratio, mark)
+		fmt.Fprintf(table, "%s\t%s\t%d\t%.0f%s\t%.2f\t\n", r.Class, r.Family, r.Flows, r.NS, mark, r.Ratio)
 	}
 	_ = table.Flush()
 	if noisy {
-		fmt.Fprintln(w, "* The core was never quiet: the ratio is that of bursts side by side, and rough. Run again, or give more -time.")
+		fmt.Fprintln(w, "* The core was never quiet. Ratios are of bursts side by side all the same.")
 	}
 }
 

@@ -90,8 +90,7 @@ func (p *player) turnTo(load, name string) error {
 			return err
 		}
 		p.now = &k
-		_, err := k.time(2*count + 1000) // from here on the flow table remembers what it should
-		return err
+		return k.warm(count)
 	}
 	return fmt.Errorf("there is no class %s", name)
 }

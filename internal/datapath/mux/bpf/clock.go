@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,15 @@ func FlowTick() (time.Duration, error) {
 		return 0, fmt.Errorf("read the length of a jiffy: %w", err)
 	}
 	return time.Duration(jiffy.Nano()) << MuxFlowLayoutFLOW_TICK_SHIFT, nil
+}
+
+// mostEpoch is how long a flow that was found in the flow table is not looked up again at most. Two minutes, the idle
+// timeout of UDP, have 14 such epochs.
+const mostEpoch = (1 << 13) * time.Millisecond
+
+// FlowEpochShift is the largest power of two of ticks that an epoch of the filter in front of the flow table has room for.
+func FlowEpochShift(tick time.Duration) uint32 {
+	return uint32(max(bits.Len64(uint64(mostEpoch/tick)), 1) - 1)
 }
 
 // The clock of datagrams in fragments.

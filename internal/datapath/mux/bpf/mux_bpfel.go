@@ -86,6 +86,8 @@ type MuxBucketLayout uint32
 const (
 	MuxBucketLayoutBUCKETS_PER_ROW     MuxBucketLayout = 32
 	MuxBucketLayoutBUCKET_HAS_PREVIOUS MuxBucketLayout = 8192
+	MuxBucketLayoutBUCKET_MOVED        MuxBucketLayout = 16384
+	MuxBucketLayoutELSEWHERE_PARTS     MuxBucketLayout = 64
 )
 
 type MuxBucketRow struct {
@@ -242,6 +244,20 @@ type MuxFlowCell struct {
 	Owner   uint32
 	Expires uint32
 }
+
+type MuxFlowFilter struct {
+	_     structs.HostLayout
+	Words [32768]uint64
+}
+
+type MuxFlowFilterLayout uint32
+
+const (
+	MuxFlowFilterLayoutFLOW_FILTER_WORD_BITS MuxFlowFilterLayout = 15
+	MuxFlowFilterLayoutFLOW_FILTER_BITS      MuxFlowFilterLayout = 56
+	MuxFlowFilterLayoutFLOW_FILTER_MOST      MuxFlowFilterLayout = 28
+	MuxFlowFilterLayoutFLOW_FILTER_EPOCHS    MuxFlowFilterLayout = 8
+)
 
 type MuxFlowLayout uint32
 
@@ -907,67 +923,68 @@ const (
 	MuxVerdictVERDICT_FORWARD_SYN            MuxVerdict = 9
 	MuxVerdictVERDICT_FORWARD_COOKIE         MuxVerdict = 10
 	MuxVerdictVERDICT_FORWARD_FLOW           MuxVerdict = 11
-	MuxVerdictVERDICT_FORWARD_BUCKET         MuxVerdict = 12
-	MuxVerdictVERDICT_FORWARD_FAILOVER       MuxVerdict = 13
-	MuxVerdictVERDICT_FORWARD_UNTRACKED      MuxVerdict = 14
-	MuxVerdictVERDICT_FORWARD_CHAINED        MuxVerdict = 15
-	MuxVerdictVERDICT_FORWARD_SNAT           MuxVerdict = 16
-	MuxVerdictVERDICT_FORWARD_FRAGMENT       MuxVerdict = 17
-	MuxVerdictVERDICT_FORWARD_ICMP           MuxVerdict = 18
-	MuxVerdictVERDICT_RELAY_FRAGMENT         MuxVerdict = 19
-	MuxVerdictVERDICT_RELAY_ANSWER           MuxVerdict = 20
-	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 21
-	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 22
-	MuxVerdictVERDICT_REPLY_NEIGHBOR         MuxVerdict = 23
-	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 24
-	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 25
-	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 26
-	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 27
-	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 28
-	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 29
-	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 30
-	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 31
-	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 32
-	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 33
-	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 34
-	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 35
-	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 36
-	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 37
-	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 38
-	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 39
-	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 40
-	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 41
-	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 42
-	MuxVerdictVERDICT_DROP_NEIGHBOR          MuxVerdict = 43
-	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 44
-	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 45
-	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 46
-	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 47
-	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 48
-	MuxVerdictVERDICT_DROP_JOIN_LIMITED      MuxVerdict = 49
-	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 50
-	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 51
-	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 52
-	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 53
-	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 54
-	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 55
-	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 56
-	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 57
-	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 58
-	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 59
-	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 60
-	MuxVerdictVERDICT_FORWARD_NAT            MuxVerdict = 61
-	MuxVerdictVERDICT_REPLY_NAT              MuxVerdict = 62
-	MuxVerdictVERDICT_DROP_NO_SESSION        MuxVerdict = 63
-	MuxVerdictVERDICT_DROP_SESSION_FULL      MuxVerdict = 64
-	MuxVerdictVERDICT_DROP_SESSION_PENDING   MuxVerdict = 65
-	MuxVerdictVERDICT_DROP_QUOTA             MuxVerdict = 66
-	MuxVerdictVERDICT_DROP_HALF_OPEN         MuxVerdict = 67
-	MuxVerdictVERDICT_DROP_OTHER_HOST        MuxVerdict = 68
-	MuxVerdictVERDICT_DROP_ECN               MuxVerdict = 69
-	MuxVerdictVERDICT_DROP_NAT_SOURCE        MuxVerdict = 70
-	MuxVerdictVERDICT_DROP_NAT_OTHER         MuxVerdict = 71
-	MuxVerdictVERDICT_COUNT                  MuxVerdict = 72
+	MuxVerdictVERDICT_FORWARD_KNOWN          MuxVerdict = 12
+	MuxVerdictVERDICT_FORWARD_BUCKET         MuxVerdict = 13
+	MuxVerdictVERDICT_FORWARD_FAILOVER       MuxVerdict = 14
+	MuxVerdictVERDICT_FORWARD_UNTRACKED      MuxVerdict = 15
+	MuxVerdictVERDICT_FORWARD_CHAINED        MuxVerdict = 16
+	MuxVerdictVERDICT_FORWARD_SNAT           MuxVerdict = 17
+	MuxVerdictVERDICT_FORWARD_FRAGMENT       MuxVerdict = 18
+	MuxVerdictVERDICT_FORWARD_ICMP           MuxVerdict = 19
+	MuxVerdictVERDICT_RELAY_FRAGMENT         MuxVerdict = 20
+	MuxVerdictVERDICT_RELAY_ANSWER           MuxVerdict = 21
+	MuxVerdictVERDICT_REPLY_ECHO             MuxVerdict = 22
+	MuxVerdictVERDICT_REPLY_TOO_BIG          MuxVerdict = 23
+	MuxVerdictVERDICT_REPLY_NEIGHBOR         MuxVerdict = 24
+	MuxVerdictVERDICT_REPLY_SYN              MuxVerdict = 25
+	MuxVerdictVERDICT_PUNT_FRAGMENT          MuxVerdict = 26
+	MuxVerdictVERDICT_PUNT_ICMP              MuxVerdict = 27
+	MuxVerdictVERDICT_PUNT_SPLIT             MuxVerdict = 28
+	MuxVerdictVERDICT_DROP_MARTIAN           MuxVerdict = 29
+	MuxVerdictVERDICT_DROP_NO_BACKEND        MuxVerdict = 30
+	MuxVerdictVERDICT_DROP_ACL               MuxVerdict = 31
+	MuxVerdictVERDICT_DROP_LIMIT_PACKETS     MuxVerdict = 32
+	MuxVerdictVERDICT_DROP_LIMIT_BYTES       MuxVerdict = 33
+	MuxVerdictVERDICT_DROP_LIMIT_CONNECTIONS MuxVerdict = 34
+	MuxVerdictVERDICT_DROP_FAIR_SHARE        MuxVerdict = 35
+	MuxVerdictVERDICT_DROP_NO_RANGE          MuxVerdict = 36
+	MuxVerdictVERDICT_DROP_NO_SOURCE         MuxVerdict = 37
+	MuxVerdictVERDICT_DROP_NO_NEXT_HOP       MuxVerdict = 38
+	MuxVerdictVERDICT_DROP_TOO_BIG           MuxVerdict = 39
+	MuxVerdictVERDICT_DROP_MERGED            MuxVerdict = 40
+	MuxVerdictVERDICT_DROP_NO_HEADROOM       MuxVerdict = 41
+	MuxVerdictVERDICT_DROP_ECHO              MuxVerdict = 42
+	MuxVerdictVERDICT_DROP_ECHO_LIMITED      MuxVerdict = 43
+	MuxVerdictVERDICT_DROP_NEIGHBOR          MuxVerdict = 44
+	MuxVerdictVERDICT_DROP_PUNT              MuxVerdict = 45
+	MuxVerdictVERDICT_DROP_NOT_A_MUX         MuxVerdict = 46
+	MuxVerdictVERDICT_DROP_RELAY_INVALID     MuxVerdict = 47
+	MuxVerdictVERDICT_DROP_RELAY_LIMITED     MuxVerdict = 48
+	MuxVerdictVERDICT_DROP_SYN               MuxVerdict = 49
+	MuxVerdictVERDICT_DROP_JOIN_LIMITED      MuxVerdict = 50
+	MuxVerdictVERDICT_DROP_VXLAN             MuxVerdict = 51
+	MuxVerdictVERDICT_DROP_NOT_A_VTEP        MuxVerdict = 52
+	MuxVerdictVERDICT_DROP_NO_ATTACHMENT     MuxVerdict = 53
+	MuxVerdictVERDICT_DROP_NO_ENDPOINT       MuxVerdict = 54
+	MuxVerdictVERDICT_DROP_INNER_OTHER       MuxVerdict = 55
+	MuxVerdictVERDICT_DROP_NO_HOST_KEY       MuxVerdict = 56
+	MuxVerdictVERDICT_DROP_BUCKET_MOVES      MuxVerdict = 57
+	MuxVerdictVERDICT_DROP_FBT_NO_ROOM       MuxVerdict = 58
+	MuxVerdictVERDICT_DROP_ANSWER_FORGED     MuxVerdict = 59
+	MuxVerdictVERDICT_DROP_ANSWER_HOST       MuxVerdict = 60
+	MuxVerdictVERDICT_DROP_FRAGMENT_EARLY    MuxVerdict = 61
+	MuxVerdictVERDICT_FORWARD_NAT            MuxVerdict = 62
+	MuxVerdictVERDICT_REPLY_NAT              MuxVerdict = 63
+	MuxVerdictVERDICT_DROP_NO_SESSION        MuxVerdict = 64
+	MuxVerdictVERDICT_DROP_SESSION_FULL      MuxVerdict = 65
+	MuxVerdictVERDICT_DROP_SESSION_PENDING   MuxVerdict = 66
+	MuxVerdictVERDICT_DROP_QUOTA             MuxVerdict = 67
+	MuxVerdictVERDICT_DROP_HALF_OPEN         MuxVerdict = 68
+	MuxVerdictVERDICT_DROP_OTHER_HOST        MuxVerdict = 69
+	MuxVerdictVERDICT_DROP_ECN               MuxVerdict = 70
+	MuxVerdictVERDICT_DROP_NAT_SOURCE        MuxVerdict = 71
+	MuxVerdictVERDICT_DROP_NAT_OTHER         MuxVerdict = 72
+	MuxVerdictVERDICT_COUNT                  MuxVerdict = 73
 )
 
 type MuxVipCostLayout uint32
@@ -1115,6 +1132,7 @@ const (
 	MuxMapEndpointRows           = "endpoint_rows"
 	MuxMapEndpoints              = "endpoints"
 	MuxMapFlows                  = "flows"
+	MuxMapFlowsElsewhere         = "flows_elsewhere"
 	MuxMapFragments              = "fragments"
 	MuxMapHeavyHitters           = "heavy_hitters"
 	MuxMapHostKeys               = "host_keys"
@@ -1180,6 +1198,7 @@ const (
 	MuxVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
 	MuxVarAbiEndpointLayout      = "abi_endpoint_layout"
 	MuxVarAbiFbtFormat           = "abi_fbt_format"
+	MuxVarAbiFlowFilterLayout    = "abi_flow_filter_layout"
 	MuxVarAbiFlowLayout          = "abi_flow_layout"
 	MuxVarAbiGueControlFormat    = "abi_gue_control_format"
 	MuxVarAbiGueFormat           = "abi_gue_format"
@@ -1203,6 +1222,7 @@ const (
 	MuxVarAbiVxlanFormat         = "abi_vxlan_format"
 	MuxVarCfgDatagramLife        = "cfg_datagram_life"
 	MuxVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
+	MuxVarCfgFlowEpochShift      = "cfg_flow_epoch_shift"
 	MuxVarCfgFlowSetMask         = "cfg_flow_set_mask"
 	MuxVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
 	MuxVarCfgNatSetMask          = "cfg_nat_set_mask"
@@ -1210,6 +1230,7 @@ const (
 	MuxVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
 	MuxVarCfgSnapLength          = "cfg_snap_length"
 	MuxVarCfgTrace               = "cfg_trace"
+	MuxVarFlowFilter             = "flow_filter"
 	MuxVarLease                  = "lease"
 	MuxVarNat                    = "nat"
 	MuxVarOverlay                = "overlay"
@@ -1294,6 +1315,7 @@ type MuxMapSpecs struct {
 	EndpointRows   *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	FlowsElsewhere *ebpf.MapSpec `ebpf:"flows_elsewhere"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.MapSpec `ebpf:"host_keys"`
@@ -1350,6 +1372,7 @@ type MuxVariableSpecs struct {
 	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
 	AbiFbtFormat           *ebpf.VariableSpec `ebpf:"abi_fbt_format"`
+	AbiFlowFilterLayout    *ebpf.VariableSpec `ebpf:"abi_flow_filter_layout"`
 	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
@@ -1373,6 +1396,7 @@ type MuxVariableSpecs struct {
 	AbiVxlanFormat         *ebpf.VariableSpec `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowEpochShift      *ebpf.VariableSpec `ebpf:"cfg_flow_epoch_shift"`
 	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgNatSetMask          *ebpf.VariableSpec `ebpf:"cfg_nat_set_mask"`
@@ -1380,6 +1404,7 @@ type MuxVariableSpecs struct {
 	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	FlowFilter             *ebpf.VariableSpec `ebpf:"flow_filter"`
 	Lease                  *ebpf.VariableSpec `ebpf:"lease"`
 	Nat                    *ebpf.VariableSpec `ebpf:"nat"`
 	Overlay                *ebpf.VariableSpec `ebpf:"overlay"`
@@ -1421,6 +1446,7 @@ type MuxMaps struct {
 	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowsElsewhere *ebpf.Map `ebpf:"flows_elsewhere"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
 	HostKeys       *ebpf.Map `ebpf:"host_keys"`
@@ -1478,6 +1504,7 @@ func (m *MuxMaps) Close() error {
 		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
+		m.FlowsElsewhere,
 		m.Fragments,
 		m.HeavyHitters,
 		m.HostKeys,
@@ -1535,6 +1562,7 @@ type MuxVariables struct {
 	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
 	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
 	AbiFbtFormat           *ebpf.Variable `ebpf:"abi_fbt_format"`
+	AbiFlowFilterLayout    *ebpf.Variable `ebpf:"abi_flow_filter_layout"`
 	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
@@ -1558,6 +1586,7 @@ type MuxVariables struct {
 	AbiVxlanFormat         *ebpf.Variable `ebpf:"abi_vxlan_format"`
 	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowEpochShift      *ebpf.Variable `ebpf:"cfg_flow_epoch_shift"`
 	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgNatSetMask          *ebpf.Variable `ebpf:"cfg_nat_set_mask"`
@@ -1565,6 +1594,7 @@ type MuxVariables struct {
 	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	FlowFilter             *ebpf.Variable `ebpf:"flow_filter"`
 	Lease                  *ebpf.Variable `ebpf:"lease"`
 	Nat                    *ebpf.Variable `ebpf:"nat"`
 	Overlay                *ebpf.Variable `ebpf:"overlay"`

@@ -92,6 +92,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		MuxMapEndpointRows:   d.Rows() + 1,
 		MuxMapVipUsage:       d.Rows() + 1,
 		MuxMapTenantUsage:    d.Rows() + 1,
+		MuxMapFlowsElsewhere: d.Rows() + 1,
 		MuxMapEndpointCounts: d.Rows() + 1,
 		MuxMapJoinTats:       d.Rows() + 1,
 		MuxMapAcls:           d.Rows() + 1,
@@ -127,6 +128,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[overlayMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[natMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[leaseMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[filterMap].Flags |= unix.BPF_F_MMAPABLE
 	knobs, err := d.knobs()
 	if err != nil {
 		return nil, err
@@ -151,6 +153,7 @@ func (d Sizes) knobs() (map[string]any, error) {
 		MuxVarCfgFlowSetMask:        d.FlowSets - 1,
 		MuxVarCfgNatSetMask:         d.natSets() - 1,
 		MuxVarCfgFlowUntrustedTicks: uint32(UntrustedIdle / tick),
+		MuxVarCfgFlowEpochShift:     FlowEpochShift(tick),
 	}
 	if d.Tokens != nil {
 		knobs[MuxVarCfgRatelimitBurst] = d.Tokens

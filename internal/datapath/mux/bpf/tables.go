@@ -25,6 +25,8 @@ type Tables struct {
 	SNATOwners     *ebpf.Map `ebpf:"snat_owners"`
 	NextHops       *ebpf.Map `ebpf:"next_hops"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowFilter     *ebpf.Map `ebpf:".data.flow_filter"`
+	FlowsElsewhere *ebpf.Map `ebpf:"flows_elsewhere"`
 	VIPUsage       *ebpf.Map `ebpf:"vip_usage"`
 	TenantUsage    *ebpf.Map `ebpf:"tenant_usage"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
@@ -75,6 +77,7 @@ const (
 	overlayMap     = ".data.overlay"
 	natMap         = ".data.nat"
 	leaseMap       = ".data.neighbor"
+	filterMap      = ".data.flow_filter"
 
 	constantsMap = ".rodata"
 )
@@ -97,6 +100,8 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"snat_owners", MuxMapSnatOwners, &t.SNATOwners},
 		{"next_hops", MuxMapNextHops, &t.NextHops},
 		{"flows", MuxMapFlows, &t.Flows},
+		{"flow_filter", filterMap, &t.FlowFilter},
+		{"flows_elsewhere", MuxMapFlowsElsewhere, &t.FlowsElsewhere},
 		{"vip_usage", MuxMapVipUsage, &t.VIPUsage},
 		{"tenant_usage", MuxMapTenantUsage, &t.TenantUsage},
 		{"verdicts", MuxMapVerdicts, &t.Verdicts},

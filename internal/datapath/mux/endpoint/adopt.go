@@ -85,7 +85,11 @@ func (t *Table) readEndpoint(row bpf.MuxEndpoint) (*Live, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := &Live{Row: row, Settings: readSettings(row), Buckets: buckets, Previous: previous}
+	moves, err := readMoves(t.Tables, pair)
+	if err != nil {
+		return nil, err
+	}
+	live := &Live{moves: moves, Row: row, Settings: readSettings(row), Buckets: buckets, Previous: previous}
 	for slot, backend := range rows {
 		live.Backends = append(live.Backends, FromBackend(slot, backend))
 		t.Hops.Adopt(bpf.FromAddress(backend.Tunnel), backend.NextHop)

@@ -28,6 +28,7 @@ type Live struct {
 	Previous []model.Slot       // as long as buckets, or empty when there is none
 	Backends []model.MuxBackend // by slot; Backend is not in the tables and zero
 	Lists    acl.Pair
+	moves    moves
 }
 
 // backends are those of an endpoint that may be none.
@@ -262,7 +263,7 @@ func (t *Table) carryOut(c *change) error {
 	}
 	var pair bpf.SlicePair
 	if c.old != nil {
-		c.next.Row = c.old.Row
+		c.next.Row, c.next.moves = c.old.Row, c.old.moves
 		pair = bpf.UnpackSlices(c.old.Row.Slices)
 	} else if err := t.initialise(c); err != nil {
 		return err
@@ -280,7 +281,8 @@ func (t *Table) carryOut(c *change) error {
 		if n := len(c.next.Buckets); n > 0 {
 			pair.BucketBits = bits.Len(uint(n)) - 1
 		}
-		if err := t.room.writeBuckets(c.buckets, c.next.Buckets, c.next.Previous); err != nil {
+		c.next.moves = nextMoves(c.old, c.next)
+		if err := t.room.writeBuckets(c.buckets, c.next); err != nil {
 			return err
 		}
 	}

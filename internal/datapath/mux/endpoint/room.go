@@ -98,15 +98,19 @@ func (r *room) releaseBuckets(c *change) {
 }
 
 // writeBuckets fills the rows of a slice of buckets, and those of previous behind them.
-func (r *room) writeBuckets(to alloc.Span, buckets, previous []model.Slot) error {
-	if len(buckets) == 0 {
+func (r *room) writeBuckets(to alloc.Span, e *Live) error {
+	if len(e.Buckets) == 0 {
 		return nil
 	}
 	rows := make([]bpf.MuxBucketRow, 1<<to.Bits)
-	for i, slot := range buckets {
-		rows[i/bpf.RowBuckets].Slots[i%bpf.RowBuckets] = uint16(slot)
+	for i, slot := range e.Buckets {
+		word := uint16(slot)
+		if e.moves.marks(i) {
+			word |= hasMoved
+		}
+		rows[i/bpf.RowBuckets].Slots[i%bpf.RowBuckets] = word
 	}
-	for i, slot := range previous {
+	for i, slot := range e.Previous {
 		if slot != 0 {
 			rows[i/bpf.RowBuckets].Slots[i%bpf.RowBuckets] |= hasPrevious
 			rows[len(rows)/2+i/bpf.RowBuckets].Slots[i%bpf.RowBuckets] = uint16(slot)

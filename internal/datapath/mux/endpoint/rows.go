@@ -6,39 +6,56 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// hasPrevious marks a bucket that moved lately.
-const hasPrevious = uint16(bpf.MuxBucketLayoutBUCKET_HAS_PREVIOUS)
+// What is marked beside a bucket's slot.
+const (
+	hasPrevious = uint16(bpf.MuxBucketLayoutBUCKET_HAS_PREVIOUS)
+	hasMoved    = uint16(bpf.MuxBucketLayoutBUCKET_MOVED)
+)
 
 // ReadBuckets reads the buckets and what they named before, if any of them says so.
 func ReadBuckets(t *bpf.Tables, from bpf.SlicePair) (buckets, previous []model.Slot, err error) {
-	current, marked, err := readSlots(t, from, false)
-	if err != nil || !marked {
-		return current, nil, err
+	words, err := readWords(t, from, false)
+	if err != nil {
+		return nil, nil, err
 	}
-	previous, _, err = readSlots(t, from, true)
-	return current, previous, err
+	buckets, marks := slotsOf(words)
+	if marks&hasPrevious == 0 {
+		return buckets, nil, nil
+	}
+	if words, err = readWords(t, from, true); err != nil {
+		return nil, nil, err
+	}
+	previous, _ = slotsOf(words)
+	return buckets, previous, nil
 }
 
-// readSlots reads the first half of a slice of buckets, or the previous ones in its second.
-func readSlots(t *bpf.Tables, from bpf.SlicePair, previous bool) (slots []model.Slot, marked bool, err error) {
+// slotsOf are the slots of buckets, and what is marked beside any of them.
+func slotsOf(words []uint16) (slots []model.Slot, marks uint16) {
+	for _, word := range words {
+		marks |= word
+		slots = append(slots, model.Slot(word&^(hasPrevious|hasMoved)))
+	}
+	return slots, marks
+}
+
+// readWords reads the first half of a slice of buckets, or the previous ones in its second.
+func readWords(t *bpf.Tables, from bpf.SlicePair, previous bool) ([]uint16, error) {
 	where, ok := from.BucketSpan(false)
 	if !ok {
-		return nil, false, nil
+		return nil, nil
 	}
 	if previous {
 		where.First += 1 << where.Bits
 	}
 	rows := make([]bpf.MuxBucketRow, 1<<where.Bits)
 	if err := bpf.ReadRows(t.Buckets, "buckets", where, rows); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	slots = make([]model.Slot, 1<<from.BucketBits)
-	for i := range slots {
-		slot := rows[i/bpf.RowBuckets].Slots[i%bpf.RowBuckets]
-		marked = marked || slot&hasPrevious != 0
-		slots[i] = model.Slot(slot &^ hasPrevious)
+	words := make([]uint16, 1<<from.BucketBits)
+	for i := range words {
+		words[i] = rows[i/bpf.RowBuckets].Slots[i%bpf.RowBuckets]
 	}
-	return slots, marked, nil
+	return words, nil
 }
 
 // writeBackends fills a slice of backends, the slots without one too.

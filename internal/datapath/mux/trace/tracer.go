@@ -114,7 +114,7 @@ func layerOf(forward string) string {
 		return "cookie"
 	case "forward_flow":
 		return "flow table"
-	case "forward_syn", "forward_bucket", "forward_failover", "forward_untracked", "forward_chained":
+	case "forward_syn", "forward_known", "forward_bucket", "forward_failover", "forward_untracked", "forward_chained":
 		return "bucket"
 	case "forward_snat":
 		return look.LayerSNAT

@@ -4,6 +4,7 @@ package flowstate
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -13,17 +14,24 @@ import (
 // Endpoint is an endpoint, and the flows that are remembered of it.
 type Endpoint struct {
 	model.MuxEndpoint
-	moved bool // a bucket of it has moved
+	moved []bool // buckets that have moved; nil: none
 	flows map[model.Flow]model.Slot
-	syns  map[model.Flow]uint32 // of flows at another backend: the sequence number that follows a SYN
+	// unsure are flows that may be among those remembered: the mux may have left out the look, and their packets came
+	// to nothing else that tells.
+	unsure map[model.Flow]bool
+	syns   map[model.Flow]uint32 // of flows at another backend: the sequence number that follows a SYN
 }
 
 // New is an endpoint that remembers what old did; nil: nothing.
 func New(e model.MuxEndpoint, old *Endpoint) *Endpoint {
 	if old == nil {
-		return &Endpoint{MuxEndpoint: e, flows: map[model.Flow]model.Slot{}, syns: map[model.Flow]uint32{}}
+		return &Endpoint{
+			MuxEndpoint: e, flows: map[model.Flow]model.Slot{}, unsure: map[model.Flow]bool{}, syns: map[model.Flow]uint32{},
+		}
 	}
-	return &Endpoint{MuxEndpoint: e, flows: old.flows, syns: old.syns, moved: old.moved || anyMoved(old.Buckets, e.Buckets)}
+	next := *old
+	next.MuxEndpoint, next.moved = e, old.movedIn(e.Buckets)
+	return &next
 }
 
 // Packet is what a choice is by.
@@ -40,10 +48,49 @@ type Choice struct {
 	Backend *model.MuxBackend // nil: there is none
 	// Previous is who may know the connection if Backend does not; nil: nobody.
 	Previous *model.MuxBackend
+	// Or are other verdicts that are as right, by which the same becomes of the packet: a bucket that has not moved names
+	// the slot of all its flows, so that the mux may leave out the look, and remember nothing.
+	Or []string
+	// Seen is to be told which of them the mux gave; empty: it can't be told. Nil if it must be Verdict.
+	Seen func(verdict string)
 }
 
 // Choose goes by cookie, flow table, bucket, in this order.
 func (e *Endpoint) Choose(key flowhash.Key, p Packet) Choice {
+	_, known := e.flows[p.Flow]
+	known = known && !e.unsure[p.Flow]
+	c := e.chooseByLook(key, p)
+	if c.Verdict != "forward_flow" && c.Verdict != "forward_bucket" || !e.isCertain(key, p.Flow) {
+		return c
+	}
+	c.Or = []string{"forward_known"}
+	if e.unsure[p.Flow] {
+		c.Or = append(c.Or, "forward_bucket")
+	}
+	c.Seen = func(verdict string) {
+		switch {
+		case known || verdict == "forward_flow" || verdict == "forward_bucket":
+			delete(e.unsure, p.Flow)
+		case verdict == "":
+			e.unsure[p.Flow] = true
+		case !e.unsure[p.Flow]:
+			delete(e.flows, p.Flow)
+		}
+	}
+	return c
+}
+
+// isCertain says whether a flow is where its bucket says, remembered or not.
+func (e *Endpoint) isCertain(key flowhash.Key, f model.Flow) bool {
+	number, ok := e.number(key, f)
+	warm := e.Cookies != model.CookiesSettling || f.Protocol != model.TCP
+	if !ok || !warm || e.moved != nil && e.moved[number] {
+		return false
+	}
+	return e.Alive(e.Buckets[number]) != nil && (len(e.Previous) == 0 || e.Previous[number] == 0)
+}
+
+func (e *Endpoint) chooseByLook(key flowhash.Key, p Packet) Choice {
 	bucket, previous := e.Bucket(key, p.Flow)
 	if p.Opens {
 		e.noteSYN(p, bucket)
@@ -111,7 +158,7 @@ func (e *Endpoint) Known(key flowhash.Key, f model.Flow, cookie model.Slot) *mod
 	if named != nil && e.Cookies == model.CookiesSettling {
 		return named
 	}
-	if e.moved {
+	if slices.Contains(e.moved, true) {
 		return nil
 	}
 	bucket, _ := e.Bucket(key, f)
@@ -120,18 +167,26 @@ func (e *Endpoint) Known(key flowhash.Key, f model.Flow, cookie model.Slot) *mod
 
 // Bucket is what the flow's bucket names, and what it named before.
 func (e *Endpoint) Bucket(key flowhash.Key, f model.Flow) (slot, previous model.Slot) {
-	if len(e.Buckets) == 0 {
+	number, ok := e.number(key, f)
+	if !ok {
 		return 0, 0
+	}
+	if len(e.Previous) > 0 {
+		previous = e.Previous[number]
+	}
+	return e.Buckets[number], previous
+}
+
+// number is that of the flow's bucket; false: there are none.
+func (e *Endpoint) number(key flowhash.Key, f model.Flow) (number int, ok bool) {
+	if len(e.Buckets) == 0 {
+		return 0, false
 	}
 	if e.Affinity { // all that one client sends to the endpoint
 		f.Source = netip.AddrPortFrom(f.Source.Addr(), 0)
 		f.Destination = netip.AddrPortFrom(f.Destination.Addr(), e.Key.Port)
 	}
-	number := inet.KeyedHash(key, f) % uint64(len(e.Buckets))
-	if len(e.Previous) > 0 {
-		previous = e.Previous[number]
-	}
-	return e.Buckets[number], previous
+	return int(inet.KeyedHash(key, f) % uint64(len(e.Buckets))), true
 }
 
 // cookie is the backend that a packet's timestamps name, or nil.
@@ -160,16 +215,17 @@ func (e *Endpoint) Alive(slot model.Slot) *model.MuxBackend {
 	return nil
 }
 
-// anyMoved says whether some hash has another slot in next than in old. Both sizes are powers of
-// two, so the larger one tells all of them apart.
-func anyMoved(old, next []model.Slot) bool {
-	if len(old) == 0 {
-		return false
+// movedIn are the buckets of next that have moved, ever: those that name another slot for some hash than e's. Both sizes
+// are powers of two, so the larger one tells all hashes apart. An endpoint without buckets has one, for all hashes.
+func (e *Endpoint) movedIn(next []model.Slot) []bool {
+	if len(e.Buckets) == 0 && e.moved == nil {
+		return nil // it forwarded nothing
 	}
-	for hash := range max(len(old), len(next)) {
-		if len(next) == 0 || old[hash%len(old)] != next[hash%len(next)] {
-			return true
-		}
+	moved := make([]bool, max(len(next), 1))
+	for hash := range max(len(e.Buckets), len(next), len(e.moved)) {
+		to := &moved[hash%len(moved)]
+		*to = *to || len(e.Buckets) == 0 || len(next) == 0 || e.Buckets[hash%len(e.Buckets)] != next[hash%len(next)] ||
+			e.moved != nil && e.moved[hash%len(e.moved)]
 	}
-	return false
+	return moved
 }

@@ -17,6 +17,8 @@ volatile const bool cfg_v6; /* family of the packets, and of their outer header 
 volatile const bool cfg_keep; /* leave the packet as the program left it, to trace at it */
 
 __u32 flow; /* the next one */
+__u32 repeats = 1; /* packets that a flow sends in a row */
+__u32 repeated; /* those that the next flow has sent of them */
 __u32 cookie_at; /* offset of the byte that names the backend in the packets of the class */
 __u64 sunk; /* frames that came back */
 __u8 syn_template[96]; /* the whole frame of a SYN: an answer is written over it */
@@ -28,12 +30,25 @@ enum {
 	COOKIE_SLOTS = 64, /* of those of the endpoint: a power of two */
 };
 
+/* The flow of a packet. */
+static __always_inline __u32 next_flow(void)
+{
+	__u32 number = flow;
+
+	if (++repeated >= repeats) {
+		repeated = 0;
+		flow = number + 1 < cfg_flows ? number + 1 : 0;
+	}
+	return number;
+}
+
 static __always_inline bool restore(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	/* The low word of the source; its upper byte tells the classes apart. */
 	__u32 *source = data + sizeof(struct ethhdr) + (cfg_v6 ? 20 : 12);
 	__u8 *cookie = data + (cookie_at & COOKIE_AT_MAX);
+	__u32 number;
 
 	barrier_var(cookie);
 	if (data + RESTORED_MAX > end || (void *)(cookie + 1) > end)
@@ -41,9 +56,9 @@ static __always_inline bool restore(struct xdp_md *ctx)
 	*(__u64 *)data = 0x0a02020000000002ULL; /* to 02:00:00:00:00:02 */
 	*(__u32 *)(data + 8) = 0x0a0a0a0a;
 	*(__be16 *)(data + 12) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(flow);
-	*cookie = (flow & (COOKIE_SLOTS - 1)) + 1;
-	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
+	number = next_flow();
+	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(number);
+	*cookie = (number & (COOKIE_SLOTS - 1)) + 1;
 	return true;
 }
 
@@ -52,11 +67,12 @@ static __always_inline bool restore_syn(struct xdp_md *ctx, const bool v6)
 {
 	const __u32 l4 = sizeof(struct ethhdr) + (v6 ? 40 : 20), bytes = l4 + 40;
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 word = bpf_htonl(flow), sum;
+	__u32 word, sum;
 	__u16 *check = data + l4 + offsetof(struct tcphdr, check);
 
 	if (data + bytes > end)
 		return false;
+	word = bpf_htonl(next_flow());
 #pragma unroll
 	for (__u32 at = 0; at + 8 <= bytes; at += 8)
 		*(__u64 *)(data + at) = *(__u64 *)(syn_template + at);
@@ -65,7 +81,6 @@ static __always_inline bool restore_syn(struct xdp_md *ctx, const bool v6)
 	sum = (__u16) ~*check + (word & 0xffff) + (word >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	*check = ~((sum & 0xffff) + (sum >> 16));
-	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
 	return true;
 }
 
@@ -90,10 +105,7 @@ static __always_inline bool restore_vxlan_of(struct xdp_md *ctx, __u32 number, c
 /* Likewise of the next flow. */
 static __always_inline bool restore_vxlan(struct xdp_md *ctx, const bool v6)
 {
-	__u32 number = flow;
-
-	flow = number + 1 < cfg_flows ? number + 1 : 0;
-	return restore_vxlan_of(ctx, number, v6);
+	return restore_vxlan_of(ctx, next_flow(), v6);
 }
 
 static __always_inline long length(const struct xdp_md *ctx)
