@@ -582,8 +582,10 @@ type RegisterNodeRequest struct {
 	// As in SyncMuxRequest.
 	NeighborPrefixes []string `protobuf:"bytes,8,rep,name=neighbor_prefixes,json=neighborPrefixes,proto3" json:"neighbor_prefixes,omitempty"`
 	Mac              string   `protobuf:"bytes,9,opt,name=mac,proto3" json:"mac,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// As in SyncHostRequest.
+	PortBlocks    bool `protobuf:"varint,10,opt,name=port_blocks,json=portBlocks,proto3" json:"port_blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterNodeRequest) Reset() {
@@ -677,6 +679,13 @@ func (x *RegisterNodeRequest) GetMac() string {
 		return x.Mac
 	}
 	return ""
+}
+
+func (x *RegisterNodeRequest) GetPortBlocks() bool {
+	if x != nil {
+		return x.PortBlocks
+	}
+	return false
 }
 
 type RegisterNodeResponse struct {
@@ -1239,7 +1248,7 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
 	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\x95\x02\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\xb6\x02\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1251,7 +1260,10 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"aggregates\x12\x1c\n" +
 	"\tmultipath\x18\a \x01(\bR\tmultipath\x12+\n" +
 	"\x11neighbor_prefixes\x18\b \x03(\tR\x10neighborPrefixes\x12\x10\n" +
-	"\x03mac\x18\t \x01(\tR\x03mac\"6\n" +
+	"\x03mac\x18\t \x01(\tR\x03mac\x12\x1f\n" +
+	"\vport_blocks\x18\n" +
+	" \x01(\bR\n" +
+	"portBlocks\"6\n" +
 	"\x14RegisterNodeResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

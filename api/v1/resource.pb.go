@@ -5590,7 +5590,9 @@ type SNATUse struct {
 	// Of what is in the tables: HostSNAT.written, or the generation of the newest answer.
 	Written uint64 `protobuf:"varint,13,opt,name=written,proto3" json:"written,omitempty"`
 	// With HostStatus.tells_ranges: the numbers of the ranges, in order.
-	RangeNumbers  []uint32 `protobuf:"varint,14,rep,packed,name=range_numbers,json=rangeNumbers,proto3" json:"range_numbers,omitempty"`
+	RangeNumbers []uint32 `protobuf:"varint,14,rep,packed,name=range_numbers,json=rangeNumbers,proto3" json:"range_numbers,omitempty"`
+	// Of a workload: ranges that it has of the host's port block beside its own. Of a port block: ranges that workloads have.
+	LentRanges    uint32 `protobuf:"varint,15,opt,name=lent_ranges,json=lentRanges,proto3" json:"lent_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5721,6 +5723,13 @@ func (x *SNATUse) GetRangeNumbers() []uint32 {
 		return x.RangeNumbers
 	}
 	return nil
+}
+
+func (x *SNATUse) GetLentRanges() uint32 {
+	if x != nil {
+		return x.LentRanges
+	}
+	return 0
 }
 
 // Flows of a workload to one destination.
@@ -6876,7 +6885,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\abackend\x18\x06 \x01(\tR\abackend\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
 	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\x12\x1a\n" +
-	"\bprotocol\x18\t \x01(\tR\bprotocol\"\xac\x03\n" +
+	"\bprotocol\x18\t \x01(\tR\bprotocol\"\xcd\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -6894,7 +6903,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fflows_waited\x18\v \x01(\x04R\vflowsWaited\x12\x1c\n" +
 	"\texhausted\x18\f \x01(\x04R\texhausted\x12\x18\n" +
 	"\awritten\x18\r \x01(\x04R\awritten\x12#\n" +
-	"\rrange_numbers\x18\x0e \x03(\rR\frangeNumbers\"q\n" +
+	"\rrange_numbers\x18\x0e \x03(\rR\frangeNumbers\x12\x1f\n" +
+	"\vlent_ranges\x18\x0f \x01(\rR\n" +
+	"lentRanges\"q\n" +
 	"\x0fSNATDestination\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1a\n" +

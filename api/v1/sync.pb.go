@@ -2418,7 +2418,9 @@ type SyncHostRequest struct {
 	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	Cluster    uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The host brings subflows of Multipath TCP to the host that has their connection.
-	Multipath     bool `protobuf:"varint,6,opt,name=multipath,proto3" json:"multipath,omitempty"`
+	Multipath bool `protobuf:"varint,6,opt,name=multipath,proto3" json:"multipath,omitempty"`
+	// The host gives ranges of its port blocks to its workloads: it is told of them in snat, with keys of their own.
+	PortBlocks    bool `protobuf:"varint,7,opt,name=port_blocks,json=portBlocks,proto3" json:"port_blocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2498,6 +2500,13 @@ func (x *SyncHostRequest) GetCluster() uint64 {
 func (x *SyncHostRequest) GetMultipath() bool {
 	if x != nil {
 		return x.Multipath
+	}
+	return false
+}
+
+func (x *SyncHostRequest) GetPortBlocks() bool {
+	if x != nil {
+		return x.PortBlocks
 	}
 	return false
 }
@@ -4221,8 +4230,10 @@ func (x *AllocatePortsRequest) GetPorts() uint32 {
 }
 
 type AllocatePortsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allocation    *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Allocation *PortAllocation        `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Those of its ranges that this call allocated, in order: they have rested.
+	Given         []uint32 `protobuf:"varint,2,rep,packed,name=given,proto3" json:"given,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4260,6 +4271,13 @@ func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
 func (x *AllocatePortsResponse) GetAllocation() *PortAllocation {
 	if x != nil {
 		return x.Allocation
+	}
+	return nil
+}
+
+func (x *AllocatePortsResponse) GetGiven() []uint32 {
+	if x != nil {
+		return x.Given
 	}
 	return nil
 }
@@ -5672,7 +5690,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
 	"\x04down\x18\x05 \x01(\bR\x04down\x12\x18\n" +
 	"\aretired\x18\x06 \x01(\bR\aretired\x12\x12\n" +
-	"\x04host\x18\a \x01(\rR\x04host\"\xcb\x01\n" +
+	"\x04host\x18\a \x01(\rR\x04host\"\xec\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -5682,7 +5700,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x1c\n" +
-	"\tmultipath\x18\x06 \x01(\bR\tmultipath\"\xff\x05\n" +
+	"\tmultipath\x18\x06 \x01(\bR\tmultipath\x12\x1f\n" +
+	"\vport_blocks\x18\a \x01(\bR\n" +
+	"portBlocks\"\xff\x05\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5836,11 +5856,12 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05ports\x18\x04 \x01(\rR\x05ports\"P\n" +
+	"\x05ports\x18\x04 \x01(\rR\x05ports\"f\n" +
 	"\x15AllocatePortsResponse\x127\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\v2\x17.weir.v1.PortAllocationR\n" +
-	"allocation\"m\n" +
+	"allocation\x12\x14\n" +
+	"\x05given\x18\x02 \x03(\rR\x05given\"m\n" +
 	"\x13ReleasePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +

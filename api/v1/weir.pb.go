@@ -4788,7 +4788,9 @@ type WorkloadPorts struct {
 	// What its host said last; left out: nothing.
 	Use *SNATUse `protobuf:"bytes,7,opt,name=use,proto3" json:"use,omitempty"`
 	// The workload is in no VIP's snat any more; its ports are in quarantine.
-	Removed       bool `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"`
+	Removed bool `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"`
+	// These are of the host's port block, from which its agent serves its workloads; the address names it.
+	Block         bool `protobuf:"varint,9,opt,name=block,proto3" json:"block,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4879,10 +4881,17 @@ func (x *WorkloadPorts) GetRemoved() bool {
 	return false
 }
 
+func (x *WorkloadPorts) GetBlock() bool {
+	if x != nil {
+		return x.Block
+	}
+	return false
+}
+
 type ReclaimPortsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Of the workload.
+	// Of the workload, or the name of a host for its port block.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// Those to take back. Left out: all.
 	Ranges []uint32 `protobuf:"varint,3,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
@@ -7904,7 +7913,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.weir.v1.SNATStatusR\x06status\x124\n" +
-	"\tworkloads\x18\x04 \x03(\v2\x16.weir.v1.WorkloadPortsR\tworkloads\"\xe7\x01\n" +
+	"\tworkloads\x18\x04 \x03(\v2\x16.weir.v1.WorkloadPortsR\tworkloads\"\xfd\x01\n" +
 	"\rWorkloadPorts\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
@@ -7913,7 +7922,8 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\areclaim\x18\x05 \x03(\rR\areclaim\x12 \n" +
 	"\vquarantined\x18\x06 \x03(\rR\vquarantined\x12\"\n" +
 	"\x03use\x18\a \x01(\v2\x10.weir.v1.SNATUseR\x03use\x12\x18\n" +
-	"\aremoved\x18\b \x01(\bR\aremoved\"s\n" +
+	"\aremoved\x18\b \x01(\bR\aremoved\x12\x14\n" +
+	"\x05block\x18\t \x01(\bR\x05block\"s\n" +
 	"\x13ReclaimPortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +

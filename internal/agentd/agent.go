@@ -207,7 +207,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // open opens a stream, which registers the host.
 func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 	a.stream.Opens()
-	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version, Multipath: a.multipath != nil}
+	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version, Multipath: a.multipath != nil, PortBlocks: a.config.Ports.Datapath != nil}
 	for _, address := range a.config.Addresses {
 		request.Addresses = append(request.Addresses, address.String())
 	}

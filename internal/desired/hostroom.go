@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/hardware"
 	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/snatport"
 	"github.com/weirlb/weir/internal/sorted"
 )
 
@@ -33,7 +34,7 @@ func Steering(vip model.VIP) (need steering.Room, hosts iter.Seq[string]) {
 	}
 	need.Sources = len(tunnels) + 2*len(on) + 2*switches
 	if vip.SNAT != nil {
-		need.Backends += len(vip.SNAT.Workloads)
+		need.Backends += len(vip.SNAT.Workloads) + snatport.HostCount(vip)
 		need.Buckets += (int(model.RangeOf(math.MaxUint16)) + 1) / steering.BucketsPerRow
 		for _, w := range vip.SNAT.Workloads {
 			on[w.Host] = true

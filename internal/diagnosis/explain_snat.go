@@ -26,6 +26,13 @@ func explainAnswer(s *store.State, vip model.VIP, flow model.Flow) *weirv1.Expla
 		if !there {
 			continue
 		}
+		if key.IsBlock() {
+			step("range %d, of the ports from %d on, is in the port block of host %s, whose agent knows which workload uses it", r, r.First(), w.Host)
+			step("the mux sends the packet in an outer header to %s (forward_snat); the agent on %s delivers it to the workload that has a connection from this port that it belongs to",
+				w.TunnelAddress(), w.Host)
+			p.Backend = &weirv1.Backend{Host: w.Host}
+			return p
+		}
 		step("range %d, of the ports from %d on, is workload %s's", r, r.First(), key.Address)
 		step("the mux sends the packet in an outer header to %s (forward_snat); the agent on %s delivers it if the workload has a connection from this port that it belongs to",
 			w.TunnelAddress(), w.Host)

@@ -276,9 +276,18 @@ func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
 
 // startHostWith starts a host that has ports already, which managers told it that are gone.
 func startHostWith(t *testing.T, url, name string, has map[model.SNATKey]model.HostSNAT, addresses ...string) *fakeHost {
-	h := &fakeHost{name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: has}
+	return startHostAs(t, url, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test", Multipath: true}, has)
+}
+
+// startBlockHost starts a host that serves its workloads from port blocks.
+func startBlockHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
+	return startHostAs(t, url, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test", PortBlocks: true}, map[model.SNATKey]model.HostSNAT{})
+}
+
+func startHostAs(t *testing.T, url string, request *weirv1.SyncHostRequest, has map[model.SNATKey]model.HostSNAT) *fakeHost {
+	h := &fakeHost{name: request.GetName(), client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: has}
 	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
-		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test", Multipath: true})
+		return h.client.SyncHost(ctx, request)
 	}, h.apply)
 	return h
 }

@@ -113,7 +113,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
 	_, ranges := s.Ports.Digest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
-	telemetry.Put(to, "weir_manager_snat_workloads", s.Ports.ClientCount())
+	telemetry.Put(to, "weir_manager_snat_workloads", s.Ports.WorkloadCount())
 	for action, vips := range overload.InForce(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}

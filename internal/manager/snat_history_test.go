@@ -76,9 +76,10 @@ type history struct {
 	mux    *fakeMux
 	listed map[netip.Addr]bool
 	leaves []netip.Addr
+	blocks []netip.Addr // addresses that name the blocks of hosts that serve workloads from them
 }
 
-const historySNATClients = 8
+const historySNATClients = 8 // two on each host
 
 func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	t.Helper()
@@ -88,18 +89,36 @@ func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	}
 	startHost(t, muxURL, "host1", "10.2.1.2")
 	startHost(t, muxURL, "host2", "10.2.2.2")
+	startBlockHost(t, muxURL, "host3", "10.2.3.2")
+	startBlockHost(t, muxURL, "host4", "10.2.4.2")
+	for _, host := range []string{"host3", "host4"} {
+		h.blocks = append(h.blocks, model.BlockKey(firstSNATClient.VIP, host).Address)
+	}
 	h.mux = startMux(t, muxURL, "mux1", "10.1.1.2")
 	client := dial(t, muxURL)
-	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 5 })
 	for i := range historySNATClients {
-		address := netip.AddrFrom4([4]byte{10, 3, byte(i%2 + 1), byte(i + 10)})
+		address := netip.AddrFrom4([4]byte{10, 3, byte(i%4 + 1), byte(i + 10)})
 		h.leaves, h.listed[address] = append(h.leaves, address), true
 	}
 	h.write(t, client)
 	return h
 }
 
-func hostOf(snatClient netip.Addr) string { return fmt.Sprintf("host%d", snatClient.As4()[2]) }
+func hostOf(owner netip.Addr) string {
+	for _, host := range []string{"host3", "host4"} {
+		if model.BlockKey(firstSNATClient.VIP, host).Address == owner {
+			return host
+		}
+	}
+	return fmt.Sprintf("host%d", owner.As4()[2])
+}
+
+// isListed says whether somebody may have ports: a workload that is listed, or a host with such workloads.
+func (h *history) isListed(owner netip.Addr) bool {
+	return h.listed[owner] || slices.Contains(h.blocks, owner) &&
+		slices.ContainsFunc(h.leaves, func(w netip.Addr) bool { return h.listed[w] && hostOf(w) == hostOf(owner) })
+}
 
 // write writes the VIP as it is by now: few ports, so that who is given some is soon given those of others.
 func (h *history) write(t *testing.T, client *rpc.Client) {
@@ -118,10 +137,10 @@ func (h *history) write(t *testing.T, client *rpc.Client) {
 	}
 }
 
-// ask has all workloads ask at once, and release some of what they have. Calls fail when a manager dies.
+// ask has all workloads, and hosts for theirs, ask at once, and release some of what they have. Calls fail when a manager dies.
 func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 	var calls sync.WaitGroup
-	for _, snatClient := range h.leaves {
+	for _, snatClient := range slices.Concat(h.leaves, h.blocks) {
 		ports, releases := h.random.Uint32N(40), h.random.IntN(2) == 0
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
@@ -174,9 +193,9 @@ func (h *history) compare(t *testing.T, client *rpc.Client) {
 		owners := h.mux.owners(firstSNATClient.VIP)
 		return maps.EqualFunc(owners, stored, func(have []netip.Addr, want netip.Addr) bool { return len(have) == 1 && have[0] == want })
 	})
-	for _, snatClient := range h.leaves {
+	for _, snatClient := range slices.Concat(h.leaves, h.blocks) {
 		for _, r := range h.ledger.of(snatClient) {
-			if h.listed[snatClient] && stored[r] != snatClient {
+			if h.isListed(snatClient) && stored[r] != snatClient {
 				t.Errorf("range %d was given to %s, and the store has it of %v", r, snatClient, stored[r])
 			}
 		}
@@ -190,8 +209,10 @@ func (h *history) compare(t *testing.T, client *rpc.Client) {
 func (h *history) relist(t *testing.T, client *rpc.Client) {
 	snatClient := h.leaves[h.random.IntN(len(h.leaves))]
 	h.listed[snatClient] = !h.listed[snatClient]
-	if !h.listed[snatClient] {
-		h.ledger.back(h.ledger.of(snatClient))
+	for _, owner := range slices.Concat(h.leaves, h.blocks) {
+		if !h.isListed(owner) {
+			h.ledger.back(h.ledger.of(owner))
+		}
 	}
 	h.write(t, client)
 }

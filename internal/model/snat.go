@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -95,11 +96,25 @@ const (
 	MaxRequestRate     = 10_000
 )
 
-// SNATKey names a workload that leaves as a VIP.
+// SNATKey names a workload that leaves as a VIP, or what a host has for its workloads: BlockKey.
 type SNATKey struct {
 	VIP     netip.Addr
 	Address netip.Addr
 }
+
+// blockPrefix holds the addresses that name port blocks: the discard prefix of RFC 6666, where no workload lives.
+var blockPrefix = netip.MustParsePrefix("100::/64")
+
+// BlockKey names the port block that a host has of a VIP. Its address is made from the host's name, so that stores,
+// muxes and hosts treat a block as they do what a workload has.
+func BlockKey(vip netip.Addr, host string) SNATKey {
+	address, sum := blockPrefix.Addr().As16(), sha256.Sum256([]byte(host))
+	copy(address[8:], sum[:])
+	return SNATKey{VIP: vip, Address: netip.AddrFrom16(address)}
+}
+
+// IsBlock says whether k names a host's port block, and no workload.
+func (k SNATKey) IsBlock() bool { return blockPrefix.Contains(k.Address) }
 
 // String is "10.1.0.2 as 203.0.113.20".
 func (k SNATKey) String() string { return fmt.Sprintf("%s as %s", k.Address, k.VIP) }

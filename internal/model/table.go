@@ -156,6 +156,7 @@ type Node struct {
 	NATPrefixes []netip.Prefix // by which backends know clients with full NAT in this mux, one of each family at most
 	Drained     time.Time      // since when no VIP is to be in the switch; zero: it is not drained
 	Multipath   bool           // the host brings subflows of Multipath TCP to the host that has their connection
+	PortBlocks  bool           // the host's agent gives ranges of port blocks to workloads
 
 	NeighborPrefixes []netip.Prefix // of VIPs in them the mux can answer ARP and NDP
 	MAC              string         // of the mux's interface, in lower case; empty: it has no neighbor prefixes

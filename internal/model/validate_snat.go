@@ -71,6 +71,9 @@ func (s SNAT) validateWorkloads(v *validator, vip VIP) {
 		if w.Address == vip.Address && vip.Address.IsValid() {
 			v.refuse(path+".address", "must not be the VIP itself")
 		}
+		if blockPrefix.Contains(w.Address) {
+			v.refuse(path+".address", "must not be in %s, whose addresses name port blocks, is %s", blockPrefix, w.Address)
+		}
 		if w.Tunnel.IsValid() {
 			v.address(path+".tunnel", w.Tunnel)
 		}

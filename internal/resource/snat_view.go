@@ -37,11 +37,18 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 		}
 	}
 	for key, h := range s.Ports.Of(vip.Address) {
-		if !listed[key.Address] && !h.Empty() {
-			p := workloadPorts(key, h)
-			p.Host, p.Removed = h.Host, true
-			response.Workloads = append(response.Workloads, p)
+		if listed[key.Address] || h.Empty() {
+			continue
 		}
+		p := workloadPorts(key, h)
+		p.Host, p.Removed, p.Block = h.Host, true, key.IsBlock()
+		if w, there := s.Ports.Client(key); there { // a block in use
+			if uses[w.Host] == nil {
+				uses[w.Host] = m.Uses(s, w.Host)
+			}
+			p.Host, p.Tunnel, p.Removed, p.Use = w.Host, w.TunnelAddress().String(), false, uses[w.Host][key]
+		}
+		response.Workloads = append(response.Workloads, p)
 	}
 	return response, nil
 }

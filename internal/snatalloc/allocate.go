@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -130,7 +131,7 @@ func (p *requests) sweep(now time.Time) {
 	maps.DeleteFunc(p.vips, func(_ netip.Addr, l *rate.Limiter) bool { return l.TokensAt(now) >= vipRate })
 }
 
-// clientOf finds who leaves as a VIP on a host.
+// clientOf finds who leaves as a VIP on a host, or the VIP of the host's port block.
 func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
 	vip, w, there := s.SNATClientWithVIP(key)
 	switch {
@@ -138,11 +139,14 @@ func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error)
 		return vip, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP %s lists %s in its snat", key.VIP, key.Address))
 	case w.Host != host:
 		return vip, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s does not live on %s", key.Address, host))
+	case key.IsBlock() && !desired.HasPortBlock(s.State, key):
+		return vip, connect.NewError(connect.CodeFailedPrecondition,
+			fmt.Errorf("%s registered without port blocks: its workloads ask for ports, not the host", host))
 	}
 	return vip, nil
 }
 
-// AllocatePorts gives a workload more ports of its VIP: written, and known to every healthy mux, when it answers.
+// AllocatePorts gives a workload, or a host for its workloads, more ports of a VIP: written, and known to every healthy mux, when it answers.
 func (a *Allocator) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	begun := time.Now()
 	response, err := a.allocatePorts(ctx, r)
@@ -207,7 +211,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 	a.Metrics.stages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
 	a.Metrics.stages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
 	a.Metrics.given.Add(float64(gave * model.RangePorts))
-	return &weirv1.AllocatePortsResponse{Allocation: now}, nil
+	return &weirv1.AllocatePortsResponse{Allocation: now, Given: wire.RangesToProto(given)}, nil
 }
 
 // allocation returns what the State has of a workload, as soon as every healthy mux knows it. While a restore is pending
@@ -225,15 +229,15 @@ func (a *Allocator) allocation(ctx context.Context, key model.SNATKey) (*weirv1.
 	return &weirv1.PortAllocation{Ranges: wire.RangesToProto(s.Ports.At(key).Ranges), Written: uint64(written)}, nil
 }
 
-// checkQuota says why a workload gets no more ports: it, or its VIP, has no room for more.
+// checkQuota says why a workload or a host gets no more ports: it, or its VIP, has no room for more.
 func checkQuota(s *store.State, vip model.VIP, key model.SNATKey) error {
 	if s.Restored.Pending() {
 		return errRestored()
 	}
-	if has := len(s.Ports.At(key).Ranges); mayTake(vip, has) <= 0 {
+	if has := len(s.Ports.At(key).Ranges); mayTake(s, vip, key) <= 0 {
 		return rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
 			"%s has %d ports, of the %d that it may: raise snat.maxPorts, if it may have more",
-			key, has*model.RangePorts, vip.SNAT.MaxPorts))
+			nameOf(s, key), has*model.RangePorts, s.Ports.Limit(vip, key)*model.RangePorts))
 	}
 	if s.Ports.Available(vip, key) == 0 {
 		return rpc.RefusePorts(rpc.PortsExhausted, fullRetry, fmt.Errorf(
@@ -247,15 +251,29 @@ func errRestored() error {
 		"the store was restored from a backup: no ports are given or taken back until the hosts have told which they have"))
 }
 
-// mayTake is how many more ranges a workload may have that has some.
-func mayTake(vip model.VIP, has int) int { return int(vip.SNAT.MaxPorts)/model.RangePorts - has }
+// nameOf is a workload, or "the block of host1 as 203.0.113.20", for messages.
+func nameOf(s *store.State, key model.SNATKey) string {
+	if w, there := s.Ports.Client(key); there && key.IsBlock() {
+		return fmt.Sprintf("the port block of %s as %s", w.Host, key.VIP)
+	}
+	return key.String()
+}
+
+// mayTake is how many more ranges a workload or a host may have.
+func mayTake(s *store.State, vip model.VIP, key model.SNATKey) int {
+	return s.Ports.Limit(vip, key) - len(s.Ports.At(key).Ranges)
+}
 
 // grant is how many ranges a request gets; if none, it says why.
 func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand, need uint32, now time.Time) (int, error) {
 	if err := checkQuota(s, vip, key); err != nil {
 		return 0, err
 	}
-	return demand.Next(now, need, s.Ports.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil
+	free, allowed := s.Ports.Available(vip, key), mayTake(s, vip, key)
+	if key.IsBlock() {
+		return demand.NextBlock(now, need, free, snatport.HostCount(vip), allowed), nil
+	}
+	return demand.Next(now, need, free, allowed), nil
 }
 
 // outcomeOf is what a metric calls the end of a port request.
@@ -327,10 +345,6 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 	if err := compile.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	address, err := netip.ParseAddr(r.GetAddress())
-	if err != nil {
-		return nil, apierr.ToConnect(&model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, is %.64q", r.GetAddress())})
-	}
 	ranges, err := wire.RangesFromProto(r.GetRanges())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -345,10 +359,13 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 		if err := authz.PermitVIP(trust.FromContext(ctx), s, trust.Operator, vip.Name); err != nil {
 			return store.Change{}, err
 		}
-		key := model.SNATKey{VIP: vip.Address, Address: address.Unmap()}
+		key, err := keyOf(s, vip, r.GetAddress())
+		if err != nil {
+			return store.Change{}, err
+		}
 		h, there := s.Ports.Get(key)
 		if !there {
-			return store.Change{}, &model.FieldError{Field: "address", Reason: fmt.Sprintf("%s has no ports of VIP %s", address, vip.Name)}
+			return store.Change{}, &model.FieldError{Field: "address", Reason: fmt.Sprintf("%s has no ports of VIP %s", r.GetAddress(), vip.Name)}
 		}
 		if next, err = reclaim(h, ranges, r.GetCancel()); err != nil || next.Equal(h) {
 			return store.Change{}, err
@@ -359,6 +376,17 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ReclaimPortsResponse{Reclaim: wire.RangesToProto(next.Reclaim), Generation: uint64(generation)}, nil
+}
+
+// keyOf names the workload at an address, or the port block of a host.
+func keyOf(s *store.State, vip model.VIP, who string) (model.SNATKey, error) {
+	if address, err := netip.ParseAddr(who); err == nil {
+		return model.SNATKey{VIP: vip.Address, Address: address.Unmap()}, nil
+	}
+	if node, there := s.Nodes.Get(who); there && node.Role == model.RoleHost {
+		return model.BlockKey(vip.Address, who), nil
+	}
+	return model.SNATKey{}, &model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, or a host for its port block, is %.64q", who)}
 }
 
 // reclaim returns h with ranges to be given back: all if none are named, or none after all.

@@ -9,10 +9,10 @@ import (
 	"github.com/weirlb/weir/internal/snat"
 )
 
-// Changed computes what the workloads of the VIP at an address have, and returns what differs from a. Workloads that vip
-// lists have what is preallocated; what others have goes into quarantine. vip is empty if none has the address. While
-// frozen nothing is allocated.
-func (a Allocations) Changed(address netip.Addr, vip model.VIP, now time.Time, frozen bool) map[model.SNATKey]Allocation {
+// Changed computes what the workloads and hosts of the VIP at an address have, and returns what differs from a. Workloads
+// that vip lists have what is preallocated; what others have goes into quarantine, and so does the block of a host without
+// workloads, or which has none by hasBlocks. vip is empty if none has the address. While frozen nothing is allocated.
+func (a Allocations) Changed(address netip.Addr, vip model.VIP, now time.Time, frozen bool, hasBlocks func(host string) bool) map[model.SNATKey]Allocation {
 	changed := map[model.SNATKey]Allocation{}
 	listed := map[netip.Addr]bool{}
 	if vip.SNAT != nil {
@@ -21,7 +21,7 @@ func (a Allocations) Changed(address netip.Addr, vip model.VIP, now time.Time, f
 			key := model.SNATKey{VIP: address, Address: w.Address}
 			listed[w.Address] = true
 			old, had := a.Get(key)
-			h := old.within(*vip.SNAT, blocked)
+			h := old.within(int(vip.SNAT.MaxPorts)/model.RangePorts, blocked)
 			h.Host = w.Host
 			if lack := int(vip.SNAT.Preallocate)/model.RangePorts - h.Active(); lack > 0 && !frozen {
 				// They begin where each has its own, so that small VIPs stay easy to read.
@@ -31,6 +31,17 @@ func (a Allocations) Changed(address netip.Addr, vip model.VIP, now time.Time, f
 			if !had || !h.Equal(old) {
 				changed[key] = h
 				next.Set(key, h)
+			}
+		}
+		limits := next.Limits(vip)
+		for key, w := range blocksOf(vip) {
+			old := a.At(key)
+			if !hasBlocks(w.Host) || len(old.Ranges) > 0 && old.Host != w.Host {
+				continue
+			}
+			listed[key.Address] = true
+			if h := old.within(limits[key], blocked); !h.Equal(old) {
+				changed[key] = h
 			}
 		}
 	}
@@ -43,14 +54,14 @@ func (a Allocations) Changed(address netip.Addr, vip model.VIP, now time.Time, f
 }
 
 // allocate returns h with up to n ranges more, and which those are: its own in quarantine first, then what is free from
-// start on.
+// start on. A block gets none of its own in quarantine: its host may give them to another workload than before.
 func (a Allocations) allocate(key model.SNATKey, h Allocation, blocked *snat.Set, n int, start model.Range) (Allocation, []model.Range) {
 	var given []model.Range
 	var quarantined []Quarantined
 	for _, r := range h.Quarantined {
 		kept := Quarantined{Since: r.Since}
 		for _, own := range r.Ranges {
-			if len(given) < n && !blocked.Has(own) {
+			if len(given) < n && !blocked.Has(own) && !key.IsBlock() {
 				given = append(given, own)
 			} else {
 				kept.Ranges = append(kept.Ranges, own)
@@ -73,14 +84,23 @@ func (a Allocations) allocate(key model.SNATKey, h Allocation, blocked *snat.Set
 	return h, given
 }
 
-// Allocate returns what the workload of a key has of vip with up to n ranges more, from start on, and which those are.
+// Allocate returns what the workload or host of a key has of vip with up to n ranges more, from start on, and which those
+// are.
 func (a Allocations) Allocate(vip model.VIP, key model.SNATKey, n int, start model.Range) (Allocation, []model.Range) {
-	return a.allocate(key, a.At(key), snat.Blocked(vip), n, start)
+	h := a.At(key)
+	if w, there := a.Client(key); there {
+		h.Host = w.Host
+	}
+	return a.allocate(key, h, snat.Blocked(vip), n, start)
 }
 
-// Available is how many ranges the workload of a key could get: those that are free, and its own in quarantine.
+// Available is how many ranges the workload or host of a key could get: those that are free, and of a workload its own in
+// quarantine.
 func (a Allocations) Available(vip model.VIP, key model.SNATKey) int {
 	n := snat.FreeCount(a.Taken(key.VIP), snat.Blocked(vip))
+	if key.IsBlock() {
+		return n
+	}
 	for _, r := range a.At(key).Quarantined {
 		n += len(r.Ranges)
 	}

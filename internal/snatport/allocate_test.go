@@ -77,6 +77,8 @@ func TestPortsHoldTogether(t *testing.T) {
 		var vip model.VIP
 		now := time.Unix(1000, 0)
 		listed := []bool{true, true, true, true}
+		withBlocks := true
+		hasBlocks := func(host string) bool { return withBlocks || host == "host0" }
 		write := func() {
 			next := leavingVIP(listed, 8*rapid.Uint32Range(0, 3).Draw(t, "preallocate"), 8*rapid.Uint32Range(3, 40).Draw(t, "most"),
 				rapid.SampledFrom([]uint16{64999, 65199}).Draw(t, "reserved"), rapid.SampledFrom([]uint16{0, 65100, 65300}).Draw(t, "endpoint"))
@@ -85,17 +87,20 @@ func TestPortsHoldTogether(t *testing.T) {
 			}
 			a.ReplaceVIP(vip, next)
 			vip = next
-			for key, h := range a.Changed(leavingAddress, vip, now, false) {
-				a.Set(key, h)
-			}
+			changeAll(&a, vip, now, hasBlocks)
 		}
 		write()
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 			i := rapid.IntRange(0, len(listed)-1).Draw(t, "workload")
 			key := model.SNATKey{VIP: leavingAddress, Address: netip.AddrFrom4([4]byte{10, 3, 1, byte(i)})}
+			if rapid.Bool().Draw(t, "of a block") {
+				key = model.BlockKey(leavingAddress, fmt.Sprint("host", i%2))
+			}
 			a = a.Clone()
-			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 5:
+				withBlocks = !withBlocks
 			case 0:
 				listed[i] = !listed[i] || !slices.Contains(append(slices.Clone(listed[:i]), listed[i+1:]...), true)
 				write()
@@ -108,23 +113,55 @@ func TestPortsHoldTogether(t *testing.T) {
 					a.Set(key, h)
 				}
 			case 4:
-				for key, h := range a.Changed(leavingAddress, vip, now, false) {
-					a.Set(key, h)
-				}
+				changeAll(&a, vip, now, hasBlocks)
 			}
 			if err := holdsTogether(a); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if again := a.Changed(leavingAddress, vip, now, false); len(again) > 0 {
-			for key, h := range again {
-				a.Set(key, h)
-			}
-			if third := a.Changed(leavingAddress, vip, now, false); len(third) > 0 {
-				t.Fatalf("what was computed is computed otherwise again: %v", third)
+		changeAll(&a, vip, now, hasBlocks)
+		if err := withinLimits(a, vip, hasBlocks); err != nil {
+			t.Fatal(err)
+		}
+		if changeAll(&a, vip, now, hasBlocks) > 0 {
+			if n := changeAll(&a, vip, now, hasBlocks); n > 0 {
+				t.Fatalf("what was computed is computed otherwise again, %d times", n)
 			}
 		}
 	})
+}
+
+// changeAll takes over what is to be changed, and says how much that was.
+func changeAll(a *Allocations, vip model.VIP, now time.Time, hasBlocks func(string) bool) int {
+	changed := a.Changed(leavingAddress, vip, now, false, hasBlocks)
+	for key, h := range changed {
+		a.Set(key, h)
+	}
+	return len(changed)
+}
+
+// withinLimits says whether a host has more for its workloads than these may have, or has a block without knowing what
+// that is.
+func withinLimits(a Allocations, vip model.VIP, hasBlocks func(string) bool) error {
+	sums, most := map[string]int{}, map[string]int{}
+	for key, h := range a.All() {
+		w, listed := a.Client(key)
+		switch {
+		case !listed && len(h.Ranges) > 0, key.IsBlock() && !hasBlocks(h.Host) && len(h.Ranges) > 0:
+			return fmt.Errorf("%s has %v", key, h.Ranges)
+		case listed && key.IsBlock():
+			sums[w.Host] += h.Active()
+		case listed:
+			sums[w.Host] += min(len(h.Ranges), int(vip.SNAT.MaxPorts)/model.RangePorts)
+			most[w.Host] += int(vip.SNAT.MaxPorts) / model.RangePorts
+		}
+	}
+	for host, n := range sums {
+		if n > most[host] {
+			return fmt.Errorf("%s has %d ranges, of the %d that its workloads may", host, n, most[host])
+		}
+	}
+	return nil
 }
 
 // allocateSome gives ports out, if the workload leaves as a VIP, and holds that they are free and its own.
@@ -136,7 +173,7 @@ func allocateSome(t *rapid.T, a *Allocations, vip model.VIP, key model.SNATKey) 
 	own := a.At(key)
 	h, given := a.Allocate(vip, key, rapid.IntRange(1, 10).Draw(t, "n"), model.Range(rapid.IntRange(0, 8191).Draw(t, "start")))
 	for _, r := range given {
-		if snat.Blocked(vip).Has(r) || before.Has(r) && !slices.Contains(slices.Collect(own.allRanges()), r) {
+		if snat.Blocked(vip).Has(r) || before.Has(r) && key.IsBlock() || before.Has(r) && !slices.Contains(slices.Collect(own.allRanges()), r) {
 			t.Fatalf("gave %d, which is blocked or somebody else's", r)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // dropped and reach no other workload.
 const QuarantineTime = 2 * time.Minute
 
-// Allocation is the port ranges that a workload has of a VIP.
+// Allocation is the port ranges that a workload, or a host for its workloads, has of a VIP.
 type Allocation struct {
-	Host        string        // of the workload
+	Host        string        // of the workload, or itself
 	Ranges      []model.Range // in order
 	Reclaim     []model.Range // of Ranges, those that take no new flow, in order
 	Quarantined []Quarantined // released by it, and not free yet
@@ -70,7 +70,7 @@ func (h Allocation) allRanges() iter.Seq[model.Range] {
 }
 
 // within returns h with what is above the limit, or must not be given out any more, to be reclaimed.
-func (h Allocation) within(s model.SNAT, blocked *snat.Set) Allocation {
+func (h Allocation) within(limit int, blocked *snat.Set) Allocation {
 	over := slices.Clone(h.Reclaim)
 	for _, r := range h.Ranges {
 		if blocked.Has(r) && !slices.Contains(over, r) {
@@ -78,7 +78,7 @@ func (h Allocation) within(s model.SNAT, blocked *snat.Set) Allocation {
 		}
 	}
 	for _, r := range slices.Backward(h.Ranges) {
-		if len(h.Ranges)-len(over) <= int(s.MaxPorts)/model.RangePorts {
+		if len(h.Ranges)-len(over) <= limit {
 			break
 		}
 		if !slices.Contains(over, r) {

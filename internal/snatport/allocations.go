@@ -15,7 +15,8 @@ type Allocations struct {
 	sorted.Map[model.SNATKey, Allocation]
 
 	taken   sorted.Map[netip.Addr, taken]                 // ranges of each VIP that somebody has, by address
-	clients sorted.Map[model.SNATKey, model.SNATWorkload] // those that VIPs list
+	clients sorted.Map[model.SNATKey, model.SNATWorkload] // those that VIPs list, and the port blocks of their hosts
+	blocks  int                                           // of clients, those that are port blocks
 	digest  uint64                                        // of the ranges of all clients, as muxes have them
 	ranges  int                                           // how many those are
 }
@@ -78,16 +79,28 @@ func (a *Allocations) Delete(key model.SNATKey) {
 func (a *Allocations) ReplaceVIP(old, vip model.VIP) {
 	for key := range KeysOf(old) {
 		a.sum(key, -1, a.At(key).Ranges)
+		if key.IsBlock() && a.clients.Has(key) {
+			a.blocks--
+		}
 		a.clients.Delete(key)
 	}
 	if vip.SNAT == nil || !vip.Address.IsValid() {
 		return
 	}
 	for _, w := range vip.SNAT.Workloads {
-		key := model.SNATKey{VIP: vip.Address, Address: w.Address}
-		a.clients.Set(key, w)
-		a.sum(key, 1, a.At(key).Ranges)
+		a.addClient(model.SNATKey{VIP: vip.Address, Address: w.Address}, w)
 	}
+	for key, w := range blocksOf(vip) {
+		a.addClient(key, w)
+	}
+}
+
+func (a *Allocations) addClient(key model.SNATKey, w model.SNATWorkload) {
+	if key.IsBlock() && !a.clients.Has(key) {
+		a.blocks++
+	}
+	a.clients.Set(key, w)
+	a.sum(key, 1, a.At(key).Ranges)
 }
 
 // sum adds ranges of the workload of a key to the digest of all, or takes them away.
@@ -123,13 +136,13 @@ func (a Allocations) Of(vip netip.Addr) iter.Seq2[model.SNATKey, Allocation] {
 // Client finds the workload that a key names, if there is such.
 func (a Allocations) Client(key model.SNATKey) (model.SNATWorkload, bool) { return a.clients.Get(key) }
 
-// Clients are the workloads that leave as VIPs, by VIP.
+// Clients are the workloads that leave as VIPs, and the port blocks of their hosts, by VIP.
 func (a Allocations) Clients() iter.Seq[model.SNATKey] { return a.clients.Keys() }
 
-// ClientCount is how many those are.
-func (a Allocations) ClientCount() int { return a.clients.Len() }
+// WorkloadCount is how many workloads leave as VIPs.
+func (a Allocations) WorkloadCount() int { return a.clients.Len() - a.blocks }
 
-// KeysOf are those of the workloads of a VIP.
+// KeysOf are those of the workloads of a VIP, and of the port blocks of their hosts.
 func KeysOf(vip model.VIP) iter.Seq[model.SNATKey] {
 	return func(yield func(model.SNATKey) bool) {
 		if vip.SNAT == nil {
@@ -137,6 +150,11 @@ func KeysOf(vip model.VIP) iter.Seq[model.SNATKey] {
 		}
 		for _, w := range vip.SNAT.Workloads {
 			if !yield(model.SNATKey{VIP: vip.Address, Address: w.Address}) {
+				return
+			}
+		}
+		for key := range blocksOf(vip) {
+			if !yield(key) {
 				return
 			}
 		}

@@ -23,7 +23,7 @@ type Reported struct {
 // the backup counts, except for ranges that others have. Ranges that only the backup has go into quarantine, and so do
 // those that a host reports of a workload that is not its own.
 func (a Allocations) Restore(address netip.Addr, vip model.VIP, told map[model.SNATKey][]Reported, now time.Time) map[model.SNATKey]Allocation {
-	t := takeOver{Allocations: a, vip: vip, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]Allocation{}, told: map[model.SNATKey]bool{}}
+	t := takeOver{Allocations: a, limits: a.Limits(vip), vip: vip, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]Allocation{}, told: map[model.SNATKey]bool{}}
 	keys := slices.SortedFunc(maps.Keys(told), model.SNATKey.Compare)
 	for _, confirmed := range []bool{true, false} { // what backup and host agree on goes first
 		for _, key := range keys {
@@ -45,10 +45,11 @@ func (a Allocations) Restore(address netip.Addr, vip model.VIP, told map[model.S
 
 type takeOver struct {
 	Allocations
-	vip   model.VIP
-	owner map[model.Range]model.SNATKey // of ranges that are held or in quarantine
-	next  map[model.SNATKey]Allocation
-	told  map[model.SNATKey]bool // keys that their own host reported
+	limits map[model.SNATKey]int
+	vip    model.VIP
+	owner  map[model.Range]model.SNATKey // of ranges that are held or in quarantine
+	next   map[model.SNATKey]Allocation
+	told   map[model.SNATKey]bool // keys that their own host reported
 }
 
 // own allocates the ranges that its host reports to the workload of a key, up to its limit: those that the backup has
@@ -68,7 +69,7 @@ func (t *takeOver) own(key model.SNATKey, told []Reported, confirmed bool) {
 		h.Host = w.Host
 		for _, r := range one.Ranges {
 			_, had := slices.BinarySearch(backup.Ranges, r)
-			if _, taken := t.owner[r]; taken || had != confirmed || r == 0 || !had && len(h.Ranges) >= int(t.vip.SNAT.MaxPorts)/model.RangePorts {
+			if _, taken := t.owner[r]; taken || had != confirmed || r == 0 || !had && len(h.Ranges) >= t.limits[key] {
 				continue
 			}
 			t.owner[r] = key
@@ -114,13 +115,15 @@ func (t *takeOver) complete(key model.SNATKey, backup Allocation, now time.Time)
 
 // quarantineStrays puts ranges that hosts reported and no workload got into quarantine, up to what a workload may have.
 func (t *takeOver) quarantineStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]Reported, now time.Time) {
-	most := snat.Ranges
-	if t.vip.SNAT != nil {
-		most = int(t.vip.SNAT.MaxPorts) / model.RangePorts
-	}
 	for _, key := range keys {
 		if key.VIP != address {
 			continue
+		}
+		most := snat.Ranges
+		if limit, listed := t.limits[key]; listed {
+			most = limit
+		} else if t.vip.SNAT != nil {
+			most = int(t.vip.SNAT.MaxPorts) / model.RangePorts
 		}
 		for _, one := range told[key] {
 			var strays []model.Range

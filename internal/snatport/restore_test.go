@@ -34,11 +34,16 @@ func TestPortsAreTakenOver(t *testing.T) {
 		Allocation{Host: "host1", Ranges: []model.Range{20}},
 		Allocation{Host: "host2", Ranges: []model.Range{30, 31}})
 	unlisted := model.SNATKey{VIP: keys[0].VIP, Address: netip.MustParseAddr("10.3.1.99")}
+	block := model.BlockKey(keys[0].VIP, "host1")
 	told := map[model.SNATKey][]Reported{
 		keys[0]:  {{Host: "host1", Ranges: []model.Range{10, 40}}},                     // gave 11 back, got 40 which rested
 		keys[1]:  {{Host: "host1", Ranges: []model.Range{10, 20, 30, 50, 51, 52, 53}}}, // claims 10 of another, got 30 of one that is away, more than it may
 		keys[2]:  {{Host: "host1", Ranges: []model.Range{60}}},                         // lives on host2 by the backup
 		unlisted: {{Host: "host2", Ranges: []model.Range{70}}},
+		block: {
+			{Host: "host1", Ranges: []model.Range{10, 80, 81, 82, 83, 84, 85}}, // claims a workload's own, and more than 8 less the 3 of these
+			{Host: "host2", Ranges: []model.Range{90}},                         // is not its own
+		},
 	}
 	next := a.Restore(vip.Address, vip, told, now)
 	quarantined := func(ranges ...model.Range) []Quarantined { return []Quarantined{{now, ranges}} }
@@ -47,6 +52,7 @@ func TestPortsAreTakenOver(t *testing.T) {
 		keys[1]:  {Host: "host1", Ranges: []model.Range{20, 30, 50, 51}, Quarantined: quarantined(52, 53)},
 		keys[2]:  {Host: "host2", Ranges: []model.Range{31}, Quarantined: quarantined(60)},
 		unlisted: {Host: "host2", Quarantined: quarantined(70)},
+		block:    {Host: "host1", Ranges: []model.Range{80, 81, 82, 83, 84}, Quarantined: append(quarantined(85), quarantined(90)...)},
 	} {
 		if got := next[key]; !got.Equal(want) {
 			t.Errorf("%s has %+v, want %+v", key.Address, got, want)

@@ -51,7 +51,7 @@ func addNeighbors(n *model.Node, prefixes []string, mac string) error {
 // HostFromProto reads the node that a host registers as.
 func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 	n, err := nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses(), nil, nil)
-	n.Multipath = p.GetMultipath()
+	n.Multipath, n.PortBlocks = p.GetMultipath(), p.GetPortBlocks()
 	return n, err
 }
 
@@ -65,14 +65,14 @@ func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
 		NatPrefixes: compile.PrefixTexts(n.NATPrefixes), Aggregates: compile.PrefixTexts(n.Aggregates), Multipath: n.Multipath,
-		NeighborPrefixes: compile.PrefixTexts(n.NeighborPrefixes), Mac: n.MAC,
+		NeighborPrefixes: compile.PrefixTexts(n.NeighborPrefixes), Mac: n.MAC, PortBlocks: n.PortBlocks,
 	}
 }
 
 // NodeFromRegistration reads what RegistrationToProto wrote.
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
 	n, err := nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses(), p.GetNatPrefixes(), p.GetAggregates())
-	n.Multipath = p.GetMultipath()
+	n.Multipath, n.PortBlocks = p.GetMultipath(), p.GetPortBlocks()
 	return n, errors.Join(err, addNeighbors(&n, p.GetNeighborPrefixes(), p.GetMac()))
 }
 

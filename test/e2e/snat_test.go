@@ -179,7 +179,32 @@ func TestWorkloadsLeaveAsTheirVIP(t *testing.T) {
 		lab.forgesNothing(t, family, server)
 		lab.manyShortOnes(t, family, server)
 	}
+	lab.lendsPorts(t)
 	lab.explains(t)
+}
+
+// lendsPorts holds that host1 got a port block of each VIP, by which it served its workload.
+func (l *snatLab) lendsPorts(t *testing.T) {
+	t.Helper()
+	for i := range snatFamilies {
+		out, err := l.Weir("snat", fmt.Sprintf("crawler-%d", i), "-o", "json")
+		must(t, err)
+		var held struct {
+			Workloads []struct {
+				Host   string
+				Block  bool
+				Ranges []uint32
+			}
+		}
+		must(t, json.Unmarshal([]byte(out), &held))
+		lends := false
+		for _, w := range held.Workloads {
+			lends = lends || w.Block && w.Host == l.node("host1-w1").Host && len(w.Ranges) > 0
+		}
+		if !lends {
+			t.Errorf("host1 has no port block:\n%s", out)
+		}
+	}
 }
 
 // leaves tries each kind of client.

@@ -136,8 +136,8 @@ func (w *world) portsAgree(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if !maps.EqualFunc(held, stored, slices.Equal) {
-			return fmt.Errorf("hosts have the ranges %v, and the store has %v", held, stored)
+		if wrong := stored.differs(held); wrong != nil {
+			return wrong
 		}
 		for _, n := range w.Of(netlab.Mux) {
 			if err := w.muxHas(n, stored); err != nil {
@@ -156,35 +156,78 @@ func (w *world) portsAgree(t *testing.T) {
 	}
 }
 
-// storedPorts is what each workload has by the store.
-func (w *world) storedPorts(ctx context.Context) (map[model.SNATKey][]model.Range, error) {
-	stored, owners := map[model.SNATKey][]model.Range{}, map[vipRange]netip.Addr{}
+// storedPorts is what the store has of ports.
+type storedPorts struct {
+	own     map[model.SNATKey][]model.Range
+	hosts   map[model.SNATKey]string // of workloads
+	blocks  map[hostVIP][]model.Range
+	tunnels map[model.SNATKey]int // ranges that muxes are to lead to a tunnel
+}
+
+type hostVIP struct {
+	host string
+	vip  netip.Addr
+}
+
+// storedPorts reads what the store has: a range is of one workload, or of one host's block.
+func (w *world) storedPorts(ctx context.Context) (storedPorts, error) {
+	stored := storedPorts{map[model.SNATKey][]model.Range{}, map[model.SNATKey]string{}, map[hostVIP][]model.Range{}, map[model.SNATKey]int{}}
+	owners := map[vipRange]netip.Addr{}
 	for _, f := range families {
 		r, err := one(w, w.cluster.replicas).GetSNAT(ctx, &weirv1.GetSNATRequest{Name: f.vip})
 		if err != nil {
-			return nil, err
+			return stored, err
 		}
-		for _, workload := range r.GetWorkloads() {
-			key := model.SNATKey{VIP: netip.MustParseAddr(r.GetAddress()), Address: netip.MustParseAddr(workload.GetAddress())}
-			stored[key] = nil
-			for _, n := range slices.Concat(workload.GetRanges(), workload.GetQuarantined()) {
+		for _, owner := range r.GetWorkloads() {
+			key := model.SNATKey{VIP: netip.MustParseAddr(r.GetAddress()), Address: netip.MustParseAddr(owner.GetAddress())}
+			for _, n := range slices.Concat(owner.GetRanges(), owner.GetQuarantined()) {
 				at := vipRange{key.VIP, model.Range(n)}
 				if other, taken := owners[at]; taken {
-					return nil, fmt.Errorf("range %d of %s is of %s and of %s", n, key.VIP, other, key.Address)
+					return stored, fmt.Errorf("range %d of %s is of %s and of %s", n, key.VIP, other, key.Address)
 				}
 				owners[at] = key.Address
 			}
-			for _, n := range workload.GetRanges() {
-				stored[key] = append(stored[key], model.Range(n))
+			var ranges []model.Range
+			for _, n := range owner.GetRanges() {
+				ranges = append(ranges, model.Range(n))
 			}
-			slices.Sort(stored[key])
+			slices.Sort(ranges)
+			if tunnel, err := netip.ParseAddr(owner.GetTunnel()); err == nil {
+				stored.tunnels[model.SNATKey{VIP: key.VIP, Address: tunnel}] += len(ranges)
+			}
+			if owner.GetBlock() {
+				stored.blocks[hostVIP{owner.GetHost(), key.VIP}] = ranges
+			} else {
+				stored.own[key], stored.hosts[key] = ranges, owner.GetHost()
+			}
 		}
 	}
 	return stored, nil
 }
 
-// muxHas says whether a mux's tables lead as many ranges to each workload as the store has of it.
-func (w *world) muxHas(n netlab.Node, stored map[model.SNATKey][]model.Range) error {
+// differs says how the tables of hosts are not what the store has: each workload has its own ranges, and otherwise some of
+// its host's block.
+func (s storedPorts) differs(held map[model.SNATKey][]model.Range) error {
+	for key, own := range s.own {
+		for _, r := range own {
+			if !slices.Contains(held[key], r) {
+				return fmt.Errorf("%s has the ranges %v, and the store has %v of it", key, held[key], own)
+			}
+		}
+	}
+	for key, ranges := range held {
+		block := s.blocks[hostVIP{s.hosts[key], key.VIP}]
+		for _, r := range ranges {
+			if !slices.Contains(s.own[key], r) && !slices.Contains(block, r) {
+				return fmt.Errorf("%s has range %d, and the store has %v of it and %v of its host's block", key, r, s.own[key], block)
+			}
+		}
+	}
+	return nil
+}
+
+// muxHas says whether a mux's tables lead as many ranges to each tunnel as the store has.
+func (w *world) muxHas(n netlab.Node, stored storedPorts) error {
 	out, err := w.Run(n.Name, w.Find("weir-mux"), "status", "--pin-path", w.PinPath(n.Name), "-o", "json")
 	if err != nil {
 		return err
@@ -207,9 +250,9 @@ func (w *world) muxHas(n netlab.Node, stored map[model.SNATKey][]model.Range) er
 			has[model.SNATKey{VIP: vip.VIP, Address: tunnel.Tunnel}] = tunnel.Ranges
 		}
 	}
-	for key, ranges := range stored {
-		if has[key] != len(ranges) {
-			return fmt.Errorf("%s leads %d ranges to %s, and the store has %d of it", n.Name, has[key], key, len(ranges))
+	for key, ranges := range stored.tunnels {
+		if has[key] != ranges {
+			return fmt.Errorf("%s leads %d ranges to %s, and the store has %d", n.Name, has[key], key, ranges)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/boottime"
 	agentsnat "github.com/weirlb/weir/internal/datapath/agent/snat"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -91,15 +92,19 @@ type Ports struct {
 
 	asking sync.WaitGroup
 
+	now func() time.Duration // CLOCK_BOOTTIME
+
 	mu            sync.Mutex
 	workloads     map[netip.Addr]*snatClient
-	failure       string // of SetSNAT
-	reportsRanges bool   // the manager wants the ranges of all workloads in reports
+	blocks        map[netip.Addr]*hostBlock // by VIP
+	failure       string                    // of SetSNAT
+	reportsRanges bool                      // the manager wants the ranges of all workloads in reports
 }
 
 // snatClient is a workload with source NAT.
 type snatClient struct {
-	config    model.HostSNAT
+	config    model.HostSNAT // with the ranges that are its own; those of the host's block are in its pool
+	adopted   bool           // Ranges are what the tables show, those of the block among them
 	releasing map[model.Range]closedRange
 	queue     []*queuedFlow // in order of arrival
 	packets   int           // in queue
@@ -136,9 +141,12 @@ func New(config Config, name string, log *slog.Logger, listed func([]netip.Addr)
 	if config.Bounds == (QueueBounds{}) {
 		config.Bounds = DefaultQueueBounds()
 	}
-	p := &Ports{config: config, name: name, log: log, listed: listed, workloads: make(map[netip.Addr]*snatClient)}
+	p := &Ports{
+		config: config, name: name, log: log, listed: listed, now: boottime.Since,
+		workloads: make(map[netip.Addr]*snatClient), blocks: make(map[netip.Addr]*hostBlock),
+	}
 	for _, s := range config.Live {
-		p.workloads[s.Key.Address] = &snatClient{config: s, releasing: make(map[model.Range]closedRange)}
+		p.workloads[s.Key.Address] = &snatClient{config: s, adopted: true, releasing: make(map[model.Range]closedRange)}
 	}
 	return p
 }
@@ -154,23 +162,11 @@ func (p *Ports) Apply(update wire.HostUpdate) error {
 	if len(update.SNAT)+len(update.SNATRemoved) == 0 && !update.SNATSnapshot {
 		return nil
 	}
-	if update.SNATSnapshot {
-		wanted := make(map[netip.Addr]model.SNATKey, len(update.SNAT))
-		for _, s := range update.SNAT {
-			wanted[s.Key.Address] = s.Key
-		}
-		for dip, client := range p.workloads {
-			if wanted[dip] != client.config.Key {
-				p.removeWorkload(dip)
-			}
-		}
-	}
-	for _, key := range update.SNATRemoved {
-		if client := p.workloads[key.Address]; client != nil && client.config.Key == key {
-			p.removeWorkload(key.Address)
-		}
-	}
+	lending{p}.dropRemoved(update)
 	for _, s := range update.SNAT {
+		if s.Key.IsBlock() {
+			continue
+		}
 		client := p.workloads[s.Key.Address]
 		if client != nil && client.config.Key != s.Key {
 			p.removeWorkload(s.Key.Address)
@@ -184,30 +180,21 @@ func (p *Ports) Apply(update wire.HostUpdate) error {
 		if has := client.config; s.Cluster == has.Cluster && s.Written < has.Written {
 			s.Ranges, s.Reclaim, s.Written = has.Ranges, has.Reclaim, has.Written
 		}
+		lending{p}.adopt(client, s.Ranges)
 		client.config, client.refused = s, false
-		client.forgetReleased()
+	}
+	lending{p}.applyBlocks(update)
+	for _, client := range p.workloads {
+		client.forgetReleased(lending{p}.lentTo(client))
 	}
 	return p.applyPorts()
 }
 
-// take takes over what the manager answers that a workload has, unless an update of the stream that is as new has come
-// before it.
-func (c *snatClient) take(has *weirv1.PortAllocation) error {
-	ranges, err := wire.RangesFromProto(has.GetRanges())
-	if err != nil {
-		return err
-	}
-	if written := model.Generation(has.GetWritten()); written > c.config.Written {
-		c.config.Ranges, c.config.Written = ranges, written
-		c.config.Reclaim = slices.DeleteFunc(slices.Clone(c.config.Reclaim), func(r model.Range) bool { return !slices.Contains(ranges, r) })
-	}
-	c.forgetReleased()
-	return nil
-}
-
 // forgetReleased forgets what was to be released of the ranges that a workload has no more.
-func (c *snatClient) forgetReleased() {
-	maps.DeleteFunc(c.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(c.config.Ranges, r) })
+func (c *snatClient) forgetReleased(lent []model.Range) {
+	maps.DeleteFunc(c.releasing, func(r model.Range, _ closedRange) bool {
+		return !slices.Contains(c.config.Ranges, r) && !slices.Contains(lent, r)
+	})
 }
 
 // removeWorkload removes a workload and its queued packets.
@@ -215,6 +202,10 @@ func (p *Ports) removeWorkload(dip netip.Addr) {
 	client := p.workloads[dip]
 	for _, held := range client.queue {
 		p.releaseQueued(held, len(held.notices))
+	}
+	if b := p.blocks[client.config.Key.VIP]; b != nil {
+		lent, _ := lending{p}.lent(client)
+		b.pool.Return(dip, lent, p.now())
 	}
 	delete(p.workloads, dip)
 }
@@ -225,7 +216,9 @@ func (p *Ports) applyPorts() error {
 	addresses := make([]netip.Addr, 0, len(p.workloads))
 	for dip, client := range p.workloads {
 		config := client.config
-		config.Reclaim = slices.Clone(config.Reclaim)
+		lent, reclaim := lending{p}.lent(client)
+		config.Ranges, config.Reclaim = slices.Concat(config.Ranges, lent), slices.Concat(config.Reclaim, reclaim)
+		slices.Sort(config.Ranges)
 		for r := range client.releasing {
 			config.Reclaim = append(config.Reclaim, r)
 		}
@@ -240,6 +233,11 @@ func (p *Ports) applyPorts() error {
 	}
 	if failure != p.failure && err != nil {
 		p.log.Error("source NAT refused", "err", err)
+	}
+	if p.failure != "" && err == nil {
+		for _, b := range p.blocks {
+			b.pool.Rest(p.now()) // the tables showed until now what workloads had returned
+		}
 	}
 	p.failure = failure
 	return err

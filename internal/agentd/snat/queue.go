@@ -52,9 +52,22 @@ func (p *Ports) releaseQueued(held *queuedFlow, n int) {
 	}
 }
 
-// assignPorts assigns ports to queued flows in order of arrival, and requests more if they do not suffice.
+// assignPorts assigns ports to queued flows in order of arrival, and gets more if they do not suffice.
 func (p *Ports) assignPorts(ctx context.Context, client *snatClient, now time.Time) {
-	lacking := 0
+	if p.assignQueued(client, now) == 0 {
+		return
+	}
+	if client.refused && now.Before(client.retryAt) || !client.requesting && (lending{p}).room(client) <= 0 {
+		p.rejectQueue(client, now)
+		return
+	}
+	if p.requestPorts(ctx, client, now) {
+		p.assignQueued(client, now)
+	}
+}
+
+// assignQueued assigns ports to queued flows in order of arrival, and returns how many lack one.
+func (p *Ports) assignQueued(client *snatClient, now time.Time) (lacking int) {
 	for _, held := range slices.Clone(client.queue) {
 		if !held.port.IsValid() {
 			external, found, err := p.config.Datapath.AssignPort(held.flow)
@@ -71,14 +84,7 @@ func (p *Ports) assignPorts(ctx context.Context, client *snatClient, now time.Ti
 		}
 		p.transmit(client, held)
 	}
-	if lacking == 0 {
-		return
-	}
-	if client.refused && now.Before(client.retryAt) || !client.requesting && client.isFull() {
-		p.rejectQueue(client, now)
-		return
-	}
-	p.requestPorts(ctx, client, now)
+	return lacking
 }
 
 // transmit sends the queued packets of a flow in order, and opens the flow if no more have arrived meanwhile.
@@ -98,11 +104,6 @@ func (p *Ports) transmit(client *snatClient, held *queuedFlow) {
 	if opened { // else more notices come
 		client.queue = slices.DeleteFunc(client.queue, func(h *queuedFlow) bool { return h == held })
 	}
-}
-
-// isFull says whether a workload is at its limit of ports.
-func (c *snatClient) isFull() bool {
-	return uint32(len(c.config.Ranges)+1)*model.RangePorts > c.config.MaxPorts
 }
 
 // rejectQueue rejects all queued flows without a port, after the manager refused ports.
@@ -144,14 +145,18 @@ func (p *Ports) rejectPacket(client *snatClient, n agentsnat.Notice) {
 	}
 }
 
-// requestPorts requests more ports of a workload from the manager, one request at a time.
-func (p *Ports) requestPorts(ctx context.Context, client *snatClient, now time.Time) {
-	if client.requesting || now.Before(client.retryAt) {
-		return
-	}
-	if client.isFull() {
+// requestPorts gets more ports for a workload, and says whether it has them: those of the host's block at once. Without a
+// block the manager is asked for them, one request at a time.
+func (p *Ports) requestPorts(ctx context.Context, client *snatClient, now time.Time) (got bool) {
+	if (lending{p}).room(client) <= 0 {
 		client.wantsPorts = false
-		return
+		return false
+	}
+	if b := p.blocks[client.config.Key.VIP]; b != nil && b.pool.Told() {
+		return (lending{p}).lend(ctx, b, client, now)
+	}
+	if client.requesting || now.Before(client.retryAt) {
+		return false
 	}
 	need := max(len(client.queue), 1)
 	client.requesting, client.wantsPorts = true, false
@@ -165,6 +170,12 @@ func (p *Ports) requestPorts(ctx context.Context, client *snatClient, now time.T
 		})
 		p.handleAllocated(ctx, key, answer, err)
 	})
+	return false
+}
+
+// mayRetry says whether a failed request is to be made again soon, as nothing was decided.
+func mayRetry(reason string, err error) bool {
+	return reason == rpc.PortsRate || reason == rpc.PortsOutstanding || reason == rpc.PortsRestored || err != nil && !isRefusal(err)
 }
 
 // handleAllocated handles the manager's answer.
@@ -179,7 +190,7 @@ func (p *Ports) handleAllocated(ctx context.Context, key model.SNATKey, answer *
 	client.requesting = false
 	reason, after, _ := rpc.PortsRefused(err)
 	switch {
-	case reason == rpc.PortsRate || reason == rpc.PortsOutstanding || reason == rpc.PortsRestored || err != nil && !isRefusal(err):
+	case mayRetry(reason, err):
 		client.retryAt, client.wantsPorts = now.Add(max(after, retryAfter)), true
 		p.log.Debug("can't request ports, trying again", "vip", key.VIP, "err", err)
 		return
@@ -195,7 +206,7 @@ func (p *Ports) handleAllocated(ctx context.Context, key model.SNATKey, answer *
 		return
 	}
 	client.refused = false
-	p.warn("take ports", client.take(answer.GetAllocation()))
+	p.warn("take ports", lending{p}.take(client, answer.GetAllocation()))
 	if p.applyPorts() == nil {
 		p.assignPorts(ctx, client, now)
 	}

@@ -34,14 +34,21 @@ func (p *Ports) release(ctx context.Context, now time.Time) {
 		for _, r := range use.Idle {
 			idle[r.Range] = r.Since
 		}
-		if client.closeRanges(idle, now) {
+		lent, reclaim := lending{p}.lent(client)
+		if client.closeRanges(lent, reclaim, idle, now) {
 			changed = true
 		}
-		p.releaseRanges(ctx, client, client.releasableRanges(idle, now)) // after ranges in use were opened again
+		unused := client.releasableRanges(idle, now) // after ranges in use were opened again
+		own := lending{p}.returnRanges(client, unused)
+		if len(own) < len(unused) {
+			changed = true
+		}
+		p.releaseRanges(ctx, client, own)
 	}
 	if changed {
 		p.warn("close ranges", p.applyPorts())
 	}
+	lending{p}.balanceBlocks(ctx, now)
 }
 
 // releasableRanges are the ranges without flows that were closed at least one round ago.
@@ -56,30 +63,40 @@ func (c *snatClient) releasableRanges(idle map[model.Range]time.Duration, now ti
 	return due
 }
 
-// closeRanges closes reclaimed and idle ranges to new flows, and opens idle ones again that are needed after all.
-func (c *snatClient) closeRanges(idle map[model.Range]time.Duration, now time.Time) (changed bool) {
-	for _, r := range c.config.Reclaim {
-		if _, closed := c.releasing[r]; !closed && slices.Contains(c.config.Ranges, r) {
+// closeRanges closes reclaimed and idle ranges to new flows, and opens idle ones again that are needed after all. Of its own
+// a workload keeps some, of the host's block none.
+func (c *snatClient) closeRanges(lent, reclaim []model.Range, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
+	reclaim = slices.Concat(c.config.Reclaim, reclaim)
+	for _, r := range reclaim {
+		if _, closed := c.releasing[r]; !closed && (slices.Contains(c.config.Ranges, r) || slices.Contains(lent, r)) {
 			c.releasing[r] = closedRange{since: now}
 			changed = true
 		}
 	}
-	keeps := int(c.config.KeepPorts) / model.RangePorts
-	room := len(c.config.Ranges) - len(c.releasing) - keeps
-	for _, r := range slices.Backward(c.config.Ranges) {
-		at, closed := c.releasing[r]
-		since, unused := idle[r]
-		switch {
-		case closed && !at.offered && !slices.Contains(c.config.Reclaim, r) && (!unused || len(c.queue) > 0):
-			delete(c.releasing, r)
-			room++
-			changed = true
-		case !closed && unused && room > 0 && len(c.queue) == 0 && session.Now()-since >= c.config.IdleTimeout:
-			c.releasing[r] = closedRange{since: now}
-			room--
-			changed = true
+	closeIdle := func(ranges []model.Range, keeps int) {
+		room := len(ranges) - keeps
+		for _, r := range ranges {
+			if _, closed := c.releasing[r]; closed {
+				room--
+			}
+		}
+		for _, r := range slices.Backward(ranges) {
+			at, closed := c.releasing[r]
+			since, unused := idle[r]
+			switch {
+			case closed && !at.offered && !slices.Contains(reclaim, r) && (!unused || len(c.queue) > 0):
+				delete(c.releasing, r)
+				room++
+				changed = true
+			case !closed && unused && room > 0 && len(c.queue) == 0 && session.Now()-since >= c.config.IdleTimeout:
+				c.releasing[r] = closedRange{since: now}
+				room--
+				changed = true
+			}
 		}
 	}
+	closeIdle(c.config.Ranges, int(c.config.KeepPorts)/model.RangePorts)
+	closeIdle(lent, 0)
 	return changed
 }
 
@@ -114,7 +131,7 @@ func (p *Ports) handleReleased(client *snatClient, answer *weirv1.ReleasePortsRe
 		p.log.Debug("can't release ports, trying again", "vip", client.config.Key.VIP, "err", err)
 		return
 	}
-	p.warn("release ports", client.take(answer.GetAllocation()))
+	p.warn("release ports", lending{p}.take(client, answer.GetAllocation()))
 	p.warn("close ranges", p.applyPorts())
 }
 
@@ -127,11 +144,15 @@ func (p *Ports) Usage() (all []*weirv1.SNATUse, tellsRanges bool) {
 	p.warn("read the use of ports", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all = make([]*weirv1.SNATUse, 0, len(uses))
+	all = make([]*weirv1.SNATUse, 0, len(uses)+len(p.blocks))
 	for _, use := range uses {
+		own := use.Ranges
+		if b := p.blocks[use.Key.VIP]; b != nil {
+			own = slices.DeleteFunc(slices.Clone(own), b.pool.Has)
+		}
 		u := &weirv1.SNATUse{
-			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)), Written: uint64(use.Written),
-			Digest: snat.Digest(use.Key.VIP, use.Tunnel, use.Ranges...), PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
+			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(own)), Written: uint64(use.Written),
+			LentRanges: uint32(len(use.Ranges) - len(own)), Digest: snat.Digest(use.Key.VIP, use.Tunnel, own...), PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
 		}
 		for _, d := range use.Most {
 			u.Destinations = append(u.Destinations, &weirv1.SNATDestination{
@@ -143,11 +164,11 @@ func (p *Ports) Usage() (all []*weirv1.SNATUse, tellsRanges bool) {
 			u.FlowsLocal = use.Begun
 		}
 		if p.reportsRanges {
-			u.RangeNumbers = wire.RangesToProto(use.Ranges)
+			u.RangeNumbers = wire.RangesToProto(own)
 		}
 		all = append(all, u)
 	}
-	return all, p.reportsRanges && err == nil
+	return slices.Concat(all, lending{p}.uses()), p.reportsRanges && err == nil
 }
 
 func protocolName(p model.Protocol) string {
@@ -162,7 +183,13 @@ func (p *Ports) Sample(to *telemetry.Sample) {
 	uses, _ := p.Usage()
 	for _, use := range uses {
 		vip, workload := use.GetVip(), use.GetAddress()
-		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
+		if address, err := netip.ParseAddr(workload); err == nil && (model.SNATKey{Address: address}).IsBlock() {
+			telemetry.Put(to, "weir_agent_snat_block_ports", use.GetRanges()*model.RangePorts, vip)
+			telemetry.Put(to, "weir_agent_snat_block_ports_lent", use.GetLentRanges()*model.RangePorts, vip)
+			telemetry.Put(to, "weir_agent_snat_block_requests_total", use.GetRequests(), vip)
+			continue
+		}
+		telemetry.Put(to, "weir_agent_snat_ports", (use.GetRanges()+use.GetLentRanges())*model.RangePorts, vip, workload)
 		telemetry.Put(to, "weir_agent_snat_ports_in_use", use.GetPortsInUse(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_flows", use.GetFlows(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_queued_packets", use.GetHeld(), vip, workload)

@@ -88,7 +88,7 @@ func snatTable(w io.Writer, r *weirv1.GetSNATResponse) error {
 	}
 	fmt.Fprintln(w)
 	t := table.New("", "no workload has any",
-		"WORKLOAD", "HOST", "HELD", "IN USE", "FLOWS", "WAITING", "REQUESTS", "NO PORT", "PORTS")
+		"WORKLOAD", "HOST", "HELD", "LENT", "IN USE", "FLOWS", "WAITING", "REQUESTS", "NO PORT", "PORTS")
 	for _, p := range r.GetWorkloads() {
 		used := make([]any, 0, 5)
 		for _, count := range []uint64{
@@ -101,8 +101,13 @@ func snatTable(w io.Writer, r *weirv1.GetSNATResponse) error {
 				used = append(used, count)
 			}
 		}
+		name := p.GetAddress()
+		if p.GetBlock() {
+			name = "(port block)"
+		}
 		t.Add(slices.Concat(
-			[]any{p.GetAddress(), p.GetHost(), len(p.GetRanges()) * model.RangePorts}, used, []any{portsText(p)})...)
+			[]any{name, p.GetHost(), len(p.GetRanges()) * model.RangePorts, int(p.GetUse().GetLentRanges()) * model.RangePorts},
+			used, []any{portsText(p)})...)
 	}
 	if err := t.Write(w); err != nil {
 		return err
@@ -184,8 +189,12 @@ func holder(w io.Writer, r *weirv1.GetSNATResponse, port uint16) error {
 		default:
 			continue
 		}
-		_, err := fmt.Fprintf(w, "%s port %d: %s on host %s %s\n",
-			r.GetAddress(), port, p.GetAddress(), cmp.Or(p.GetHost(), "-"), how)
+		who := p.GetAddress() + " on"
+		if p.GetBlock() {
+			who = "the port block of"
+		}
+		_, err := fmt.Fprintf(w, "%s port %d: %s host %s %s\n",
+			r.GetAddress(), port, who, cmp.Or(p.GetHost(), "-"), how)
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%s port %d: no workload has it\n", r.GetAddress(), port)
@@ -196,14 +205,16 @@ func reclaimCommand(s *session.Session) *cobra.Command {
 	var ports []string
 	var cancel bool
 	cmd := &cobra.Command{
-		Use:   "reclaim VIP WORKLOAD",
+		Use:   "reclaim VIP WORKLOAD|HOST",
 		Short: "Take ports back from a workload when their flows have ended",
-		Long: `Take ports back from a workload. Its host opens no new flow with them, and gives them
-back when the last flow has ended: nothing breaks. Ports go in ranges of 8.`,
+		Long: `Take ports back from a workload, or from the port block by which a host serves its workloads.
+The host opens no new flow with them, and gives them back when the last flow has ended: nothing breaks. Ports go in
+ranges of 8.`,
 		Example: `  weir snat reclaim crawler 10.1.0.2
+  weir snat reclaim crawler host1
   weir snat reclaim crawler 10.1.0.2 --ports 5000-5015
   weir snat reclaim crawler 10.1.0.2 --cancel`,
-		Args:              session.Arguments(2, 2, "VIP WORKLOAD"),
+		Args:              session.Arguments(2, 2, "VIP WORKLOAD|HOST"),
 		ValidArgsFunction: s.Complete(1, session.VIPNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ranges, err := parseRanges(ports)

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/model/steering"
+	"github.com/weirlb/weir/internal/snatport"
 )
 
 // Steered is a VIP as its hosts steer it, if switches may send its packets: they are to hold it, or have not been told for
@@ -51,9 +52,10 @@ func steeredPorts(s desired.State, vip model.VIP) steering.Endpoint {
 	ports := steering.Endpoint{
 		Key: steering.Ports(vip.Address), Buckets: make([]model.Slot, model.RangeOf(math.MaxUint16)+1), Cookies: model.CookiesOff,
 	}
-	for _, w := range vip.SNAT.Workloads {
+	for key := range snatport.KeysOf(vip) {
+		w, _ := s.Ports.Client(key)
 		slot := model.Slot(0)
-		for _, r := range s.Ports.At(model.SNATKey{VIP: vip.Address, Address: w.Address}).Ranges {
+		for _, r := range s.Ports.At(key).Ranges {
 			if r == 0 || ports.Buckets[r] != 0 {
 				continue
 			}

@@ -27,6 +27,7 @@ type (
 		NATPrefixes []netip.Prefix `json:"natPrefixes,omitempty"`
 		Drained     time.Time      `json:"drained,omitzero"`
 		Multipath   bool           `json:"multipath,omitempty"`
+		PortBlocks  bool           `json:"portBlocks,omitempty"`
 
 		NeighborPrefixes []netip.Prefix `json:"neighborPrefixes,omitempty"`
 		MAC              string         `json:"mac,omitempty"`

@@ -24,7 +24,7 @@ func main() {
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.StringVar(&b.weir, "weir", "bin/weir", "the command line that loads 20 000 VIPs from a file")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
-	flag.StringVar(&b.only, "only", "bounds growth large huge snat", "parts to measure; hardware: VIPs in switches; scale: one change where there is more, with tenants that have quotas; pages: the web page in a browser; beside: of bounds, the burst and the port requests alone")
+	flag.StringVar(&b.only, "only", "bounds growth large huge snat blocks", "parts to measure; hardware: VIPs in switches; scale: one change where there is more, with tenants that have quotas; pages: the web page in a browser; beside: of bounds, the burst and the port requests alone")
 	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
 	flag.IntVar(&b.changes, "changes", 300, "single changes to time with each number of replicas")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
@@ -73,6 +73,7 @@ func (b *bench) run(ctx context.Context) error {
 		{"huge", b.huge},
 		{"snat", b.snat},
 		{"ports", b.portsAlone},
+		{"blocks", b.portBlocks},
 		{"beside", b.beside},
 		{"hardware", b.hardware},
 		{"pages", b.pages},

@@ -250,7 +250,7 @@ func (a *agent) run(ctx context.Context, wait time.Duration) {
 			}
 		})
 		rpc.Follow(stream, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) { //nolint:errcheck // it ends with ctx
-			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench"})
+			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench", PortBlocks: true})
 		}, func(p *weirv1.SyncHostResponse) error {
 			a.received.Add(uint64(proto.Size(p)))
 			a.generation.Store(p.GetGeneration())

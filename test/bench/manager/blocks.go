@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/agentd/snat/block"
+	"github.com/weirlb/weir/internal/boottime"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/wire"
+)
+
+// portBlocks measures what workloads wait for ports that their hosts give from port blocks, at the rate of Figure 15.
+func (b *bench) portBlocks(ctx context.Context) error {
+	of := size{replicas: 5, vips: b.scale(100), muxes: 8, agents: b.scale(200)}
+	return b.with(ctx, of, func(w *world) error {
+		p := ports{w}
+		if err := p.makeVIPs(ctx); err != nil {
+			return err
+		}
+		hosts := make([]*blockHost, len(p.agents))
+		for i := range hosts {
+			hosts[i] = newBlockHost(i, p.agents[i].client)
+		}
+		// Blocks grow to what the demand foretells before anything is measured.
+		if _, err := p.askBlocks(ctx, hosts, 4000, 120*len(hosts)); err != nil {
+			return err
+		}
+		const perSecond, seconds = 500, 20
+		idle := p.cpu()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(seconds * time.Second):
+		}
+		grants, cpu := requestsOf(hosts), p.cpu()
+		without := (cpu.managers - idle.managers).Seconds()
+		all, err := p.askBlocks(ctx, hosts, perSecond, perSecond*seconds)
+		if err != nil {
+			return err
+		}
+		p.addAsked(fmt.Sprintf("%d port requests a second, by blocks", perSecond), all, p.since(cpu))
+		n := float64(len(all.took))
+		wait := quantiles(all.took)
+		used := p.results[len(p.results)-1].Managers
+		fmt.Printf("  port-wait-p50-ms %.3f, port-wait-p99-ms %.3f, port-grants-per-request 1/%.0f, manager-cpu-ms-per-port-request %.3f (beyond what they take without requests: %.3f)\n",
+			wait[50], wait[99], n/float64(max(1, requestsOf(hosts)-grants)), 1000*used/n, 1000*(used-without)/n)
+		return nil
+	})
+}
+
+// askBlocks has workloads need a range each, so many a second and so many in all, of their hosts in turn.
+func (p ports) askBlocks(ctx context.Context, hosts []*blockHost, perSecond, n int) (*asked, error) {
+	all := &asked{}
+	var open sync.WaitGroup
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	begin := time.Now()
+	for i := 0; i < n; {
+		select {
+		case <-ctx.Done():
+			open.Wait()
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+		for due := min(n, int(time.Since(begin).Seconds()*float64(perSecond))); i < due; i++ {
+			host := hosts[i%len(hosts)]
+			open.Go(func() {
+				begin := time.Now()
+				err := host.need(context.WithoutCancel(ctx))
+				all.note(time.Since(begin), err)
+			})
+		}
+	}
+	open.Wait()
+	return all, nil
+}
+
+func requestsOf(hosts []*blockHost) (n int) {
+	for _, h := range hosts {
+		h.mu.Lock()
+		n += h.requests
+		h.mu.Unlock()
+	}
+	return n
+}
+
+// blockHost is a host with one workload, which it serves as its agent would.
+type blockHost struct {
+	name     string
+	workload netip.Addr
+	key      model.SNATKey
+	client   *rpc.Client
+
+	mu       sync.Mutex
+	pool     block.Pool
+	granted  int
+	requests int
+	asking   chan struct{} // closed when the request under way has ended; nil: there is none
+	failure  error         // of the last request
+}
+
+func newBlockHost(i int, client *rpc.Client) *blockHost {
+	return &blockHost{
+		name: hostName(i), workload: netip.MustParseAddr(workloadAddress(i)), client: client,
+		key: model.BlockKey(netip.MustParseAddr(leavingAddress(i)), hostName(i)),
+	}
+}
+
+// need returns when the workload has a range more.
+func (h *blockHost) need(ctx context.Context) error {
+	for {
+		h.mu.Lock()
+		given := h.pool.Give(h.workload, 1, boottime.Since())
+		if h.asking == nil && (len(given) == 0 || h.pool.IsLow(h.granted, boottime.Since())) {
+			h.asking = make(chan struct{})
+			h.requests++
+			go h.ask(ctx, h.asking)
+		}
+		asking := h.asking
+		h.mu.Unlock()
+		if len(given) > 0 {
+			return nil
+		}
+		<-asking
+		h.mu.Lock()
+		err := h.failure
+		h.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// ask asks the manager for more of the block.
+func (h *blockHost) ask(ctx context.Context, ended chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	answer, err := h.client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
+		Name: h.name, Vip: h.key.VIP.String(), Address: h.key.Address.String(), Ports: 1,
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer close(ended)
+	if h.asking, h.failure = nil, err; err != nil {
+		return
+	}
+	ranges, err := wire.RangesFromProto(answer.GetAllocation().GetRanges())
+	given, failed := wire.RangesFromProto(answer.GetGiven())
+	if h.failure = err; err == nil {
+		h.failure = failed
+	}
+	h.pool.Replace(slices.Clone(ranges), nil, boottime.Since())
+	h.pool.Refresh(given, boottime.Since())
+	h.granted = len(given)
+}
