@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,10 +23,13 @@ const (
 	maxConnections    = 1000            // in an answer
 )
 
-// inspection answers what operators ask of the host through the manager, one question at a time.
+// inspection answers what operators ask of the host through the manager, one question at a time; an explanation, which
+// takes a second of a CPU, beside the others.
 type inspection struct {
-	config   Config
-	incoming chan *weirv1.NodeTask
+	config     Config
+	incoming   chan *weirv1.NodeTask
+	explaining sync.Mutex
+	under      sync.WaitGroup
 }
 
 func newInspection(config Config) *inspection {
@@ -35,6 +39,9 @@ func newInspection(config Config) *inspection {
 // enqueue never blocks, as the stream carries the tables too.
 func (i *inspection) enqueue(tasks []*weirv1.NodeTask) {
 	for _, task := range tasks {
+		if _, cancels := task.GetTask().(*weirv1.NodeTask_Cancel); cancels {
+			continue // what is asked takes no time, or can't be ended
+		}
 		select {
 		case i.incoming <- task:
 		default:
@@ -44,13 +51,19 @@ func (i *inspection) enqueue(tasks []*weirv1.NodeTask) {
 }
 
 func (i *inspection) run(ctx context.Context) error {
+	defer i.under.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case task := <-i.incoming:
-			if _, cancels := task.GetTask().(*weirv1.NodeTask_Cancel); cancels {
-				continue // what is asked takes no time
+			if what := task.GetExplain(); what != nil && i.explaining.TryLock() {
+				i.under.Go(func() {
+					defer i.explaining.Unlock()
+					explanation, err := i.explain(what.GetFrame())
+					i.send(ctx, task.GetId(), &weirv1.AnswerTaskRequest{Explanation: explanation}, err)
+				})
+				continue
 			}
 			i.answer(ctx, task)
 		}
@@ -58,7 +71,7 @@ func (i *inspection) run(ctx context.Context) error {
 }
 
 func (i *inspection) answer(ctx context.Context, task *weirv1.NodeTask) {
-	answer := &weirv1.AnswerTaskRequest{Name: i.config.Name, Id: task.GetId(), Done: true}
+	answer := &weirv1.AnswerTaskRequest{}
 	var err error
 	switch what := task.GetTask().(type) {
 	case *weirv1.NodeTask_Connections:
@@ -66,10 +79,16 @@ func (i *inspection) answer(ctx context.Context, task *weirv1.NodeTask) {
 	case *weirv1.NodeTask_FindToken:
 		answer.Holder, err = i.holder(what.FindToken)
 	case *weirv1.NodeTask_Explain:
-		answer.Explanation, err = i.explain(what.Explain.GetFrame())
+		err = errors.New("it explains another packet: ask again")
 	default:
 		err = errors.New("it does not know tasks of this kind: it is older than the manager")
 	}
+	i.send(ctx, task.GetId(), answer, err)
+}
+
+// send sends an answer, or why there is none.
+func (i *inspection) send(ctx context.Context, id uint64, answer *weirv1.AnswerTaskRequest, err error) {
+	answer.Name, answer.Id, answer.Done = i.config.Name, id, true
 	if err != nil {
 		answer.Error = err.Error()
 	}

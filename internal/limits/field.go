@@ -414,6 +414,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"PacketExplanation.frame":          {Text: frame},
 	"PacketExplanation.steps":          {List: 64, Text: line},
 	"PacketExplanation.workload":       {Text: address},
+	"PacketExplanation.interface":      {Text: word},
 
 	// What strangers, managers and admins say.
 	"JoinRequest.token":                     {Text: name},

@@ -26,6 +26,7 @@ type Principal struct {
 	Issue   uint32    `json:"issue"` // the least that is in force
 	Joined  time.Time `json:"joined"`
 	Revoked bool      `json:"revoked,omitempty"` // and not joined since
+	Use     string    `json:"use,omitempty"`     // hash of the key that joined last; empty: not known
 	// Addresses are prefixes that those of a node lie in; none: any that is nobody else's.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }

@@ -61,7 +61,12 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		}
 		principal, joined := now.Principals.Get(identity.String())
 		identity.Issue = principal.Issue
-		if again {
+		switch {
+		case again && principal.Revoked:
+			return change, refused(fmt.Errorf("%s was revoked: make another token with weir token create", identity))
+		case again && principal.Use != "" && principal.Use != use.Use.Key:
+			return change, refused(fmt.Errorf("another has joined as %s since: make another token with weir token create", identity))
+		case again:
 			return change, nil
 		}
 		if joined && !principal.Revoked && token.Name != identity.Name {
@@ -72,7 +77,7 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 			identity.Issue++ // whoever had the name before has it no longer
 		}
 		change = now.NoteUse(use)
-		change.Principals = []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}}
+		change.Principals = []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Use: use.Key, Addresses: token.Addresses}}
 		return change, nil
 	})
 	if err != nil {

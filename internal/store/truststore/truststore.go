@@ -119,15 +119,15 @@ func (s *Store) set(next *Trust) {
 
 // Update changes Trust by what decide makes of the newest one, all of it or nothing. If another
 // manager is faster, decide is called again: what it refuses or leaves as it is, it decided on what the store
-// holds. It returns when Trust shows the change. Calls of one manager take turns: of many that wrote at once one would
-// succeed, and all others decide again.
+// holds. It returns when Trust shows the change. Calls of one manager take turns to write: of many that wrote at once one would
+// succeed, and all others decide again. A refusal waits for nobody.
 func (s *Store) Update(ctx context.Context, decide func(*Trust) (Change, error)) error {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	mine := false
+	defer func() {
+		if mine {
+			<-s.turn
+		}
+	}()
 	for {
 		now, _ := s.Watch()
 		change, refusal := decide(now)
@@ -140,6 +140,15 @@ func (s *Store) Update(ctx context.Context, decide func(*Trust) (Change, error))
 				return cmp.Or(err, refusal)
 			}
 			continue
+		}
+		if !mine {
+			if err := s.takeTurn(ctx); err != nil {
+				return err
+			}
+			mine = true
+			if newest, _ := s.Watch(); newest != now {
+				continue
+			}
 		}
 		value, err := codec.Encode(struct{}{})
 		if err != nil {
@@ -157,6 +166,15 @@ func (s *Store) Update(ctx context.Context, decide func(*Trust) (Change, error))
 		if err := s.await(ctx, response.Succeeded, now, response.Header.Revision); err != nil || response.Succeeded {
 			return err
 		}
+	}
+}
+
+func (s *Store) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
@@ -35,33 +36,35 @@ func (x *Explainer) Explain(frame []byte) (look.Explanation, error) {
 	return e, nil
 }
 
-func (x *Explainer) explain(frame []byte) (e look.Explanation, err error) {
-	copied, err := load(x.live)
-	if err != nil {
-		return e, err
-	}
-	defer func() { err = errors.Join(err, copied.close()) }()
+func (x *Explainer) explain(frame []byte) (look.Explanation, error) {
 	// The first run finds out which rows the packet meets, the second meets them.
-	if _, err := copied.inbound(frame); err != nil {
-		return e, err
-	}
-	met, err := copied.rows()
+	var met rows
+	err := with(x.live, func(p *programs) (err error) {
+		if _, err = p.inbound(frame); err == nil {
+			met, err = p.rows()
+		}
+		return err
+	})
 	if err != nil {
+		return look.Explanation{}, err
+	}
+	var e look.Explanation
+	err = with(x.live, func(p *programs) (err error) {
+		if err = met.copy(x.live, p); err == nil {
+			e, err = p.explain(frame)
+		}
+		return err
+	})
+	return e, err
+}
+
+// explain runs a frame, and an answer of the workload if it gets it.
+func (p *programs) explain(frame []byte) (look.Explanation, error) {
+	e, err := p.inbound(frame)
+	if err != nil || e.Action != look.ActionDeliver {
 		return e, err
 	}
-	if err := copied.close(); err != nil {
-		return e, err
-	}
-	if copied, err = load(x.live); err != nil {
-		return e, err
-	}
-	if err := met.copy(x.live, copied); err != nil {
-		return e, err
-	}
-	if e, err = copied.inbound(frame); err != nil || e.Action != look.ActionDeliver {
-		return e, err
-	}
-	ifindex, err := copied.workload(&e)
+	ifindex, err := p.workload(&e)
 	if err != nil {
 		return e, err
 	}
@@ -69,9 +72,18 @@ func (x *Explainer) explain(frame []byte) (e look.Explanation, err error) {
 	if !there {
 		return e, nil
 	}
-	reply, err := copied.outbound(answer, ifindex)
+	reply, err := p.outbound(answer, ifindex)
 	e.Reply = &reply
 	return e, err
+}
+
+// with loads the programs for as long as do runs.
+func with(live *bpf.AgentObjects, do func(*programs) error) error {
+	p, err := load(live)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(p), p.close())
 }
 
 // programs are the agent's, by its tables but for those that packets change: these are new and empty.
@@ -117,6 +129,9 @@ func load(live *bpf.AgentObjects) (*programs, error) {
 			table.MaxEntries = few
 		}
 	}
+	for _, program := range spec.Programs {
+		sendNothing(program)
+	}
 	options := ebpf.CollectionOptions{MapReplacements: readOnly(live)}
 	for name, table := range options.MapReplacements {
 		spec.Maps[name].MaxEntries, spec.Maps[name].Flags = table.MaxEntries(), table.Flags()
@@ -128,6 +143,15 @@ func load(live *bpf.AgentObjects) (*programs, error) {
 		return nil, fmt.Errorf("load agent's programs once more: %w", err)
 	}
 	return p, nil
+}
+
+// sendNothing takes the helper out that sends in a test run too: it copies a packet to the interface at once.
+func sendNothing(program *ebpf.ProgramSpec) {
+	for i, in := range program.Instructions {
+		if in.IsBuiltinCall() && asm.BuiltinFunc(in.Constant) == asm.FnCloneRedirect {
+			program.Instructions[i] = asm.Mov.Imm(asm.R0, 0).WithMetadata(in.Metadata)
+		}
+	}
 }
 
 // readOnly are the tables that packets only read. The others change with packets.
