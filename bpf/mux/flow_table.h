@@ -66,6 +66,8 @@ struct flow_claim {
 	bool vip_has_less; /* than its guaranteed share */
 	bool tenant_has_room;
 	bool tenant_has_less;
+	/* Set by flow_recall(): */
+	bool trusted; /* the cell that it found is */
 };
 
 static __always_inline struct flow_usage *usage_of(__u32 owner)
@@ -306,6 +308,7 @@ static __always_inline __u32 flow_recall(struct flow_claim *c)
 			continue;
 		if (!(cell->owner & FLOW_TRUSTED) || (__s32)(c->now + c->idle - cell->expires) > 0)
 			flow_touch(set, i, c);
+		c->trusted = cell->owner & FLOW_TRUSTED;
 		return flow & SLOT_MASK;
 	}
 	return 0;

@@ -108,7 +108,10 @@ static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forwar
 	return chosen(choice.slot, forward);
 }
 
-/* A flow was found at a slot. Where that is its bucket's, its next packets need not look. */
+/*
+ * A flow was found at a slot. Where that is its bucket's, its next packets need not look, if it is
+ * trusted: quotas bound such flows, and with them the bits that one tenant's may set.
+ */
 __noinline int flow_found(const struct ask *a, __u32 slot)
 {
 	__u32 word;
@@ -118,7 +121,7 @@ __noinline int flow_found(const struct ask *a, __u32 slot)
 	word = bucket_word(a->slices, a->bucket_hash);
 	if (slot != (word & SLOT_MASK))
 		flow_is_elsewhere(a->endpoint, a->bucket_hash);
-	else if (word == slot && flow_filter_suits(a->claim.idle))
+	else if (word == slot && a->claim.trusted && flow_filter_suits(a->claim.idle))
 		flow_filter_add(a->claim.tag, a->claim.now);
 	return 0;
 }

@@ -205,6 +205,9 @@ func (o *observation) respond(part observedPart) *weirv1.ObserveResponse {
 
 // isNew says whether a flow was not seen yet with the verdict, and notes it.
 func (o *observation) isNew(flow seenFlow, verdict string) bool {
+	if verdict == "forward_known" { // that it was not looked up is chance
+		verdict = "forward_flow"
+	}
 	if o.seen[flow] == verdict {
 		return false
 	}

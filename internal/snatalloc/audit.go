@@ -9,6 +9,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/events/reason"
 	"github.com/weirlb/weir/internal/model"
@@ -291,13 +292,23 @@ const heldQuarantines = 5
 // isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by its
 // newest report. For a host without a stream the quarantine time is enough.
 func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h snatport.Allocation, seen quarantines, now time.Time) bool {
-	if _, _, listed := s.SNATClientWithVIP(key); listed || !s.Streams.At(h.Host) {
+	_, _, listed := s.SNATClientWithVIP(key)
+	if listed && (!key.IsBlock() || desired.HasPortBlock(s.State, key)) || !s.Streams.At(h.Host) {
 		return false
 	}
 	if seen.longer(key, h.Quarantined[0], heldQuarantines*a.Quarantine, now) {
 		return false
 	}
-	return a.ReportedUses(s, h.Host)[key].GetRanges() > 0
+	uses := a.ReportedUses(s, h.Host)
+	if !key.IsBlock() {
+		return uses[key].GetRanges() > 0
+	}
+	for of, use := range uses { // an agent without the block reports what it lent as its workloads'
+		if of.VIP == key.VIP && int(use.GetRanges()) > len(s.Ports.At(of).Ranges) {
+			return true
+		}
+	}
+	return false
 }
 
 // ReportedUses are what a host reported last of the workloads on it.

@@ -64,13 +64,41 @@ func (a Allocations) Limits(vip model.VIP) map[model.SNATKey]int {
 	return limits
 }
 
-// Limit is how many ranges the workload or the port block of a key may have.
+// Limit is how many ranges the workload or the port block of a key may have. A workload of a host whose block has ranges
+// may have what these leave it, so that whatever a host asks for it has no more than its workloads together may.
 func (a Allocations) Limit(vip model.VIP, key model.SNATKey) int {
-	if !key.IsBlock() {
-		return int(vip.SNAT.MaxPorts) / model.RangePorts
+	w, there := a.clients.Get(key)
+	if !there || vip.SNAT == nil {
+		return 0
 	}
-	return a.Limits(vip)[key]
+	if key.IsBlock() {
+		return a.blockLimit(vip, w.Host)
+	}
+	most := int(vip.SNAT.MaxPorts) / model.RangePorts
+	block := a.At(model.BlockKey(vip.Address, w.Host))
+	if block.Host != w.Host || len(block.Ranges) == 0 {
+		return most
+	}
+	return min(most, len(a.At(key).Ranges)+max(0, a.blockLimit(vip, w.Host)-len(block.Ranges)))
+}
+
+// blockLimit is maxPorts of each workload of a host, less what they have of their own.
+func (a Allocations) blockLimit(vip model.VIP, host string) (limit int) {
+	for _, w := range vip.SNAT.Workloads {
+		if w.Host == host {
+			limit += int(vip.SNAT.MaxPorts)/model.RangePorts - len(a.At(model.SNATKey{VIP: vip.Address, Address: w.Address}).Ranges)
+		}
+	}
+	return limit
 }
 
 // HostCount is how many hosts have workloads of a VIP.
-func HostCount(vip model.VIP) int { return len(blocksOf(vip)) }
+func HostCount(vip model.VIP) int {
+	hosts := map[string]bool{}
+	if vip.SNAT != nil {
+		for _, w := range vip.SNAT.Workloads {
+			hosts[w.Host] = true
+		}
+	}
+	return len(hosts)
+}

@@ -76,6 +76,13 @@ func TestABlockIsBounded(t *testing.T) {
 	if !slices.Equal(changed.Reclaim, []model.Range{8105, 8106, 8107}) {
 		t.Errorf("reclaimed are %v", changed.Reclaim)
 	}
+	// Nor does the host get more by asking for its workloads.
+	for _, w := range vip.SNAT.Workloads {
+		of := model.SNATKey{VIP: leavingAddress, Address: w.Address}
+		if n := a.Limit(vip, of); w.Host == "host1" && n != len(a.At(of).Ranges) {
+			t.Errorf("beside the full block %s may have %d ranges", w.Address, n)
+		}
+	}
 	// What it releases it does not get back before it has rested: another workload of the host may get it.
 	a.Set(key, h.Release([]model.Range{8100}, time.Unix(9, 0)))
 	if _, given := a.Allocate(vip, key, 1, 8100); slices.Contains(given, 8100) {

@@ -222,7 +222,7 @@ func (p lending) askForBlock(ctx context.Context, b *hostBlock, lacks int, now t
 	b.requests++
 	key := b.config.Key
 	p.asking.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		ctx, cancel := context.WithTimeout(ctx, blockTimeout)
 		defer cancel()
 		answer, err := p.config.Manager.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
 			Name: p.name, Vip: key.VIP.String(), Address: key.Address.String(), Ports: uint32(max(lacks, 1) * model.RangePorts),

@@ -74,6 +74,7 @@ const (
 	portsTick       = 50 * time.Millisecond
 	releaseInterval = time.Second
 	requestTimeout  = 4 * time.Second
+	blockTimeout    = 12 * time.Second // longer than the manager waits for muxes: an answer that is lost costs a grant for its rest
 	// refusedFor is how long new flows are rejected at once after the manager refused ports.
 	refusedFor = time.Second
 	// retryAfter is the time between two requests while the manager can't be reached.

@@ -45,7 +45,7 @@ func (p *Ports) release(ctx context.Context, now time.Time) {
 		}
 		p.releaseRanges(ctx, client, own)
 	}
-	if changed {
+	if changed || p.failure != "" { // until the tables are written nothing is lent
 		p.warn("close ranges", p.applyPorts())
 	}
 	lending{p}.balanceBlocks(ctx, now)

@@ -351,6 +351,9 @@ var churnTunnels = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
 func (c *churn) change(r *rand.Rand) {
 	old := c.Buckets
 	c.Previous = nil
+	if r.IntN(8) == 0 {
+		c.Affinity = !c.Affinity // all have other buckets
+	}
 	switch r.IntN(8) {
 	case 0:
 		c.Buckets = nil

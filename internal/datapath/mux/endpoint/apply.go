@@ -29,6 +29,7 @@ type Live struct {
 	Backends []model.MuxBackend // by slot; Backend is not in the tables and zero
 	Lists    acl.Pair
 	moves    moves
+	longest  uint32 // idle timeout in ticks that a flow of it may be remembered with; of adopted tables, from then on
 }
 
 // backends are those of an endpoint that may be none.
@@ -157,7 +158,7 @@ func (t *Table) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey) (
 		c := change{key: endpoint.Key, old: old, next: next}
 		c.sides = [2]acl.Side{acl.NewSide(endpoint.Allow, endpoint.AllowLists), acl.NewSide(endpoint.Deny, endpoint.DenyLists)}
 		next.Lists = acl.Pair{c.sides[0].Digest, c.sides[1].Digest}
-		c.newBuckets = old == nil || !slices.Equal(old.Buckets, next.Buckets) || !slices.Equal(old.Previous, next.Previous)
+		c.newBuckets = old == nil || !slices.Equal(old.Buckets, next.Buckets) || !slices.Equal(old.Previous, next.Previous) || rehashes(old, next)
 		c.newBackends = old == nil || !slices.EqualFunc(old.Backends, next.Backends, sameRow)
 		if c.newBuckets || c.newBackends || old.Settings != next.Settings || old.Lists != next.Lists {
 			changes = append(changes, c)
@@ -263,7 +264,7 @@ func (t *Table) carryOut(c *change) error {
 	}
 	var pair bpf.SlicePair
 	if c.old != nil {
-		c.next.Row, c.next.moves = c.old.Row, c.old.moves
+		c.next.Row, c.next.moves, c.next.longest = c.old.Row, c.old.moves, max(c.old.longest, c.old.Settings.idle)
 		pair = bpf.UnpackSlices(c.old.Row.Slices)
 	} else if err := t.initialise(c); err != nil {
 		return err
@@ -275,7 +276,7 @@ func (t *Table) carryOut(c *change) error {
 	c.next.Row.Vip = index
 	if c.newBuckets {
 		pair.FirstBucketRow, pair.BucketBits = c.buckets.First, bpf.NoBuckets
-		if c.old != nil && moved(c.old.Buckets, c.next.Buckets) {
+		if c.old != nil && (moved(c.old.Buckets, c.next.Buckets) || rehashes(c.old, c.next)) {
 			c.next.Row.Flags |= bpf.MuxEndpointFlagENDPOINT_REMAPPED
 		}
 		if n := len(c.next.Buckets); n > 0 {
@@ -300,6 +301,11 @@ func (t *Table) carryOut(c *change) error {
 	if err := t.Policers.Write(c.next.Row.Vip, c.next.Settings.limits); err != nil {
 		return err
 	}
+	if rehashes(c.old, c.next) {
+		if err := t.markFirst(c); err != nil {
+			return err
+		}
+	}
 	if err := t.Tables.Endpoints.Put(bpf.ToKey(c.key), c.next.Row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
@@ -314,6 +320,21 @@ func (t *Table) carryOut(c *change) error {
 	}
 	t.retire(c)
 	return nil
+}
+
+// rehashes says whether flows have other buckets now, though none moved: by another part of what they are known by.
+func rehashes(old, next *Live) bool {
+	return old != nil && (old.Settings.flags^next.Settings.flags)&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0
+}
+
+// markFirst has packets see the marks of an endpoint that rehashes before they hash anew: they read the slices first.
+func (t *Table) markFirst(c *change) error {
+	row := c.next.Row
+	row.Flags ^= bpf.MuxEndpointFlagENDPOINT_AFFINITY
+	if err := t.Tables.Endpoints.Put(bpf.ToKey(c.key), row); err != nil {
+		return fmt.Errorf("write row of endpoints: %w", err)
+	}
+	return abi.Quiesce()
 }
 
 // moved says whether a flow may have another bucket's backend now. A table that only doubles

@@ -57,6 +57,12 @@ func nextMoves(old, next *Live) moves {
 		}
 		return m
 	}
+	if rehashes(old, next) {
+		for i := range m.buckets {
+			m.buckets[i] = movedNow
+		}
+		return m
+	}
 	// Both sizes are powers of two: the larger one tells all buckets of both apart.
 	for i := range max(len(old.Buckets), len(next.Buckets)) {
 		from, to := i%len(old.Buckets), i%len(next.Buckets)
@@ -122,7 +128,7 @@ func (t Marks) Settle(now uint32) error {
 		case m.buckets == nil:
 		case !m.watches:
 			m.watches, m.since = true, now // what was said before does not matter: all have moved since
-		case now-m.since >= watchTicks(live.Settings.idle):
+		case now-m.since >= watchTicks(max(live.longest, live.Settings.idle)):
 			due = append(due, live)
 		}
 	}
@@ -137,6 +143,7 @@ func (t Marks) Settle(now uint32) error {
 	defer abi.Unmap(&raw)
 	seen := make([]uint64, len(due))
 	for i, live := range due {
+		live.moves.since = now // should anything fail below, the watch is done again
 		seen[i] = atomic.SwapUint64(&rows[live.Row.Id], 0)
 	}
 	if err := abi.Quiesce(); err != nil { // a packet may have found a flow in this watch and say so now
