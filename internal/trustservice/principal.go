@@ -61,12 +61,10 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		}
 		principal, joined := now.Principals.Get(identity.String())
 		identity.Issue = principal.Issue
-		switch {
-		case again && principal.Revoked:
-			return change, refused(fmt.Errorf("%s was revoked: make another token with weir token create", identity))
-		case again && principal.Use != "" && principal.Use != use.Use.Key:
-			return change, refused(fmt.Errorf("another has joined as %s since: make another token with weir token create", identity))
-		case again:
+		if again {
+			if err := mayRepeat(principal, use); err != nil {
+				return change, refused(err)
+			}
 			return change, nil
 		}
 		if joined && !principal.Revoked && token.Name != identity.Name {
@@ -88,6 +86,17 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.Identity.Authority().Certificate.Raw}, nil
+}
+
+// mayRepeat says why a join may not be asked for again: the answer to it may have been lost, but much may have come since.
+func mayRepeat(principal trust.Principal, use truststore.TokenUse) error {
+	switch {
+	case principal.Revoked:
+		return fmt.Errorf("%s was revoked: make another token with weir token create", principal.Key())
+	case principal.Use != "" && principal.Use != use.Use.Key:
+		return fmt.Errorf("another has joined as %s since: make another token with weir token create", principal.Key())
+	}
+	return nil
 }
 
 // life is how long a certificate lives.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/mux/acl"
 	"github.com/weirlb/weir/internal/datapath/mux/alloc"
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
@@ -301,12 +302,7 @@ func (t *Table) carryOut(c *change) error {
 	if err := t.Policers.Write(c.next.Row.Vip, c.next.Settings.limits); err != nil {
 		return err
 	}
-	if rehashes(c.old, c.next) {
-		if err := t.markFirst(c); err != nil {
-			return err
-		}
-	}
-	if err := t.Tables.Endpoints.Put(bpf.ToKey(c.key), c.next.Row); err != nil {
+	if err := c.writeRow(t.Tables.Endpoints); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
 	t.Rows.Index.Put(bpf.ToKey(c.key), c.next.Row)
@@ -327,14 +323,16 @@ func rehashes(old, next *Live) bool {
 	return old != nil && (old.Settings.flags^next.Settings.flags)&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0
 }
 
-// markFirst has packets see the marks of an endpoint that rehashes before they hash anew: they read the slices first.
-func (t *Table) markFirst(c *change) error {
-	row := c.next.Row
-	row.Flags ^= bpf.MuxEndpointFlagENDPOINT_AFFINITY
-	if err := t.Tables.Endpoints.Put(bpf.ToKey(c.key), row); err != nil {
-		return fmt.Errorf("write row of endpoints: %w", err)
+// writeRow switches the endpoint over. If it rehashes, packets see the marks before they hash anew: they read the slices first.
+func (c *change) writeRow(endpoints *ebpf.Map) error {
+	if rehashes(c.old, c.next) {
+		marked := c.next.Row
+		marked.Flags ^= bpf.MuxEndpointFlagENDPOINT_AFFINITY
+		if err := errors.Join(endpoints.Put(bpf.ToKey(c.key), marked), abi.Quiesce()); err != nil {
+			return err
+		}
 	}
-	return abi.Quiesce()
+	return endpoints.Put(bpf.ToKey(c.key), c.next.Row)
 }
 
 // moved says whether a flow may have another bucket's backend now. A table that only doubles
