@@ -195,14 +195,7 @@ func TestJoinTokensEnd(t *testing.T) {
 		}
 		return made
 	}
-	key, err := trust.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := key.Request(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := another(t)
 	deleted := token(&weirv1.CreateTokenRequest{})
 	if _, err := c.admin.DeleteToken(t.Context(), &weirv1.DeleteTokenRequest{Id: deleted.GetToken().GetId()}); err != nil {
 		t.Fatal(err)
@@ -216,6 +209,13 @@ func TestJoinTokensEnd(t *testing.T) {
 	if err := join(many, "mux1", request); err != nil {
 		t.Errorf("an answer that was lost: %v", err)
 	}
+	if err := join(many, "mux3", request); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(token(&weirv1.CreateTokenRequest{Name: "mux3"}), "mux3", another(t)); err != nil {
+		t.Errorf("in the place of another: %v", err)
+	}
+	refusedWith(t, "the one before, with its token and its key", join(many, "mux3", request), "another has joined as mux/mux3 since")
 	if _, err := c.admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "mux", Name: "mux1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +225,20 @@ func TestJoinTokensEnd(t *testing.T) {
 	if err := join(token(&weirv1.CreateTokenRequest{Name: "mux1"}), "mux1", request); err != nil {
 		t.Errorf("a token that was made afterwards: %v", err)
 	}
+}
+
+// another is a request by a new key.
+func another(t *testing.T) []byte {
+	t.Helper()
+	key, err := trust.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := key.Request(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request
 }
 
 // The last admin who can prove who they are stays: others may have accounts, and nothing to show.
