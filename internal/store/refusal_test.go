@@ -94,8 +94,9 @@ func TestTrustRefusesOnWhatTheStoreHolds(t *testing.T) {
 	}
 }
 
-// Nodes that join one manager at once are decided on once each: none decides again because another one was faster.
-func TestJoinsAtOnceAreDecidedOnce(t *testing.T) {
+// Nodes that join one manager at once are decided on twice each at most, before they wait for their turn to write and then:
+// none decides again because another one was faster.
+func TestJoinsAtOnceAreDecidedTwice(t *testing.T) {
 	const joins = 50
 	s, _ := open(t, etcd.Config{DataDir: t.TempDir()})
 	var calls atomic.Int64
@@ -111,7 +112,7 @@ func TestJoinsAtOnceAreDecidedOnce(t *testing.T) {
 		})
 	}
 	joining.Wait()
-	if n := trustOf(s).Principals.Len(); calls.Load() != joins || n != joins {
+	if n := trustOf(s).Principals.Len(); calls.Load() > 2*joins || n != joins {
 		t.Errorf("%d joins were decided %d times, and %d have joined", joins, calls.Load(), n)
 	}
 }
