@@ -32,7 +32,9 @@ const (
 )
 
 // readsByPost says whether a path of REST is called by POST and writes nothing.
-func readsByPost(path string) bool { return strings.HasSuffix(path, "/explain") || path == "/v1/explain/path" }
+func readsByPost(path string) bool {
+	return strings.HasSuffix(path, "/explain") || path == "/v1/explain/path"
+}
 
 // writes says whether a request is for the leader.
 func writes(r *http.Request) bool {

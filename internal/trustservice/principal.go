@@ -93,7 +93,7 @@ func mayRepeat(principal trust.Principal, use truststore.TokenUse) error {
 	switch {
 	case principal.Revoked:
 		return fmt.Errorf("%s was revoked: make another token with weir token create", principal.Key())
-	case principal.Use != "" && principal.Use != use.Use.Key:
+	case principal.Use != "" && principal.Use != use.Key:
 		return fmt.Errorf("another has joined as %s since: make another token with weir token create", principal.Key())
 	}
 	return nil

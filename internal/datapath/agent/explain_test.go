@@ -119,7 +119,7 @@ func (r *rig) tables() map[string]map[string]string {
 		}
 		rest := m.Iterate()
 		for rest.Next(&key, into) {
-			rows[string(key)] = fmt.Sprint(value, each)
+			rows[string(key)] = fmt.Sprint(string(value), each)
 		}
 		if err := rest.Err(); err != nil {
 			r.t.Fatal(err)
