@@ -74,9 +74,7 @@ var duet = paper{
 	},
 }
 
-const switches = "switches as hardware muxes"
-
-var duetIllustration = reason{text: "an illustration; not built: " + switches}
+var duetIllustration = illustration("")
 
 var duetSteering = figure{
 	name: "duet-steering", section: "5.1", shows: "connections while VIPs move, switches fail and backends change",
