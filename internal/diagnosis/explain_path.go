@@ -77,7 +77,7 @@ func frameOf(r *weirv1.ExplainPathRequest) ([]byte, error) {
 		return nil, compile.Below("flow", err)
 	}
 	if flow.Protocol == model.UDP {
-		return pkt.UDP(flow.Source.String(), flow.Destination.String()).Frame(), nil
+		return pkt.UDP(flow.Source.String(), flow.Destination.String(), pkt.Payload(nil)).Frame(), nil
 	}
 	return pkt.TCP(flow.Source.String(), flow.Destination.String(), pkt.SYN, pkt.Payload(nil)).Frame(), nil
 }

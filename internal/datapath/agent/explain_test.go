@@ -61,6 +61,7 @@ func TestExplainReply(t *testing.T) {
 		{pkt.TCP(client4, vip4, pkt.ACK|pkt.PSH).Inside(outer(native6)), pkt.ACK},
 		{pkt.TCP(client6, vip6, pkt.SYN).Inside(outer(native4)), pkt.SYN | pkt.ACK},
 		{pkt.UDP(client6, vip6).Inside(outer(native6)), 0},
+		{pkt.UDP("198.51.100.7:53", vip4).Inside(outer(native4)), 0}, // a port tells nothing of what is inside
 	} {
 		e := r.explains(c.in.Frame(), "deliver_native", look.ActionDeliver)
 		if e.Reply == nil || e.Reply.Verdict != "reply_native" || e.Reply.Action != "transmit" {

@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"strings"
 
-	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model/look"
 	"github.com/weirlb/weir/internal/pkt"
@@ -12,7 +14,6 @@ import (
 // Actions of TCX, as the programs return them.
 const (
 	tcxNext     = -1
-	tcxDrop     = 2
 	tcxRedirect = 7
 )
 
@@ -31,28 +32,52 @@ func actionName(action uint32, verdict string) string {
 	return "drop"
 }
 
+// header is what an answer follows from. Checksums may be wrong, as those of captured packets are that hardware was to fill in.
+type header struct {
+	source, destination netip.Addr
+	protocol            uint8
+	l4                  []byte // from the transport header on; empty: of a later fragment, or behind extension headers
+}
+
+// readHeader reads the IP header of an untagged frame.
+func readHeader(frame []byte) (h header, ok bool) {
+	const ethernet, v4, v6 = 14, 20, 40
+	if len(frame) < ethernet+v4 {
+		return h, false
+	}
+	ip := frame[ethernet:]
+	switch length := int(ip[0]&0xf) * 4; {
+	case ip[0]>>4 == 4 && len(ip) >= length && length >= v4:
+		h = header{netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:])), ip[9], ip[length:]}
+		if binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 { // a fragment
+			h.l4 = nil
+		}
+		return h, true
+	case ip[0]>>4 == 6 && len(ip) >= v6:
+		return header{netip.AddrFrom16([16]byte(ip[8:])), netip.AddrFrom16([16]byte(ip[24:])), ip[6], ip[v6:]}, true
+	}
+	return h, false
+}
+
 // segmentSize is what an answer to a SYN offers: that of Ethernet over IPv4.
 const segmentSize = 1460
 
 // answerTo is what a workload might answer to a frame that it got. False: nothing that could be foretold.
 func answerTo(frame []byte) ([]byte, bool) {
-	got, err := pkt.Decode(frame)
-	if err != nil || got.IP.IsFragment() {
+	got, ok := readHeader(frame)
+	if !ok || len(got.l4) < 8 {
 		return nil, false
 	}
-	answer := got.With(func(p *pkt.Packet) {
-		p.Source, p.Destination = p.Destination, p.Source
-		p.IP.Source, p.IP.Destination = p.IP.Destination, p.IP.Source
-		p.SourcePort, p.DestinationPort = p.DestinationPort, p.SourcePort
-		p.Options, p.Payload, p.Padding = nil, nil, 0
-	})
+	from := netip.AddrPortFrom(got.destination, binary.BigEndian.Uint16(got.l4[2:])).String()
+	to := netip.AddrPortFrom(got.source, binary.BigEndian.Uint16(got.l4)).String()
+	const flags = 13 // of TCP, from the beginning of its header
 	switch {
-	case got.Protocol == layers.IPProtocolUDP:
-		return answer.Frame(), true
-	case got.Protocol != layers.IPProtocolTCP || got.Flags&pkt.RST != 0:
+	case got.protocol == unix.IPPROTO_UDP:
+		return pkt.UDP(from, to, pkt.Payload(nil)).Frame(), true
+	case got.protocol != unix.IPPROTO_TCP || len(got.l4) <= flags || pkt.Flags(got.l4[flags])&pkt.RST != 0:
 		return nil, false
-	case got.Flags&pkt.SYN != 0:
-		return answer.With(func(p *pkt.Packet) { p.Flags = pkt.SYN | pkt.ACK }, pkt.MSS(segmentSize)).Frame(), true
+	case pkt.Flags(got.l4[flags])&pkt.SYN != 0:
+		return pkt.TCP(from, to, pkt.SYN|pkt.ACK, pkt.Payload(nil), pkt.MSS(segmentSize)).Frame(), true
 	}
-	return answer.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }).Frame(), true
+	return pkt.TCP(from, to, pkt.ACK, pkt.Payload(nil)).Frame(), true
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model/look"
-	"github.com/weirlb/weir/internal/pkt"
 )
 
 // Explainer runs packets, one at a time.
@@ -258,11 +257,11 @@ func addressOf(context *skb) ([]byte, error) {
 
 // workload notes where the packet that e delivers goes, and returns the interface; 0: the host itself.
 func (p *programs) workload(e *look.Explanation) (ifindex uint32, err error) {
-	delivered, err := pkt.Decode(e.Frame)
-	if err != nil {
-		return 0, fmt.Errorf("read what is delivered: %w", err)
+	delivered, ok := readHeader(e.Frame)
+	if !ok {
+		return 0, fmt.Errorf("read what is delivered: %d bytes that are no IP packet", len(e.Frame))
 	}
-	e.Workload = delivered.IP.Destination
+	e.Workload = delivered.destination
 	if err := p.Workloads.Lookup(bpf.ToAddress(e.Workload), &ifindex); err != nil {
 		return 0, fmt.Errorf("find the workload %s: %w", e.Workload, err)
 	}
