@@ -159,6 +159,7 @@ var duetSwitch = figure{
 	rows: []row{
 		{name: "switches-1800-snapshot-s", unit: "s", bound: atMost(5), from: source{path: "[name=snapshots of all switches].max", times: 0.001}},
 		{name: "drain-one-backend-p99-ms", unit: "ms", bound: atMost(100), from: source{path: "[name=drain of a backend].p99"}},
+		{name: "drain-while-switches-come-back-p50-ms", unit: "ms", from: source{path: "[name=drain of a backend while switches come back].p50"}},
 		{name: "bytes-to-hosts", unit: "B", bound: atMost(1 << 20), from: source{path: "[name=drain of a backend of the widest VIP].bytes"}},
 	},
 }

@@ -22,20 +22,28 @@ const (
 )
 
 // devices measures with the switches of a world.
-type devices struct{ *world }
+type devices struct {
+	*world
+
+	drained int // VIPs of which a backend was drained
+}
 
 // hardware measures what switches and hosts are told of VIPs in switches, with as many of both as Duet's paper has.
 func (b *bench) hardware(ctx context.Context) error {
 	of := size{replicas: 3, vips: b.scale(16384), muxes: 2, agents: max(b.scale(1024), wideBackends), switches: b.scale(1800)}
 	return b.with(ctx, of, func(all *world) error {
-		w := devices{all}
+		w := devices{world: all}
 		if err := w.placed(ctx); err != nil {
 			return err
 		}
 		if err := w.snapshots(ctx, 3); err != nil {
 			return err
 		}
-		if err := w.drains(ctx, b.scale(b.changes)); err != nil {
+		if err := w.drains(ctx, "drain of a backend while switches come back", b.scale(20)); err != nil {
+			return err
+		}
+		wake.After(ctx, ended)
+		if err := w.drains(ctx, "drain of a backend", b.scale(b.changes)); err != nil {
 			return err
 		}
 		return w.wideDrains(ctx, b.scale(20))
@@ -43,7 +51,7 @@ func (b *bench) hardware(ctx context.Context) error {
 }
 
 // hardwareVIP is VIP number i in switches; the first of its backends, as many as drained says, take no new connections.
-func (w devices) hardwareVIP(i, drained int) *weirv1.VIP {
+func (w *devices) hardwareVIP(i, drained int) *weirv1.VIP {
 	vip := w.vip(i, 0)
 	e := vip.GetEndpoints()[0]
 	e.HealthCheck = nil
@@ -64,7 +72,7 @@ func (w devices) hardwareVIP(i, drained int) *weirv1.VIP {
 }
 
 // placesOf are the switches of VIP number i: each has as many VIPs, but for one.
-func (w devices) placesOf(i int) (all []int) {
+func (w *devices) placesOf(i int) (all []int) {
 	for j := range placesPerVIP {
 		all = append(all, (i*placesPerVIP+j)%w.size.switches)
 	}
@@ -72,7 +80,7 @@ func (w devices) placesOf(i int) (all []int) {
 }
 
 // placed waits until switches announce all VIPs. It times the way from the last VIP's write.
-func (w devices) placed(ctx context.Context) error {
+func (w *devices) placed(ctx context.Context) error {
 	begin, cpu := time.Now(), w.cpu()
 	want, told := w.vips*placesPerVIP, time.Now()
 	err := poll(ctx, 10*time.Minute, "switches announce all VIPs", func() bool {
@@ -94,7 +102,7 @@ func (w devices) placed(ctx context.Context) error {
 }
 
 // snapshots breaks the streams of all switches at once, and times until all have their tables and a manager knows.
-func (w devices) snapshots(ctx context.Context, rounds int) error {
+func (w *devices) snapshots(ctx context.Context, rounds int) error {
 	var took []time.Duration
 	cpu := w.cpu()
 	for range rounds {
@@ -123,7 +131,7 @@ func (w devices) snapshots(ctx context.Context, rounds int) error {
 }
 
 // drain drains the first backends of a VIP, and returns the time until its hosts, switches and all muxes run it.
-func (w devices) drain(ctx context.Context, i, drained int) (time.Duration, error) {
+func (w *devices) drain(ctx context.Context, i, drained int) (time.Duration, error) {
 	vip := w.hardwareVIP(i, drained)
 	begin := time.Now()
 	r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}})
@@ -147,23 +155,24 @@ func (w devices) drain(ctx context.Context, i, drained int) (time.Duration, erro
 }
 
 // drains times drains, each of a backend of another VIP, one after the other.
-func (w devices) drains(ctx context.Context, n int) error {
+func (w *devices) drains(ctx context.Context, name string, n int) error {
 	var took []time.Duration
 	cpu := w.cpu()
-	for k := range n {
-		d, err := w.drain(ctx, 1+k*7919%(w.vips-1), 1)
+	for range n {
+		d, err := w.drain(ctx, 1+w.drained*7919%(w.vips-1), 1)
 		if err != nil {
 			return err
 		}
+		w.drained++
 		took = append(took, d)
 	}
-	w.add("drain of a backend", took, w.since(cpu))
+	w.add(name, took, w.since(cpu))
 	return nil
 }
 
 // wideDrains times drains of backends of the widest VIP, and says how much its hosts were told of the first one, until its
 // moves were over.
-func (w devices) wideDrains(ctx context.Context, n int) error {
+func (w *devices) wideDrains(ctx context.Context, n int) error {
 	wake.After(ctx, ended) // the moves of drains before
 	before := w.toHosts()
 	first, err := w.drain(ctx, wideVIP, 1)
@@ -185,7 +194,7 @@ func (w devices) wideDrains(ctx context.Context, n int) error {
 }
 
 // toHosts is how many bytes of messages all hosts got.
-func (w devices) toHosts() (sum uint64) {
+func (w *devices) toHosts() (sum uint64) {
 	for _, a := range w.agents {
 		sum += a.received.Load()
 	}

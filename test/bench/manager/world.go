@@ -208,15 +208,20 @@ func (w *world) startNodes(ctx context.Context, urls []string) error {
 	client := func(i int, alone bool) (*rpc.Client, error) {
 		at := i % len(urls)
 		order := strings.Join(slices.Concat(urls[at:], urls[:at]), ",")
-		// Beyond 1000 agents, 20 share a connection: the limit of open files of one process.
+		if alone {
+			return rpc.NewClient(order)
+		}
+		// One that goes to another manager takes along all that share its connection.
 		key := fmt.Sprint(at, "/", i/(20*len(urls)))
-		if !alone && shared[key] != nil {
+		if shared[key] != nil {
 			return shared[key], nil
 		}
 		c, err := rpc.NewClient(order)
 		shared[key] = c
 		return c, err
 	}
+	// Of more than these, 20 share a connection: the limit of open files of one process.
+	alone := w.size.agents+w.size.switches <= 4000
 	for i := range w.size.muxes {
 		c, err := client(i, true)
 		if err != nil {
@@ -225,14 +230,14 @@ func (w *world) startNodes(ctx context.Context, urls []string) error {
 		w.muxes = append(w.muxes, newMux(fmt.Sprintf("mux%d", i+1), fmt.Sprintf("10.1.0.%d", i+1), c))
 	}
 	for i := range w.size.agents {
-		c, err := client(i, w.size.agents <= 1000)
+		c, err := client(i, alone)
 		if err != nil {
 			return err
 		}
 		w.agents = append(w.agents, newAgent(hostName(i), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), c))
 	}
 	for i := range w.size.switches {
-		c, err := client(i, false)
+		c, err := client(i, alone)
 		if err != nil {
 			return err
 		}
@@ -315,7 +320,7 @@ func (w *world) makeTenants(ctx context.Context) error {
 // manifest is VIP number i as it is loaded.
 func (w *world) manifest(i int) *weirv1.VIP {
 	if w.size.switches > 0 {
-		return devices{w}.hardwareVIP(i, 0)
+		return (&devices{world: w}).hardwareVIP(i, 0)
 	}
 	return w.vip(i, 0)
 }
